@@ -1,0 +1,62 @@
+"""What can go wrong? Every error thriftune raises on purpose, and the warning it gives.
+
+A message names the thing, the value and the way out, so that nobody has to read the code to go on.
+"""
+
+from __future__ import annotations
+
+
+class ThriftuneError(Exception):
+    """The root of every error thriftune raises on purpose."""
+
+
+class SpaceError(ThriftuneError, ValueError):
+    """A search space, or a configuration of one, that cannot be."""
+
+
+class SettingError(ThriftuneError, ValueError):
+    """An argument of tune(), Study or a study file that cannot be used."""
+
+
+class StudyNotFound(ThriftuneError, LookupError):
+    """No study of that name in that store."""
+
+
+class StudyExists(ThriftuneError):
+    """A study of that name is already there."""
+
+
+class StudyMismatch(ThriftuneError):
+    """A study of that name is there, but asks another question (another space or metric)."""
+
+
+class StudyBusy(ThriftuneError):
+    """Another driver is running this study now."""
+
+
+class StoreConflict(ThriftuneError):
+    """The log has grown behind the driver's back: another driver wrote to it."""
+
+
+class StoreError(ThriftuneError):
+    """The store cannot be opened, read or written (a full disk, a file that is no database)."""
+
+
+class CheckpointError(ThriftuneError):
+    """A checkpoint could not be written."""
+
+
+class NoBestTrial(ThriftuneError, LookupError):
+    """No trial has a value yet, so none is the best."""
+
+
+class MissingExtra(ThriftuneError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class StudyInterrupted(KeyboardInterrupt):
+    """The study was told to stop and has stopped cleanly; the message says how to resume it."""
+
+
+class ThriftuneWarning(UserWarning):
+    """Something was repaired or replaced, and the user should know."""

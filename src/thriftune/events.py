@@ -1,0 +1,304 @@
+"""What can happen? The vocabulary of events (it happened) and decisions (the conductor chose it).
+
+Both are plain frozen dataclasses, and both go into the study's log, in order: the state of a study is the fold
+of its log (history.py) and nothing else. Engines, clouds and drivers give events to the conductor; it gives
+decisions back. `at` is unix seconds on everything, so that nobody downstream needs a clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+Config = Mapping[str, Any]
+Metrics = Mapping[str, float]
+
+THIS_MACHINE = "this machine"
+"""The machine the driver runs on: always there, never rented, gone when the driver is."""
+
+OUTSIDE = "outside"
+"""Where a trial that the user asked for runs: in the user's own code, however they like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened at a moment."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Event):
+    """Something the conductor decided; recorded before it is carried out."""
+
+
+# --- the driver -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStarted(Event):
+    """A driver took the study over. Whatever ran with an earlier driver is not running any more."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverStopped(Event):
+    """The driver ended in good order (it may also just vanish)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested(Event):
+    """Somebody wants the study to stop cleanly: Ctrl-C, SIGTERM, `thriftune stop`."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Event):
+    """Time has passed. Never recorded: what was decided because of it is."""
+
+
+# --- trials -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Event):
+    """The user asked for a configuration to run in their own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(Event):
+    """A trial finished a step. `saved`: the step's checkpoint is complete and can be resumed from.
+
+    `number` counts the reports of an attempt from 1, so that one which arrives twice is known.
+    """
+
+    trial: int
+    attempt: int
+    number: int
+    step: int
+    metrics: Metrics
+    saved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """An attempt ended in good order: the training function returned, or ended because it was told to.
+
+    `seconds` is what the training function itself took.
+    """
+
+    trial: int
+    attempt: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """An attempt failed by the trial's own fault. `kind` is a word a program can tell apart:
+
+    raised, exited, signal, memory, timeout, nan, no_value, told.
+    """
+
+    trial: int
+    attempt: int
+    kind: str
+    error: str
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """An attempt's worker vanished through no fault of the trial's."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(Event):
+    """Something a user should know about a trial, such as a checkpoint that was corrupt and passed over."""
+
+    trial: int
+    attempt: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFull(Event):
+    """A checkpoint could not be written for want of room; the trial itself is unharmed."""
+
+    trial: int
+    attempt: int
+    error: str
+
+
+# --- machines ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRented(Event):
+    """A cloud has promised a machine; it is being billed or will be, but is not there yet."""
+
+    machine: str
+    offer: str
+    price_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReady(Event):
+    """A machine can take trials: `slots` at a time."""
+
+    machine: str
+    offer: str
+    slots: int
+    price_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNotice(Event):
+    """The machine will be taken away at `deadline`."""
+
+    machine: str
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLost(Event):
+    """The machine is gone, and with it whatever ran there."""
+
+    machine: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReleased(Event):
+    """The machine has been given back and is billed no more."""
+
+    machine: str
+
+
+# --- decisions --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Create(Decision):
+    """A new trial, with the configuration the searcher suggested."""
+
+    trial: int
+    config: Config
+
+
+@dataclass(frozen=True, slots=True)
+class Place(Decision):
+    """Run the trial on the machine, from its last recorded checkpoint (`resume_step` 0: from the start)."""
+
+    trial: int
+    attempt: int
+    machine: str
+    resume_step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Decision):
+    """End the attempt after its next step and let the trial wait for another machine."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Decision):
+    """End the attempt after its next step and set the trial aside; it may be promoted later."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Decision):
+    """End the attempt after its next step; the trial has had its chance. Its last value counts."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote(Decision):
+    """A paused trial deserves more steps: it waits for a machine again."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(Decision):
+    """End the attempt now, whatever it is doing: it hangs past its limit, or did not stop when told to."""
+
+    trial: int
+    attempt: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rent(Decision):
+    """Rent a machine of this offer."""
+
+    machine: str
+    offer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Decision):
+    """Give the machine back."""
+
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(Decision):
+    """Nothing is left to do within the limits."""
+
+    why: str
+
+
+# --- the written form -------------------------------------------------------------------------------------
+
+
+class Codec:
+    """Events to one line of JSON and back. Unknown fields of a later version are an error, never dropped."""
+
+    kinds: ClassVar[dict[str, type[Event]]] = {}
+    _fields: ClassVar[dict[type[Event], tuple[str, ...]]] = {}
+
+    @classmethod
+    def register(cls, base: type[Event]) -> None:
+        for kind in base.__subclasses__():
+            cls.kinds[kind.__name__] = kind
+            cls._fields[kind] = tuple(f.name for f in fields(kind))
+            cls.register(kind)
+
+    @classmethod
+    def body(cls, event: Event) -> str:
+        """The event's fields as a JSON object, without its kind."""
+        return _dumps({name: getattr(event, name) for name in cls._fields[type(event)]})
+
+    @classmethod
+    def event(cls, kind: str, body: str) -> Event:
+        try:
+            return cls.kinds[kind](**json.loads(body))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"an entry of kind {kind!r} cannot be read ({error}); was it written by a newer thriftune?"
+            ) from error
+
+
+_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+Codec.register(Event)
