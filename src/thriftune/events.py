@@ -87,7 +87,7 @@ class Reported(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ended(Event):
-    """An attempt ended in good order: the training function returned, or ended because it was told to.
+    """An attempt ended in good order. `cut`: because it was told to, before its own end.
 
     `seconds` is what the training function itself took.
     """
@@ -95,19 +95,29 @@ class Ended(Event):
     trial: int
     attempt: int
     seconds: float
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Failed(Event):
     """An attempt failed by the trial's own fault. `kind` is a word a program can tell apart:
 
-    raised, exited, signal, memory, timeout, nan, no_value, told.
+    raised, exited, signal, memory, nan, told (by Study.tell); the history adds timeout, no_value and lost.
     """
 
     trial: int
     attempt: int
     kind: str
     error: str
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed(Event):
+    """An attempt was ended as a Kill decision said."""
+
+    trial: int
+    attempt: int
     output: str = ""
 
 
@@ -248,6 +258,14 @@ class Kill(Decision):
 
 
 @dataclass(frozen=True, slots=True)
+class GiveUp(Decision):
+    """The trial has failed for good: its retries are used up, or it vanishes again and again."""
+
+    trial: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rent(Decision):
     """Rent a machine of this offer."""
 
@@ -293,12 +311,16 @@ class Codec:
     @classmethod
     def event(cls, kind: str, body: str) -> Event:
         try:
-            return cls.kinds[kind](**json.loads(body))
+            values, _ = _decode(body)
+            return cls.kinds[kind](**values)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"an entry of kind {kind!r} cannot be read ({error}); was it written by a newer thriftune?"
             ) from error
 
 
-_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False).encode
+# Pure ASCII: the output of a program may hold bytes that are no text, and those must be storable too.
+_dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+# A long log is decoded one entry at a time; raw_decode spares each what json.loads does around it.
+_decode = json.JSONDecoder().raw_decode
 Codec.register(Event)

@@ -1,0 +1,305 @@
+"""What is a trial? Its config, its steps, its reports; and what train() sees of it.
+
+`TrialRecord` is the story of a trial as the store tells it. `Trial` is the live handle that a training function
+is given; it runs in a worker process, so this module imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from thriftune.checkpoints import Checkpoints, DiskFullError
+from thriftune.errors import SettingError
+from thriftune.events import Config, DiskFull, Event, Metrics, Reported, Warned
+
+
+class State(StrEnum):
+    """WAITING -> RUNNING -> (PAUSED -> WAITING -> RUNNING)* -> COMPLETED | STOPPED | FAILED."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    STOPPED = "STOPPED"
+    FAILED = "FAILED"
+
+    @property
+    def ended(self) -> bool:
+        return self in (State.COMPLETED, State.STOPPED, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trial said after a step. `saved`: a checkpoint of this step was complete when it said so."""
+
+    step: int
+    metrics: Metrics
+    at: float
+    attempt: int
+    saved: bool
+
+
+@dataclass(slots=True)
+class TrialRecord:
+    """The story of one trial so far. Written only by the history that holds it."""
+
+    id: int
+    config: Config
+    created_at: float
+    state: State = State.WAITING
+    value: float | None = None  # the objective at the last step that reported it
+    reports: list[Report] = field(default_factory=list)  # one a step, steps rising
+    attempts: int = 0  # times it was started, for whatever reason
+    failures: int = 0  # attempts that failed by the trial's own fault
+    losses: int = 0  # attempts that vanished through no fault of the trial's
+    stalled_losses: int = 0  # losses in a row without a step of progress between them
+    error: str | None = None  # of the last failed attempt
+    error_kind: str | None = None
+    output: str = ""  # the end of what the last failed attempt printed
+    machine: str | None = None  # where it runs; None unless RUNNING
+    started_at: float | None = None  # of the current or last attempt
+    ended_at: float | None = None
+    seconds: float = 0.0  # spent on machines, over all attempts
+    resume_step: int = 0  # the last step with a recorded checkpoint
+    last_number: int = 0  # of the current attempt's reports
+    asked: str | None = None  # what the running attempt was told: "stop", "pause", "move"
+    asked_at: float | None = None
+    killed_because: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.config[name]
+
+    @property
+    def step(self) -> int:
+        """The furthest step that was reported."""
+        return self.reports[-1].step if self.reports else 0
+
+
+# --- the live side ----------------------------------------------------------------------------------------
+
+
+class EndTrial(BaseException):
+    """Unwinds a training function that does not loop over trial.steps() when it is to end.
+
+    Not an Exception, so that a training function's own `except Exception` does not swallow it.
+    """
+
+
+class TrialFailed(Exception):
+    """The attempt has failed for a reason of its own kind, such as a value that is no number."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class TrialLost(Exception):
+    """The attempt cannot go on, through no fault of the trial's: what it ran was ended from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Everything a worker needs to know to run one attempt."""
+
+    trial: int
+    attempt: int
+    config: Config
+    resume_step: int
+    metric: str
+    max_steps: int | None
+    seed: int
+    folder: str  # of this trial: its checkpoints, and a command's working state
+    keep: int
+
+
+class Link(Protocol):
+    """How a live trial talks to whoever drives it."""
+
+    def send(self, event: Event) -> None:
+        """Returns when the event will survive the death of this process and of the driver."""
+
+    def told_to_end(self) -> bool: ...
+
+
+class Trial:
+    """One attempt at one configuration, as the training function sees it."""
+
+    def __init__(self, run: Run, link: Link) -> None:
+        self.run = run
+        self._link = link
+        self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
+        self._step = 0  # the last step done (restored or reported)
+        self._current: int | None = None  # the step that steps() is in
+        self._reports = 0
+        self._loops = False  # the training function loops over steps()
+        self.cut = False  # ended because told to, before its own end
+
+    @property
+    def id(self) -> int:
+        return self.run.trial
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric to optimise."""
+        return self.run.metric
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.run.config)
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first attempt, and one more for each restart."""
+        return self.run.attempt
+
+    @property
+    def seed(self) -> int:
+        """A seed of this trial's own: the same on every attempt and machine, another for every trial."""
+        return self.run.seed
+
+    @property
+    def max_steps(self) -> int | None:
+        return self.run.max_steps
+
+    @property
+    def folder(self) -> Path:
+        """A folder of this trial's own, kept between attempts."""
+        folder = Path(self.run.folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.run.config[name]
+        except KeyError:
+            have = ", ".join(self.run.config)
+            raise KeyError(f"{name!r} is not active in this configuration; it has {have}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.run.config
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a parameter, or `default` where its condition makes it inactive."""
+        return self.run.config.get(name, default)
+
+    def restore(self, load: Callable[[Path], object]) -> int:
+        """Calls `load(folder)` with the last good checkpoint; no-op on a fresh trial. Returns its step, or 0."""
+        if not self.run.resume_step:
+            return 0
+        found = self._checkpoints.load(at_most=self.run.resume_step)
+        for sentence in found.passed_over:
+            self.relay(Warned(time.time(), self.id, self.attempt, sentence))
+        if found.folder is None:
+            return 0
+        load(found.folder)
+        self._step = found.step
+        return found.step
+
+    def steps(self) -> Iterator[int]:
+        """The numbers of the steps left to do, from 1 or from after the restored one; ends when told to."""
+        if self.run.max_steps is None:
+            raise SettingError("trial.steps() needs to know how many: give max_steps= to tune()")
+        self._loops = True
+        self._current = self._step or None  # a report after the last step is about that step
+        for step in range(self._step + 1, self.run.max_steps + 1):
+            if self.told_to_end():
+                return
+            self._current = step
+            yield step
+
+    def report(
+        self,
+        metrics: Mapping[str, float] | None = None,
+        /,
+        *,
+        step: int | None = None,
+        save: Callable[[Path], object] | None = None,
+        **more: float,
+    ) -> None:
+        """Says how the trial stands after this step. On return, it is safe whatever is killed.
+
+        `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. The step is
+        the one steps() is in; outside of steps(), one after the last report, or as given.
+        """
+        values = numbers({**(metrics or {}), **more})
+        at_step = self._step_of(step)
+        saved, problem = False, None
+        if save is not None and self._sound(values):  # a retry shall start from before the NaN, not from it
+            try:
+                self._checkpoints.save(at_step, save)
+                saved = True
+            except DiskFullError as error:
+                self.relay(DiskFull(time.time(), self.id, self.attempt, str(error)))
+            except Exception as error:
+                problem = error  # the metrics are real all the same, so they are recorded first
+        self.note(values, at_step, saved=saved)
+        if problem is not None:
+            raise problem
+
+    def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
+        """A report whose state, if `saved`, is in a checkpoint already."""
+        at_step = self._step_of(step)
+        self._step = at_step
+        self._reports += 1
+        self.relay(Reported(time.time(), self.id, self.attempt, self._reports, at_step, metrics, saved))
+        if not self._sound(metrics):
+            raise TrialFailed("nan", f"{self.metric} is {metrics[self.metric]} at step {at_step}")
+        if not self._loops and self.told_to_end():
+            raise EndTrial
+
+    def relay(self, event: Event) -> None:
+        """Passes on what happened to this trial; safe on return."""
+        self._link.send(event)
+
+    def told_to_end(self) -> bool:
+        """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves."""
+        self.cut = self.cut or self._link.told_to_end()
+        return self.cut
+
+    def finish(self, returned: object) -> None:
+        """Takes what the training function returned, if anything, as the last word on its last step."""
+        if returned is None:
+            return
+        metrics = returned if isinstance(returned, Mapping) else {self.metric: returned}
+        self._loops = True  # nothing is left to unwind
+        self.report(metrics, step=max(self._step, 1))
+
+    def _sound(self, metrics: Metrics) -> bool:
+        return math.isfinite(metrics.get(self.metric, 0.0))
+
+    def _step_of(self, given: int | None) -> int:
+        """The step a report is about; ends a training function that goes on past the last one."""
+        if given is None:
+            step = self._current if self._current is not None else self._step + 1
+        elif isinstance(given, bool) or not isinstance(given, int) or given < 1:
+            raise SettingError(f"step {given!r} must be a whole number from 1")
+        else:
+            step = given
+        if not self._loops and self.max_steps is not None and step > self.max_steps:
+            raise EndTrial
+        return step
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics as plain floats: NumPy scalars, 0-d arrays and torch scalars become what they hold."""
+    if not metrics:
+        raise SettingError("report() was given no metric; say for example report(loss=0.3)")
+    values = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise SettingError(f"a metric's name must be a string, not {name!r}")
+        if type(value) is float:
+            values[name] = value
+            continue
+        try:
+            values[name] = float(value)
+        except (TypeError, ValueError):
+            raise SettingError(f"{name}: {value!r} is no number") from None
+    return values

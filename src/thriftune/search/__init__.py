@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.events import Config
 from thriftune.space import Space
-from thriftune.trial import TrialRecord
+
+if TYPE_CHECKING:
+    from thriftune.trial import TrialRecord
 
 
 class Past(Protocol):
@@ -18,6 +21,11 @@ class Past(Protocol):
 
     @property
     def space(self) -> Space: ...
+
+    @property
+    def seed(self) -> int:
+        """The study's seed, for what must stay the same from one suggestion to the next; not negative."""
+        ...
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
@@ -35,8 +43,24 @@ class Past(Protocol):
 class Searcher(Protocol):
     """A pure function of what has been observed; what it keeps between calls is only a cache.
 
-    `rng` is derived from the study's seed and the number of the suggestion, so that a resumed study goes on as
-    it would have. Never suggests a configuration a second time while untried ones are left. None: nothing left.
+    `rng` is derived from the study's seed and the number of the suggestion, so that a resumed study goes on
+    as it would have. Never suggests a configuration twice while untried ones are left. None: nothing left.
     """
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
+
+
+_BY_NAME = {
+    "random": "thriftune.search.random:Random",
+    "sobol": "thriftune.search.sobol:Sobol",
+    "grid": "thriftune.search.grid:Grid",
+}
+
+
+def named(name: str) -> Searcher:
+    """The searcher of that name. Imported only now, so that nobody waits for one they do not use."""
+    if name not in _BY_NAME:
+        raise SettingError(f"search {name!r} is not known; use one of {', '.join(_BY_NAME)}")
+    module, _, kind = _BY_NAME[name].partition(":")
+    searcher: Searcher = getattr(import_module(module), kind)()
+    return searcher

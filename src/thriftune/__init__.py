@@ -1,0 +1,55 @@
+"""thriftune: good hyperparameters for the fewest dollars, by the time you need them, on machines that may vanish.
+
+The public names, and nothing else. They are loaded when first used, so that importing thriftune costs next to
+nothing in every worker process and on every command line.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thriftune import search as search
+    from thriftune.errors import StudyInterrupted as StudyInterrupted
+    from thriftune.errors import ThriftuneError as ThriftuneError
+    from thriftune.inside import current_trial as current_trial
+    from thriftune.inside import report as report
+    from thriftune.result import Result as Result
+    from thriftune.space import Choice as Choice
+    from thriftune.space import Float as Float
+    from thriftune.space import Int as Int
+    from thriftune.space import Space as Space
+    from thriftune.study import Study as Study
+    from thriftune.study import load as load
+    from thriftune.study import tune as tune
+    from thriftune.trial import Report as Report
+    from thriftune.trial import State as State
+    from thriftune.trial import Trial as Trial
+    from thriftune.trial import TrialRecord as TrialRecord
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "errors": ["StudyInterrupted", "ThriftuneError"],
+    "inside": ["current_trial", "report"],
+    "result": ["Result"],
+    "space": ["Choice", "Float", "Int", "Space"],
+    "study": ["Study", "load", "tune"],
+    "trial": ["Report", "State", "Trial", "TrialRecord"],
+}
+_HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
+
+__all__ = [*_HOME, "search"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "search":
+        return import_module("thriftune.search")
+    if name not in _HOME:
+        raise AttributeError(f"module 'thriftune' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,208 @@
+"""Who turns the crank? Brings events to the conductor, records what it says, and only then carries it out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol, Self
+
+from thriftune import events as ev
+from thriftune.clock import Clock
+from thriftune.clouds import Cloud
+from thriftune.conductor import Conductor
+from thriftune.engines import Doing, Engine
+from thriftune.errors import NoBestTrial, StoreError
+from thriftune.history import History
+from thriftune.spec import Spec
+from thriftune.store import Store
+from thriftune.trial import Run
+
+_MAILBOX_SECONDS = 0.5
+"""How often the driver looks for requests of other processes, and brings the summary of the study up to date."""
+
+_STORE_RETRY_SECONDS = 1.0
+
+
+class View(Protocol):
+    """Shows a person how the study stands. Called often; decides itself how much to draw."""
+
+    def update(self, history: History, doing: Sequence[Doing], now: float) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Driver:
+    """Drives one study to its end, to a request to stop, or to an error of the store."""
+
+    def __init__(
+        self, store: Store, conductor: Conductor, engine: Engine, cloud: Cloud, clock: Clock, view: View
+    ) -> None:
+        self._store = store
+        self._conductor = conductor
+        self._engine = engine
+        self._cloud = cloud
+        self._clock = clock
+        self._view = view
+        self._interrupted: str | None = None
+        self._looked_at = float("-inf")  # when the mailbox was last looked into
+
+    @property
+    def _spec(self) -> Spec:
+        return self._conductor.spec
+
+    @property
+    def _history(self) -> History:
+        return self._conductor.history
+
+    def run(self) -> str | None:
+        """Until nothing is left to do, which returns None, or until it has to stop, which returns why.
+
+        The study must be locked by the caller (Store.drive).
+        """
+        now = self._clock.now()
+        try:
+            # First what the last driver's workers had still to say; only then is their time over.
+            self._turn(self._engine.recover(), now)
+            self._engine.open()
+            started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
+            with self._signals():
+                self._turn([started, *self._cloud.open(now)], now)
+                self._loop()
+            halted = self._conductor.halted if self._history.finished is None else None
+            now = self._clock.now()
+            self._turn([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
+            return halted
+        finally:
+            self._engine.close()
+
+    def _loop(self) -> None:
+        history = self._history
+        while history.finished is None and (history.running or not self._conductor.halted):
+            self._view.update(history, self._engine.doing(), self._clock.now())
+            events = self._engine.wait(self._patience())
+            now = self._clock.now()
+            if now - self._looked_at >= _MAILBOX_SECONDS:
+                self._looked_at = now
+                if "stop" in self._store.take_requests(self._spec.name):
+                    self._interrupted = "thriftune stop"
+            if self._interrupted and history.stop_requested is None:
+                events.append(ev.StopRequested(now, self._interrupted))
+            self._turn(events, now)
+        self._view.update(history, [], self._clock.now())
+
+    def _patience(self) -> float:
+        now = self._clock.now()
+        wake_at = self._conductor.wake_at(now)
+        return min(_MAILBOX_SECONDS, max(0.0, wake_at - now) if wake_at is not None else _MAILBOX_SECONDS)
+
+    def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
+        """One turn: take in, record, carry out."""
+        while events or not last:
+            before = self._history.entries
+            log = self._conductor.handle(events, now)
+            if log:
+                self._record(before, log, now, last)
+            events = self._carry_out(log, now)
+            if not events:
+                return
+
+    def _record(self, before: int, log: list[ev.Event], now: float, last: bool) -> None:
+        due = last or self._history.finished is not None or now == self._looked_at
+        summary = summarize(self._history, now) if due else None
+        while True:
+            try:
+                self._store.append(self._spec.name, before, log, summary)
+                return
+            except StoreError as error:
+                # Nothing is lost meanwhile: what trials said is in their spools, and they wait for a full disk.
+                if self._spec.disk_full == "stop":
+                    raise
+                self._view.say(f"{error} Trying again.")
+                time.sleep(_STORE_RETRY_SECONDS)
+
+    def _carry_out(self, log: list[ev.Event], now: float) -> list[ev.Event]:
+        """What the engine and the cloud are to do; returns what they answer at once."""
+        answers: list[ev.Event] = []
+        for entry in log:
+            match entry:
+                case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
+                    self._engine.start(make_run(self._spec, self._history, trial), machine)
+                case ev.Move() | ev.Pause() | ev.Stop():
+                    self._engine.tell_to_end(entry.trial, entry.attempt)
+                case ev.Kill():
+                    self._engine.kill(entry.trial, entry.attempt)
+                case ev.Rent():
+                    answers += self._cloud.rent(entry.machine, entry.offer, now)
+                case ev.Release():
+                    answers += self._cloud.release(entry.machine, now)
+                case ev.Warned() | ev.DiskFull():
+                    what = entry.message if isinstance(entry, ev.Warned) else entry.error
+                    self._view.say(f"trial {entry.trial}: {what}")
+                case _:
+                    pass
+        return answers
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM stop cleanly; a second Ctrl-C stops now."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupted(number: int, _frame: FrameType | None) -> None:
+            if self._interrupted and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._interrupted = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+            self._engine.wake()
+            if self._history.running:
+                self._view.say("stopping after each trial's next step; Ctrl-C again to stop now")
+
+        before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def make_run(spec: Spec, history: History, trial_id: int) -> Run:
+    trial = history.trials[trial_id]
+    return Run(
+        trial=trial.id,
+        attempt=trial.attempts,
+        config=trial.config,
+        resume_step=trial.resume_step,
+        metric=spec.metric,
+        max_steps=spec.max_steps,
+        seed=(spec.seed * 1_000_003 + trial.id) % 2**32,
+        folder=str(Path(spec.storage) / "trials" / str(trial.id)),
+        keep=spec.keep,
+    )
+
+
+def summarize(history: History, now: float) -> dict[str, Any]:
+    """What a list of studies shows of one, so that listing need not replay it. `entries`: how far it goes."""
+    try:
+        best = history.best
+        found = {"trial": best.id, "value": best.value, "config": dict(best.config)}
+    except NoBestTrial:
+        found = None
+    return {
+        "entries": history.entries,
+        "counts": {str(state): count for state, count in history.counts.items() if count},
+        "best": found,
+        "seconds": history.driven_seconds(now),
+        "dollars": history.dollars(now),
+        "finished": history.finished,
+    }

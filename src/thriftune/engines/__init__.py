@@ -1,0 +1,58 @@
+"""Where do trials run? The engine protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from thriftune.events import Event
+from thriftune.trial import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What one worker does now, for people to look at."""
+
+    worker: str
+    pid: int | None
+    trial: int | None
+
+
+class Engine(Protocol):
+    """Owns processes, not policy: carries decisions out and tells what became of them.
+
+    The driver calls recover(), records what it returns, then open(), then the rest in any order, then close().
+    Every attempt that was started ends in exactly one Ended, Failed, Killed or Lost; all its reports come before.
+    """
+
+    def recover(self) -> list[Event]:
+        """What the workers of an earlier driver said that the log may not know. Returns when they are all gone."""
+        ...
+
+    def open(self) -> None: ...
+
+    def start(self, run: Run, machine: str) -> None:
+        """Never blocks on the trial. At most as many at a time as the machine has slots."""
+        ...
+
+    def tell_to_end(self, trial: int, attempt: int) -> None:
+        """The attempt shall end after its next step. Unknown or ended attempts are ignored."""
+        ...
+
+    def kill(self, trial: int, attempt: int) -> None:
+        """The attempt shall end now. Unknown or ended attempts are ignored."""
+        ...
+
+    def wait(self, timeout: float | None) -> list[Event]:
+        """What has happened, as soon as anything has; empty after `timeout` seconds or a wake()."""
+        ...
+
+    def wake(self) -> None:
+        """Makes a wait() in progress, or the next one, return. Safe from a signal handler and other threads."""
+        ...
+
+    def doing(self) -> list[Doing]: ...
+
+    def close(self) -> None:
+        """Ends every process it started, and their descendants. May be called twice."""
+        ...

@@ -1,0 +1,254 @@
+"""What does a worker process do? Runs one attempt after another until the driver goes away.
+
+Whatever a trial says is written to this worker's spool file before it is sent, so that it survives the driver:
+the next driver reads what the last one had no time to record. An attempt that fails ends its worker, so that
+nothing it broke is met by another trial.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from thriftune.engines.wire import GOODBYE, Lines, to_line
+from thriftune.errors import SettingError
+from thriftune.events import DiskFull, Ended, Event, Failed, Lost
+from thriftune.trial import EndTrial, Run, Trial, TrialFailed, TrialLost
+
+Train = Callable[[Trial], object]
+
+MARK = b"\x1e"
+"""Between the output of one attempt and of the next."""
+
+_SPOOL_BYTES = 1 << 16
+"""A spool longer than this is emptied once all it holds is known to be recorded."""
+
+
+class DriverLink:
+    """The worker's end of its line to the driver."""
+
+    def __init__(self, sock: socket.socket, spool: Path) -> None:
+        self._socket = sock
+        self._spool = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._spooled = 0
+        self._lines = Lines()
+        self._inbox: list[Any] = []
+        self._told: set[tuple[int, int]] = set()
+        self._run: Run | None = None
+
+    def next_run(self) -> Run | None:
+        """Waits for the next attempt; None: the driver is gone."""
+        self._run = None
+        while True:
+            while self._inbox:
+                message = self._inbox.pop(0)
+                if "run" in message:
+                    # The driver sends a run only after it has recorded how this worker's last one ended.
+                    if self._spooled > _SPOOL_BYTES:
+                        os.ftruncate(self._spool, 0)
+                        self._spooled = 0
+                    self._told.clear()
+                    self._run = Run(**message["run"])
+                    return self._run
+            if not self._receive(0):
+                return None
+
+    def told_to_end(self) -> bool:
+        if self._run is None:
+            return False
+        with contextlib.suppress(BlockingIOError):
+            if not self._receive(socket.MSG_DONTWAIT):
+                os._exit(0)
+        for message in self._inbox:
+            if "end" in message:
+                self._told.add(tuple(message["end"]))
+        self._inbox = [message for message in self._inbox if "end" not in message]
+        return (self._run.trial, self._run.attempt) in self._told
+
+    def send(self, event: Event) -> None:
+        line = to_line(event)
+        self._keep(line, event)
+        try:
+            self._socket.sendall(line)
+        except OSError:
+            os._exit(0)  # the driver is gone, and what was said is safe
+
+    def say_goodbye(self) -> None:
+        """This worker ends after what it sends next, and must not be given another run."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(GOODBYE + b"\n")
+
+    def _keep(self, line: bytes, event: Event) -> None:
+        """Writes to the spool; where the disk is full, says so and waits for room or for the word to end."""
+        said = False
+        while True:
+            try:
+                written = os.write(self._spool, line)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                written = 0
+            self._spooled += written
+            if written == len(line):
+                return
+            if written:
+                line = b"\n" + line.lstrip(b"\n")  # what got through is a torn line, to be passed over
+            if not said and self._run is not None:
+                said = True
+                why = "the disk that holds the study is full: make room, training goes on by itself then"
+                self._socket.sendall(to_line(DiskFull(event.at, self._run.trial, self._run.attempt, why)))
+            if self.told_to_end():
+                # Nothing can be said any more, and it was not the trial's fault: go as a lost machine goes.
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.2)
+
+    def _receive(self, flags: int) -> bool:
+        chunk = self._socket.recv(65536, flags)
+        self._inbox.extend(json.loads(line) for line in self._lines.feed(chunk))
+        return bool(chunk)
+
+
+def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any]) -> None:
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    os.close(output_fd)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    faulthandler.enable(file=2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel shall take a trial and not the driver
+        Path("/proc/self/oom_score_adj").write_text("500")
+    link = DriverLink(socket.socket(fileno=link_fd), Path(settings["spools"]) / f"{worker_id}.spool")
+    train: Train | None = None
+    home, environment = Path.cwd(), dict(os.environ)
+    while (run := link.next_run()) is not None:
+        os.write(1, MARK)
+        try:
+            if train is None:
+                train = load_target(settings["target"])
+        except BaseException:
+            link.send(Failed(time.time(), run.trial, run.attempt, "raised", traceback.format_exc()))
+            break
+        if not attempt(train, run, link):
+            break
+        os.chdir(home)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+    os._exit(0)
+
+
+def attempt(train: Train, run: Run, link: DriverLink) -> bool:
+    """Runs one attempt and says how it ended. False: this worker had better not run another."""
+    trial = Trial(run, link)
+    started = time.perf_counter()
+    outcome: Event
+    try:
+        try:
+            trial.finish(train(trial))
+        except EndTrial:
+            pass
+        outcome = Ended(time.time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
+    except TrialLost as lost:
+        outcome = Lost(time.time(), run.trial, run.attempt, str(lost))
+    except TrialFailed as failure:
+        outcome = Failed(time.time(), run.trial, run.attempt, failure.kind, str(failure))
+    except BaseException as error:
+        kind = "exited" if isinstance(error, SystemExit) else "raised"
+        outcome = Failed(time.time(), run.trial, run.attempt, kind, _traceback(error))
+    with contextlib.suppress(Exception):  # a trial may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    fit = isinstance(outcome, Ended) and not _left_something()
+    if not fit:
+        link.say_goodbye()
+    link.send(outcome)
+    return fit
+
+
+def _traceback(error: BaseException) -> str:
+    """From the training function on: how the worker called it is nobody's concern."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def _left_something() -> bool:
+    """Whether the trial left a process or a thread behind that could disturb the next one.
+
+    Daemon threads are the helpers of libraries, which keep them on purpose.
+    """
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        return True
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def load_target(target: dict[str, Any]) -> Train:
+    """The training function: from a pickle, from a file or module, or one that runs a command."""
+    if target["kind"] == "command":
+        from thriftune.engines.command import Command
+
+        return Command(target["command"], target["patterns"], target["folder"])
+    if target["kind"] == "pickled":
+        return load_pickled(target["where"])["train"]  # type: ignore[no-any-return]
+    return import_function(target["where"], Path(target["folder"]))
+
+
+def load_pickled(where: str) -> dict[str, Any]:
+    """What study.py kept of a Python study: its "train" and its "searcher"."""
+    try:
+        with Path(where).open("rb") as stream:
+            return cloudpickle.load(stream)  # type: ignore[no-any-return]
+    except OSError as error:
+        raise SettingError(f"the training function kept in {where} cannot be read: {error}") from None
+
+
+def import_function(where: str, folder: Path) -> Train:
+    """The function of "file.py:name" (relative to `folder`) or "package.module:name"."""
+    source, _, name = where.rpartition(":")
+    if not source or not name:
+        raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
+    if source.endswith(".py"):
+        path = folder / source
+        if not path.is_file():
+            raise SettingError(f"function: there is no file {path}")
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # so that what it defines can be pickled
+        spec.loader.exec_module(module)
+    else:
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+        module = importlib.import_module(source)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise SettingError(f"function: {source} has no function {name!r}")
+    return function  # type: ignore[no-any-return]
+
+

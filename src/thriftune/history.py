@@ -1,0 +1,476 @@
+"""What is known? The fold of a study's log: its trials, its machines, its time and money.
+
+`History.apply` is the only way state changes, for a running driver and for a reader of the store alike. It takes
+no decisions: what the conductor decided is in the log too, and is applied like anything else that happened.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+from thriftune import events as ev
+from thriftune.errors import NoBestTrial
+from thriftune.space import Space
+from thriftune.trial import Report, State, TrialRecord
+
+
+@dataclass(slots=True)
+class Machine:
+    """One life of one machine, from rented to gone."""
+
+    id: str
+    offer: str
+    price_per_hour: float
+    since: float  # billed from
+    slots: int = 0  # trials at a time; 0 until it is ready
+    until: float | None = None  # gone, and billed no more
+    notice: float | None = None  # it will be taken away at this time
+    running: set[int] = field(default_factory=set)  # trials; no more than slots
+
+    @property
+    def free(self) -> int:
+        """Slots that may be given to a trial now."""
+        return 0 if self.until is not None or self.notice is not None else self.slots - len(self.running)
+
+    def seconds(self, now: float) -> float:
+        return max(0.0, (now if self.until is None else self.until) - self.since)
+
+    def dollars(self, now: float) -> float:
+        return self.seconds(now) * self.price_per_hour / 3600
+
+
+class History:
+    """The state of a study, as far as its log goes. Searchers and stoppers read it; only apply() writes it."""
+
+    def __init__(self, space: Space, metric: str, maximize: bool, seed: int) -> None:
+        self.space = space
+        self.metric = metric
+        self.maximize = maximize
+        self.seed = seed
+        self.trials: list[TrialRecord] = []  # trials[i].id == i
+        self.counts: Counter[State] = Counter()  # of trials in each state
+        self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
+        self.running: dict[int, None] = {}
+        self.machines: dict[str, Machine] = {}  # present ones, by id
+        self.past_machines: list[Machine] = []
+        self.open_asks = 0  # configurations the user asked for and has not been given
+        self.entries = 0  # length of the log so far
+        self.last_at = 0.0  # time of the latest entry
+        self.started_at: float | None = None  # when the first driver started
+        self.driver: ev.DriverStarted | None = None  # None: not being driven, as far as the log knows
+        self.stop_requested: str | None = None  # by whom, in the last drive
+        self.disk_full: str | None = None  # the error, in the last drive
+        self.finished: str | None = None  # why nothing is left to do
+        self._driven_before = 0.0  # seconds of earlier drives
+        self._tried: Counter[tuple[Any, ...]] = Counter()
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def times(self, config: ev.Config) -> int:
+        return self._tried[self.space.key(config)]
+
+    def driven_seconds(self, now: float) -> float:
+        """How long the study has been driven, over all its drives; pauses between drives do not count."""
+        if self.driver is None:
+            return self._driven_before
+        return self._driven_before + max(0.0, now - self.driver.at)
+
+    def dollars(self, now: float) -> float:
+        """What its machines cost so far, at the price of their offers."""
+        lives = [*self.past_machines, *self.machines.values()]
+        return sum(machine.dollars(now) for machine in lives)
+
+    def offers(self) -> list[str]:
+        lives = [*self.past_machines, *self.machines.values()]
+        return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))
+
+    def better(self, a: float, b: float) -> bool:
+        return a > b if self.maximize else a < b
+
+    @property
+    def best(self) -> TrialRecord:
+        """The trial with the best value that has not failed; the earlier one where two are equal."""
+        best: TrialRecord | None = None
+        for trial in self.trials:
+            if trial.value is None or not isfinite(trial.value) or trial.state is State.FAILED:
+                continue
+            if best is None or best.value is None or self.better(trial.value, best.value):
+                best = trial
+        if best is None:
+            failed = self.counts[State.FAILED]
+            why = f"; {failed} failed, see their errors" if failed else ""
+            raise NoBestTrial(f"no trial has reported {self.metric!r} yet{why}")
+        return best
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def replay(self, log: Iterable[ev.Event]) -> History:
+        for entry in log:
+            self.apply(entry)
+        return self
+
+    def apply(self, event: ev.Event) -> bool:
+        """Takes one entry in. False: it tells nothing new (late, or told twice), and need not be recorded."""
+        handler = _HANDLERS.get(type(event))
+        if handler is None or not handler(self, event):
+            return False
+        self.entries += 1
+        if event.at > self.last_at:
+            self.last_at = event.at
+        return True
+
+    def _current(self, event: Any) -> TrialRecord | None:
+        """The trial an attempt's event is about, unless that attempt is over."""
+        trial = self.trials[event.trial] if 0 <= event.trial < len(self.trials) else None
+        if trial is None or trial.state is not State.RUNNING or trial.attempts != event.attempt:
+            return None
+        return trial
+
+    def _set(self, trial: TrialRecord, state: State) -> None:
+        self.counts[trial.state] -= 1
+        self.counts[state] += 1
+        self.waiting.pop(trial.id, None)
+        self.running.pop(trial.id, None)
+        trial.state = state
+        if state is State.WAITING:
+            self.waiting[trial.id] = None
+        elif state is State.RUNNING:
+            self.running[trial.id] = None
+
+    def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
+        """The running attempt is over."""
+        if trial.machine is not None and trial.machine in self.machines:
+            self.machines[trial.machine].running.discard(trial.id)
+        if trial.started_at is not None:
+            trial.seconds += max(0.0, at - trial.started_at)
+        trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
+        trial.last_number = 0
+        self._set(trial, state)
+        if state.ended:
+            trial.ended_at = at
+
+    def _fail(self, trial: TrialRecord, at: float, kind: str, error: str, output: str) -> None:
+        """A failed attempt leaves the trial waiting; whether it gets another one is decided elsewhere."""
+        trial.failures += 1
+        trial.error_kind, trial.error, trial.output = kind, error, output
+        self._leave(trial, at, State.WAITING)
+
+    def _lose(self, trial: TrialRecord, at: float, *, stalls: bool = True) -> None:
+        trial.losses += 1
+        trial.stalled_losses += stalls
+        self._leave(trial, at, State.WAITING)
+
+    def _cut(self, trial: TrialRecord, at: float) -> None:
+        """An attempt that was told to end has ended."""
+        then = {"stop": State.STOPPED, "pause": State.PAUSED}.get(trial.asked or "", State.WAITING)
+        self._leave(trial, at, then)
+
+    # --- the driver
+
+    def _driver_started(self, event: ev.DriverStarted) -> bool:
+        for trial_id in list(self.running):
+            trial = self.trials[trial_id]
+            if trial.machine != ev.OUTSIDE:
+                self._lose(trial, self.last_at, stalls=False)
+        self._end_drive()
+        self.driver = event
+        self.finished = self.stop_requested = self.disk_full = None
+        if self.started_at is None:
+            self.started_at = event.at
+        return True
+
+    def _driver_stopped(self, event: ev.DriverStopped) -> bool:
+        self.last_at = max(self.last_at, event.at)
+        self._end_drive()
+        return True
+
+    def _end_drive(self) -> None:
+        """Of a driver that was killed, the last thing it recorded is the last that is known."""
+        if self.driver is not None:
+            self._driven_before += max(0.0, self.last_at - self.driver.at)
+        if ev.THIS_MACHINE in self.machines:
+            self._machine_gone(ev.THIS_MACHINE, self.last_at)
+        self.driver = None
+
+    def _stop_was_requested(self, event: ev.StopRequested) -> bool:
+        self.stop_requested = event.by
+        return True
+
+    # --- trials
+
+    def _asked(self, event: ev.Asked) -> bool:
+        self.open_asks += 1
+        return True
+
+    def _create(self, event: ev.Create) -> bool:
+        if event.trial != len(self.trials):
+            return False
+        self.trials.append(TrialRecord(event.trial, event.config, event.at))
+        self.counts[State.WAITING] += 1
+        self.waiting[event.trial] = None
+        self._tried[self.space.key(event.config)] += 1
+        return True
+
+    def _place(self, event: ev.Place) -> bool:
+        trial = self.trials[event.trial]
+        if event.machine == ev.OUTSIDE:
+            self.open_asks -= 1
+        else:
+            self.machines[event.machine].running.add(trial.id)
+        trial.attempts = event.attempt
+        trial.machine = event.machine
+        trial.started_at = event.at
+        self._set(trial, State.RUNNING)
+        return True
+
+    def _reported(self, event: ev.Reported) -> bool:
+        trial = self._current(event)
+        if trial is None or event.number <= trial.last_number:
+            return False
+        trial.last_number = event.number
+        report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
+        reports = trial.reports
+        if not reports or reports[-1].step < event.step:
+            reports.append(report)
+            trial.stalled_losses = 0
+        else:  # a step told before: by this attempt, which adds to it, or by one that was lost after it
+            place = bisect_left(reports, event.step, key=_step)
+            if reports[place].step != event.step:
+                reports.insert(place, report)
+            elif reports[place].attempt == event.attempt:
+                merged = {**reports[place].metrics, **event.metrics}
+                saved = event.saved or reports[place].saved
+                reports[place] = Report(event.step, merged, event.at, event.attempt, saved)
+            else:
+                reports[place] = report
+        if event.saved:
+            trial.resume_step = event.step
+        if self.metric in event.metrics:
+            trial.value = _last_value(reports, self.metric)
+        return True
+
+    def _ended(self, event: ev.Ended) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        if event.cut:
+            self._cut(trial, event.at)
+        elif trial.value is None:
+            told = ", ".join(trial.reports[-1].metrics) if trial.reports else "nothing"
+            error = f"the trial ended without a value of {self.metric!r}; it reported {told}"
+            self._fail(trial, event.at, "no_value", error, "")
+        elif not isfinite(trial.value):
+            self._fail(trial, event.at, "nan", f"{self.metric} ended as {trial.value}", "")
+        else:
+            self._leave(trial, event.at, State.COMPLETED)
+        return True
+
+    def _failed(self, event: ev.Failed) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        self._fail(trial, event.at, event.kind, event.error, event.output)
+        return True
+
+    def _killed(self, event: ev.Killed) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        if trial.asked:
+            self._cut(trial, event.at)
+        else:
+            self._fail(trial, event.at, "timeout", trial.killed_because or "killed", event.output)
+        return True
+
+    def _lost(self, event: ev.Lost) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        self._lose(trial, event.at)
+        return True
+
+    def _warned(self, event: ev.Warned) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        trial.warnings.append(event.message)
+        return True
+
+    def _disk_was_full(self, event: ev.DiskFull) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        trial.warnings.append(event.error)
+        self.disk_full = event.error
+        return True
+
+    def _move(self, event: ev.Move) -> bool:
+        return self._tell(event, "move")
+
+    def _pause(self, event: ev.Pause) -> bool:
+        return self._tell(event, "pause")
+
+    def _stop(self, event: ev.Stop) -> bool:
+        return self._tell(event, "stop")
+
+    def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        trial.asked, trial.asked_at = what, event.at
+        return True
+
+    def _promote(self, event: ev.Promote) -> bool:
+        trial = self.trials[event.trial]
+        if trial.state is not State.PAUSED:
+            return False
+        self._set(trial, State.WAITING)
+        return True
+
+    def _kill(self, event: ev.Kill) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        trial.killed_because = event.why
+        return True
+
+    def _give_up(self, event: ev.GiveUp) -> bool:
+        trial = self.trials[event.trial]
+        if trial.state is not State.WAITING:
+            return False
+        if trial.error is None:
+            trial.error_kind, trial.error = "lost", event.why
+        self._set(trial, State.FAILED)
+        trial.ended_at = event.at
+        return True
+
+    def _finish(self, event: ev.Finish) -> bool:
+        self.finished = event.why
+        return True
+
+    # --- machines
+
+    def _rent(self, event: ev.Rent) -> bool:
+        return event.machine not in self.machines
+
+    def _machine_rented(self, event: ev.MachineRented) -> bool:
+        if event.machine in self.machines:
+            return False
+        self.machines[event.machine] = Machine(
+            event.machine, event.offer, event.price_per_hour, since=event.at
+        )
+        return True
+
+    def _machine_ready(self, event: ev.MachineReady) -> bool:
+        machine = self.machines.get(event.machine)
+        if machine is None:
+            machine = Machine(event.machine, event.offer, event.price_per_hour, since=event.at)
+            self.machines[event.machine] = machine
+        machine.slots = event.slots
+        return True
+
+    def _machine_notice(self, event: ev.MachineNotice) -> bool:
+        machine = self.machines.get(event.machine)
+        if machine is None:
+            return False
+        machine.notice = event.deadline
+        return True
+
+    def _machine_lost(self, event: ev.MachineLost) -> bool:
+        machine = self.machines.get(event.machine)
+        if machine is None:
+            return False
+        for trial_id in list(machine.running):
+            self._lose(self.trials[trial_id], event.at)
+        self._machine_gone(event.machine, event.at)
+        return True
+
+    def _release(self, event: ev.Release) -> bool:
+        return event.machine in self.machines
+
+    def _machine_released(self, event: ev.MachineReleased) -> bool:
+        machine = self.machines.get(event.machine)
+        if machine is None:
+            return False
+        for trial_id in list(machine.running):
+            self._lose(self.trials[trial_id], event.at, stalls=False)
+        self._machine_gone(event.machine, event.at)
+        return True
+
+    def _machine_gone(self, machine_id: str, at: float) -> None:
+        machine = self.machines.pop(machine_id)
+        machine.until = max(machine.since, at)
+        self.past_machines.append(machine)
+
+    # --- invariants -----------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raises AssertionError where the state contradicts itself; run after every event in tests."""
+        assert [trial.id for trial in self.trials] == list(range(len(self.trials)))
+        assert +self.counts == Counter(trial.state for trial in self.trials)
+        assert sum(self._tried.values()) == len(self.trials)
+        for trial in self.trials:
+            running = trial.state is State.RUNNING
+            assert (trial.id in self.waiting) == (trial.state is State.WAITING)
+            assert (trial.id in self.running) == running
+            assert (trial.machine is not None) == running
+            assert running or (trial.asked is None and trial.killed_because is None)
+            assert (trial.ended_at is not None) == trial.state.ended
+            assert trial.attempts >= trial.failures + trial.losses
+            assert trial.state is not State.COMPLETED or trial.value is not None
+            assert trial.state is not State.FAILED or trial.error
+            steps = [report.step for report in trial.reports]
+            assert steps == sorted(set(steps))
+            assert not trial.resume_step or trial.resume_step in steps
+            if running and trial.machine != ev.OUTSIDE:
+                assert trial.id in self.machines[str(trial.machine)].running
+        for machine in self.machines.values():
+            assert machine.until is None
+            assert len(machine.running) <= max(machine.slots, 0)
+            assert all(self.trials[i].machine == machine.id for i in machine.running)
+        assert all(machine.until is not None for machine in self.past_machines)
+        assert self.open_asks >= 0
+
+
+def _step(report: Report) -> int:
+    return report.step
+
+
+def _last_value(reports: list[Report], metric: str) -> float | None:
+    return next((r.metrics[metric] for r in reversed(reports) if metric in r.metrics), None)
+
+
+_HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
+    ev.DriverStarted: History._driver_started,
+    ev.DriverStopped: History._driver_stopped,
+    ev.StopRequested: History._stop_was_requested,
+    ev.Asked: History._asked,
+    ev.Create: History._create,
+    ev.Place: History._place,
+    ev.Reported: History._reported,
+    ev.Ended: History._ended,
+    ev.Failed: History._failed,
+    ev.Killed: History._killed,
+    ev.Lost: History._lost,
+    ev.Warned: History._warned,
+    ev.DiskFull: History._disk_was_full,
+    ev.Move: History._move,
+    ev.Pause: History._pause,
+    ev.Stop: History._stop,
+    ev.Promote: History._promote,
+    ev.Kill: History._kill,
+    ev.GiveUp: History._give_up,
+    ev.Finish: History._finish,
+    ev.Rent: History._rent,
+    ev.MachineRented: History._machine_rented,
+    ev.MachineReady: History._machine_ready,
+    ev.MachineNotice: History._machine_notice,
+    ev.MachineLost: History._machine_lost,
+    ev.Release: History._release,
+    ev.MachineReleased: History._machine_released,
+}

@@ -1,0 +1,1 @@
+"""What does a machine cost, and how long will it live?"""

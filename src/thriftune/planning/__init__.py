@@ -1,0 +1,32 @@
+"""How many machines, of which kind, when? The provisioner protocol, and the one for this machine only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from thriftune.events import Decision, Event
+from thriftune.history import History
+
+
+class Provisioner(Protocol):
+    """Policy over machines: pure, and asked by the conductor; engines and clouds carry out what it says."""
+
+    def react(self, event: Event, history: History) -> Sequence[Decision]:
+        """What to Rent, Release or Move because of this event, which the history has taken in already."""
+        ...
+
+    def machine_for_next(self, history: History) -> str | None:
+        """Where the next trial shall start now; None: it waits."""
+        ...
+
+
+class PresentMachines:
+    """Rents nothing: fills the machines that are there, fullest first, so that others can be let go."""
+
+    def react(self, event: Event, history: History) -> Sequence[Decision]:  # noqa: ARG002 (the protocol's)
+        return ()
+
+    def machine_for_next(self, history: History) -> str | None:
+        free = [machine for machine in history.machines.values() if machine.free > 0]
+        return min(free, key=lambda machine: machine.free).id if free else None

@@ -1,0 +1,78 @@
+"""What came of a study? Its trials, its best one, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thriftune.history import History
+from thriftune.spec import Spec
+from thriftune.trial import TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the machines took. On a machine of one's own the dollars are an estimate: what a like one rents for."""
+
+    seconds: float
+    dollars: float
+    offers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{format_seconds(self.seconds)}, {format_dollars(self.dollars)} if rented ({', '.join(self.offers)})"
+
+    def __float__(self) -> float:
+        return self.dollars
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A study as it stands: what tune() returns."""
+
+    spec: Spec
+    history: History
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def best(self) -> TrialRecord:
+        """The trial with the best value; NoBestTrial if none has any."""
+        return self.history.best
+
+    @property
+    def trials(self) -> Sequence[TrialRecord]:
+        return tuple(self.history.trials)
+
+    @property
+    def finished(self) -> str | None:
+        """Why nothing is left to do; None if something is."""
+        return self.history.finished
+
+    @property
+    def seconds(self) -> float:
+        """How long it was driven, over all its drives."""
+        return self.history.driven_seconds(self.history.last_at)
+
+    @property
+    def cost(self) -> Cost:
+        history = self.history
+        return Cost(self.seconds, history.dollars(history.last_at), tuple(history.offers()))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {state.lower()}" for state, n in self.history.counts.items() if n)
+        return f"<Result of {self.name}: {counts or 'no trials'}>"
+
+
+def format_seconds(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def format_dollars(dollars: float) -> str:
+    """Enough digits that a small sum is not shown as nothing."""
+    return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.4f}"

@@ -1,0 +1,650 @@
+"""What may vary? Float, Int and Choice, their conditions, and the map to the unit cube and back.
+
+A parameter is plain data and says nothing on its own; a `Space` checks it, because only there it has a name
+that an error can give. For each checked parameter the space builds an axis, which knows how values become
+numbers in [0, 1] and back.
+
+Floats live on a lattice, so that a configuration survives decode(encode(c)) unchanged: 12 significant digits
+on a log scale, a decimal grid of about 1e-12 of the span on a linear one, and in both the bounds themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from thriftune.errors import SpaceError
+
+When = Mapping[str, Any]
+Conditions = tuple[tuple[str, frozenset[Any]], ...]
+
+LARGEST_INT = 2**40
+"""Bounds of an Int stay below this, so that every bin of the unit interval is far wider than rounding."""
+
+
+# --- what a user writes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real number from `low` to `high`, both included; `log`: evenly spread in its logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+    when: When | None = None
+
+    def _check(self, name: str) -> Float:
+        low, high = (_finite(name, end, getattr(self, end)) for end in ("low", "high"))
+        _check_range(name, self)
+        if math.isinf(high - low):
+            raise SpaceError(f"{name}: the span from {low} to {high} is more than a float holds; narrow it")
+        return replace(self, low=low, high=high)
+
+
+@dataclass(frozen=True)
+class Int:
+    """A whole number from `low` to `high`, both included; `log`: evenly spread in its logarithm."""
+
+    low: int
+    high: int
+    log: bool = False
+    when: When | None = None
+
+    def _check(self, name: str) -> Int:
+        for end in ("low", "high"):
+            bound = _finite(name, end, getattr(self, end))
+            if not bound.is_integer():
+                raise SpaceError(f"{name}: {end} {bound} is not a whole number; round it or use Float")
+            if abs(bound) > LARGEST_INT:
+                raise SpaceError(f"{name}: {end} {bound:.0f} is beyond 2**40; use Float, or its exponent")
+        _check_range(name, self)
+        return replace(self, low=int(self.low), high=int(self.high))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values that JSON can hold: str, int, float, bool or None."""
+
+    choices: Sequence[Any]
+    when: When | None = None
+
+    def _check(self, name: str) -> Choice:
+        choices = self.choices.tolist() if isinstance(self.choices, np.ndarray) else self.choices
+        # A set would give another order, hence other suggestions, in every process.
+        if not isinstance(choices, Sequence) or isinstance(choices, str | bytes):
+            raise SpaceError(f"{name}: choices {choices!r} is not a list; write Choice([...])")
+        if not choices:
+            raise SpaceError(f"{name}: choices is empty; give at least one value")
+        plain = tuple(_plain(choice) for choice in choices)
+        for i, choice in enumerate(plain):
+            if type(choice) not in (str, int, float, bool, type(None)):
+                raise SpaceError(
+                    f"{name}: choice {choice!r} is no str, int, float, bool or None; "
+                    "choose by a name and look the object up in the training function"
+                )
+            if isinstance(choice, float) and not math.isfinite(choice):
+                raise SpaceError(f"{name}: choice {choice} is not finite; give a number or a word for it")
+            if choice in plain[:i]:
+                twin = plain[plain.index(choice)]
+                raise SpaceError(f"{name}: choice {choice!r} is there already, as {twin!r}; remove one")
+        return replace(self, choices=plain)
+
+
+Parameter = Float | Int | Choice
+_KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice}
+
+
+def _plain(value: Any) -> Any:
+    """A numpy scalar as the Python value it stands for."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _finite(name: str, what: str, value: Any) -> float:
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise SpaceError(f"{name}: {what} {number} is not finite; give the largest value worth a trial")
+    return number + 0.0  # never -0.0, which is equal to 0.0 but written otherwise
+
+
+def _check_range(name: str, parameter: Float | Int) -> None:
+    low, high, log = parameter.low, parameter.high, parameter.log
+    if not isinstance(log, bool):
+        raise SpaceError(f"{name}: log {log!r} is neither true nor false; write one of them")
+    if low > high:
+        raise SpaceError(f"{name}: low {low} is above high {high}; swap them")
+    if log and low <= 0:
+        raise SpaceError(f"{name}: low {low} has no logarithm; raise it above 0 or drop log")
+
+
+# --- a parameter made ready for use -----------------------------------------------------------------------
+
+
+class _Axis:
+    """One checked parameter: its values to numbers and back."""
+
+    width: int
+    """Its columns in the unit cube."""
+    count: int | None
+    """Its number of values; None: infinitely many."""
+    blank: float
+    """What its columns hold while it is inactive."""
+
+    def value(self, u: float) -> Any:
+        """The value at u in [0, 1]."""
+        raise NotImplementedError
+
+    def read(self, row: Sequence[float], start: int) -> Any:
+        """The value its columns stand for; they begin at `start`."""
+        raise NotImplementedError
+
+    def write(self, row: list[float], start: int, value: Any) -> None:
+        """The inverse of read(), into blank columns."""
+        raise NotImplementedError
+
+    def clean(self, name: str, value: Any) -> Any:
+        """The value as configurations hold it; SpaceError if it is not possible."""
+        raise NotImplementedError
+
+    def levels(self, points: int) -> Sequence[Any]:
+        """All values in order, or `points` of them where a number has more."""
+        raise NotImplementedError
+
+
+class _NumericAxis(_Axis):
+    """[first, last] on a linear or log scale."""
+
+    width = 1
+    blank = 0.5
+
+    def __init__(self, first: float, last: float, log: bool) -> None:
+        self.log = log
+        self.start = math.log(first) if log else first
+        self.span = (math.log(last) if log else last) - self.start
+
+    def at(self, u: float) -> float:
+        u = 0.0 if u < 0.0 else 1.0 if u > 1.0 else u
+        x = self.start + u * self.span
+        return math.exp(x) if self.log else x
+
+    def unit(self, x: float) -> float:
+        if not self.span:
+            return 0.5
+        u = ((math.log(x) if self.log else x) - self.start) / self.span
+        return 0.0 if u < 0.0 else 1.0 if u > 1.0 else u
+
+    def read(self, row: Sequence[float], start: int) -> Any:
+        return self.value(row[start])
+
+    def write(self, row: list[float], start: int, value: Any) -> None:
+        row[start] = self.unit(value)
+
+    def spread(self, low: float, high: float, points: int) -> list[Any]:
+        """`points` values from low to high, evenly on the scale; a single one lies in the middle."""
+        if points == 1:
+            return [self.value(0.5)]
+        first, last = self.unit(low), self.unit(high)
+        return [self.value(first + (last - first) * i / (points - 1)) for i in range(points)]
+
+
+class _FloatAxis(_NumericAxis):
+    def __init__(self, parameter: Float) -> None:
+        self.low, self.high = low, high = parameter.low, parameter.high
+        self.count = 1 if low == high else None
+        # A log scale this short is a straight line, and 12 digits would be too coarse for it.
+        super().__init__(low, high, parameter.log and high > low * (1 + 1e-6))
+        if self.log:
+            self.low_margin = 0.75 * 10.0 ** (math.floor(math.log10(low)) - 11)
+            self.high_margin = 0.75 * 10.0 ** (math.floor(math.log10(high)) - 11)
+        else:
+            # A constant needs no grid: any is within its margin of the bound.
+            self.decimals = 12 - math.floor(math.log10(self.span)) if self.span else 0
+            self.low_margin = self.high_margin = 0.75 * 10.0**-self.decimals
+
+    def value(self, u: float) -> float:
+        x = self.at(u)
+        # Adding 0.0 turns -0.0 into 0.0.
+        x = float(f"{x:.11e}") if self.log else round(x, self.decimals) + 0.0
+        # A bound may lie off the lattice. It then takes the place of the lattice point it rounds to, half a
+        # step away at most; to judge by the lattice point is what makes this idempotent.
+        if x - self.low < self.low_margin:
+            return self.low
+        if self.high - x < self.high_margin:
+            return self.high
+        return x
+
+    def clean(self, name: str, value: Any) -> float:
+        number = _finite(name, "value", value)
+        if not self.low <= number <= self.high:
+            raise SpaceError(f"{name}: {number} is outside its range; use {self.low} to {self.high}")
+        return number
+
+    def levels(self, points: int) -> Sequence[float]:
+        return list(dict.fromkeys(self.spread(self.low, self.high, points)))
+
+
+class _IntAxis(_NumericAxis):
+    """Each value owns the scale half a unit to both sides: equal bins for a linear Int."""
+
+    def __init__(self, parameter: Int) -> None:
+        self.low, self.high = parameter.low, parameter.high
+        self.count = self.high - self.low + 1
+        super().__init__(self.low - 0.5, self.high + 0.5, parameter.log)
+
+    def value(self, u: float) -> int:
+        k = math.floor(self.at(u) + 0.5)
+        return self.low if k < self.low else self.high if k > self.high else k
+
+    def clean(self, name: str, value: Any) -> int:
+        value = _plain(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise SpaceError(f"{name}: {value!r} is not a whole number; use {self.low} to {self.high}")
+        if not self.low <= value <= self.high:
+            raise SpaceError(f"{name}: {value} is outside its range; use {self.low} to {self.high}")
+        return int(value)
+
+    def levels(self, points: int) -> Sequence[int]:
+        values = range(self.low, self.high + 1)
+        if len(values) <= points:
+            return values
+        chosen: list[int] = []
+        for i, k in enumerate(self.spread(self.low, self.high, points)):
+            # A log scale would give small numbers twice: push them up, but leave room for those to come.
+            least = chosen[-1] + 1 if chosen else self.low
+            chosen.append(min(max(k, least), self.high - (points - 1 - i)))
+        return chosen
+
+
+class _ChoiceAxis(_Axis):
+    """One column a choice: a one in its own, zeros elsewhere."""
+
+    blank = 0.0
+
+    def __init__(self, parameter: Choice) -> None:
+        self.choices = parameter.choices
+        self.index = {choice: i for i, choice in enumerate(self.choices)}
+        self.width = self.count = len(self.choices)
+
+    def value(self, u: float) -> Any:
+        return self.choices[min(int(u * self.width), self.width - 1)]
+
+    def read(self, row: Sequence[float], start: int) -> Any:
+        own = row[start : start + self.width]
+        return self.choices[own.index(max(own))]
+
+    def write(self, row: list[float], start: int, value: Any) -> None:
+        row[start + self.index[value]] = 1.0
+
+    def clean(self, name: str, value: Any) -> Any:
+        try:
+            return self.choices[self.index[_plain(value)]]
+        except (KeyError, TypeError):
+            known = ", ".join(map(repr, self.choices))
+            raise SpaceError(f"{name}: {value!r} is not among its choices; use one of {known}") from None
+
+    def levels(self, points: int) -> Sequence[Any]:  # noqa: ARG002 - a choice has no scale to thin out
+        return self.choices
+
+
+def _axis(parameter: Parameter) -> _Axis:
+    match parameter:
+        case Float():
+            return _FloatAxis(parameter)
+        case Int():
+            return _IntAxis(parameter)
+        case Choice():
+            return _ChoiceAxis(parameter)
+
+
+# --- the space --------------------------------------------------------------------------------------------
+
+
+class _Node(NamedTuple):
+    """A named axis with what it depends on and where its columns start."""
+
+    name: str
+    axis: _Axis
+    conditions: Conditions
+    start: int
+
+
+def _holds(conditions: Conditions, config: Mapping[str, Any]) -> bool:
+    # An inactive parameter is not in the config; Ellipsis stands for it, as no value can be one.
+    return all(config.get(other, ...) in allowed for other, allowed in conditions)
+
+
+class Space(Mapping[str, Parameter]):
+    """Named parameters in order, checked: a Space that exists can be searched.
+
+    A configuration is a dict of the active parameters, in the order of the space. A parameter is active if
+    all those its `when` names are active and have a value it asks for. A space never changes once built.
+    """
+
+    names: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    dimensions: int
+    """Columns of the unit cube: one a number, one a choice of each Choice."""
+    columns: Mapping[str, slice]
+
+    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
+        if not isinstance(parameters, Mapping):
+            raise SpaceError(f"a space maps names to parameters, which {parameters!r} does not; use a dict")
+        if not parameters:
+            raise SpaceError("the space is empty; name at least one Float, Int or Choice")
+        checked: dict[str, Parameter] = {}
+        for name, parameter in parameters.items():
+            if not isinstance(name, str) or not name:
+                raise SpaceError(f"{name!r} cannot name a parameter; use a string that is not empty")
+            if not isinstance(parameter, Parameter):
+                raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int or Choice")
+            checked[name] = parameter._check(name)
+        axes = {name: _axis(parameter) for name, parameter in checked.items()}
+        whens = _checked_whens(checked, axes)
+
+        self._parameters = {name: replace(p, when=whens[name] or None) for name, p in checked.items()}
+        self._nodes: list[_Node] = []
+        self._blank: list[float] = []
+        for name, axis in axes.items():
+            conditions = tuple((other, frozenset(values)) for other, values in whens[name].items())
+            self._nodes.append(_Node(name, axis, conditions, len(self._blank)))
+            self._blank += [axis.blank] * axis.width
+        self.names = tuple(self._parameters)
+        self.parameters = tuple(self._parameters.values())
+        self.dimensions = len(self._blank)
+        self.columns = {name: slice(start, start + axis.width) for name, axis, _, start in self._nodes}
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._parameters[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        """The same parameters in the same order; the choices 1 and True differ, as they do in a config."""
+        return self is other or (isinstance(other, Space) and self._written == other._written)
+
+    def __hash__(self) -> int:
+        return hash(self._written)
+
+    def __repr__(self) -> str:
+        return f"Space({dict(self)!r})"
+
+    @cached_property
+    def _written(self) -> str:
+        return json.dumps(self.to_json())
+
+    # How many there are, and all of them.
+
+    @cached_property
+    def size(self) -> float:
+        """The number of configurations, exactly; math.inf if a Float that is no constant can be active.
+
+        Goes through the parameters and keeps the number of configurations so far, one for each set of facts
+        that conditions still to come depend on: (parameter, value) for values some condition names. A value
+        that none names decides as much as an inactive parameter: nothing.
+        """
+        order = self._dependents_first()
+        last_use = {other: i for i, node in enumerate(order) for other, _ in node.conditions}
+        named: dict[str, set[Any]] = {name: set() for name in self.names}
+        for node in order:
+            for other, allowed in node.conditions:
+                named[other] |= allowed
+        ways: Counter[tuple[tuple[str, Any], ...]] = Counter({(): 1})
+        for i, (name, axis, conditions, _) in enumerate(order):
+            after: Counter[tuple[tuple[str, Any], ...]] = Counter()
+            for facts, count in ways.items():
+                kept = tuple(fact for fact in facts if last_use[fact[0]] > i)
+                if not _holds(conditions, dict(facts)):
+                    after[kept] += count
+                    continue
+                if axis.count is None:
+                    return math.inf
+                for value in named[name]:
+                    after[(*kept, (name, value))] += count
+                if others := axis.count - len(named[name]):
+                    after[kept] += count * others
+            ways = after
+        return sum(ways.values())
+
+    def _dependents_first(self) -> list[_Node]:
+        """The parameters in an order that has each as soon as it can be after those it depends on.
+
+        So size() can soon forget what they were: 100 switches and then what hangs on each would be 2**100 sets
+        of facts, each switch followed by what hangs on it is two.
+        """
+        dependents: dict[str, list[_Node]] = {name: [] for name in self.names}
+        for node in self._nodes:
+            for other, _ in node.conditions:
+                dependents[other].append(node)
+        placed: dict[str, _Node] = {}
+
+        def place(node: _Node) -> None:
+            if node.name not in placed and all(other in placed for other, _ in node.conditions):
+                placed[node.name] = node
+                for dependent in dependents[node.name]:
+                    place(dependent)
+
+        for node in self._nodes:
+            place(node)
+        return list(placed.values())
+
+    def grid(self, points: int) -> Iterator[dict[str, Any]]:
+        """Every combination of `points` values a number, evenly on its scale, and all choices.
+
+        An Int with no more than `points` values gives them all. None comes twice; the first parameter changes
+        slowest.
+        """
+        return self._product([node.axis.levels(points) for node in self._nodes])
+
+    def every(self) -> Iterator[dict[str, Any]]:
+        """Every configuration of a finite space, in the order of grid()."""
+        if self.size == math.inf:
+            raise SpaceError("the space is infinite and cannot be listed; use grid(points)")
+        # A Float that is no constant is never active here: what its levels are does not matter.
+        return self._product([node.axis.levels(node.axis.count or 1) for node in self._nodes])
+
+    def _product(self, levels: Sequence[Iterable[Any]]) -> Iterator[dict[str, Any]]:
+        config: dict[str, Any] = {}
+
+        def extend(i: int) -> Iterator[dict[str, Any]]:
+            if i == len(self._nodes):
+                yield config.copy()
+                return
+            name, _, conditions, _ = self._nodes[i]
+            if not _holds(conditions, config):
+                yield from extend(i + 1)
+                return
+            for config[name] in levels[i]:
+                yield from extend(i + 1)
+            config.pop(name, None)
+
+        return extend(0)
+
+    # To the unit cube and back.
+
+    def sample(self, rng: np.random.Generator) -> dict[str, Any]:
+        """A configuration drawn uniformly, each parameter on its own scale."""
+        return self.from_unit(rng.random(len(self._nodes)).tolist())
+
+    def from_unit(self, values: Sequence[float]) -> dict[str, Any]:
+        """The configuration at these numbers in [0, 1], one a parameter, whether it is active or not."""
+        config: dict[str, Any] = {}
+        for (name, axis, conditions, _), u in zip(self._nodes, values, strict=True):
+            if not conditions or _holds(conditions, config):
+                config[name] = axis.value(u)
+        return config
+
+    def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+        """The point of the unit cube, shape (dimensions,); inactive numbers are 0.5, inactive choices 0."""
+        row = self._blank.copy()
+        for name, axis, _, start in self._nodes:
+            if name in config:
+                axis.write(row, start, config[name])
+        return np.array(row)
+
+    def decode(self, vector: npt.ArrayLike) -> dict[str, Any]:
+        """The configuration nearest to a point of the unit cube; the largest column of a Choice wins."""
+        array = np.asarray(vector, dtype=float)
+        row = array.tolist()
+        if array.shape != (self.dimensions,) or not math.isfinite(sum(row)):
+            raise SpaceError(f"{row} is no point of the unit cube; give {self.dimensions} numbers in [0, 1]")
+        config: dict[str, Any] = {}
+        for name, axis, conditions, start in self._nodes:
+            if not conditions or _holds(conditions, config):
+                config[name] = axis.read(row, start)
+        return config
+
+    # Configurations from outside.
+
+    def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration in the order and the types of the space; SpaceError if it is not one of it."""
+        if not isinstance(config, Mapping):
+            raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
+        for name in config:
+            if name not in self.columns:
+                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+        clean: dict[str, Any] = {}
+        for name, axis, conditions, _ in self._nodes:
+            if _holds(conditions, clean):
+                if name not in config:
+                    raise SpaceError(f"{name}: has no value; give it one")
+                clean[name] = axis.clean(name, config[name])
+            elif name in config:
+                raise SpaceError(f"{name}: is {config[name]!r}, but {_in_words(conditions)}; leave it out")
+        return clean
+
+    def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A configuration's identity: equal and hashable, Ellipsis for what is inactive."""
+        get = config.get
+        return tuple([get(name, ...) for name in self.names])
+
+    # The written form.
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """Plain JSON, and the [space] table of a study file. The order of the names is part of it."""
+        written = {}
+        for name, parameter in self.items():
+            table: dict[str, Any] = {"type": type(parameter).__name__.lower()}
+            for field in fields(parameter):
+                value = getattr(parameter, field.name)
+                if field.name == "when" and value:
+                    value = {other: v[0] if len(v) == 1 else list(v) for other, v in value.items()}
+                if field.name == "choices":
+                    value = list(value)
+                if value is not None and value is not False:
+                    table[field.name] = value
+            written[name] = table
+        return written
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Mapping[str, Any]]) -> Space:
+        """The inverse of to_json()."""
+        if not isinstance(data, Mapping):
+            raise SpaceError(f"a space is a table of parameters, not {data!r}; write [space]")
+        parameters = {}
+        for name, table in data.items():
+            if not isinstance(table, Mapping):
+                raise SpaceError(f'{name}: {table!r} is no table; write {{type = "float", ...}}')
+            settings = dict(table)
+            kind = settings.pop("type", None)
+            if not isinstance(kind, str) or kind not in _KINDS:
+                raise SpaceError(f"{name}: type {kind!r} is not known; use {', '.join(_KINDS)}")
+            known = {field.name: field.default is MISSING for field in fields(_KINDS[kind])}
+            for setting in settings.keys() - known:
+                raise SpaceError(f"{name}: {setting} is no setting of {kind}; use {', '.join(known)}")
+            for setting, needed in known.items():
+                if needed and setting not in settings:
+                    raise SpaceError(f"{name}: {setting} is missing; a {kind} needs it")
+            parameters[name] = _KINDS[kind](**settings)
+        return cls(parameters)
+
+    def difference(self, other: Space) -> list[str]:
+        """What became of this space in the other, in sentences; empty if they are equal."""
+        sentences = []
+        for name, before in self.items():
+            if name not in other:
+                sentences.append(f"{name}: is gone")
+            elif type(before) is not type(after := other[name]):
+                sentences.append(f"{name}: was {type(before).__name__}, is now {type(after).__name__}")
+            else:
+                for field in fields(before):
+                    was, now = (repr(_listed(getattr(p, field.name))) for p in (before, after))
+                    # By the way they are written, since 1 == True.
+                    if was != now:
+                        sentences.append(f"{name}: {field.name} was {was}, is now {now}")
+        sentences += [f"{name}: is new" for name in other if name not in self]
+        was_order = [name for name in self if name in other]
+        now_order = [name for name in other if name in self]
+        if was_order != now_order:
+            sentences.append(f"the order was {', '.join(was_order)}, is now {', '.join(now_order)}")
+        return sentences
+
+
+def _checked_whens(
+    parameters: Mapping[str, Parameter], axes: Mapping[str, _Axis]
+) -> dict[str, dict[str, tuple[Any, ...]]]:
+    """For each parameter what it depends on, names and values in the order of the space."""
+    order = {name: i for i, name in enumerate(parameters)}
+    for name, parameter in parameters.items():
+        when = parameter.when
+        if when is not None and not isinstance(when, Mapping):
+            raise SpaceError(f"{name}: when {when!r} is no mapping; write {{other: value}}")
+        for other in when or ():
+            if other not in parameters:
+                raise SpaceError(f"{name}: when names {other!r}, which is not in the space; add it there")
+            if other == name:
+                raise SpaceError(f"{name}: when names {name} itself; remove that")
+    try:
+        TopologicalSorter({name: p.when or () for name, p in parameters.items()}).prepare()
+    except CycleError as error:
+        cycle = error.args[1][:0:-1]  # it comes as [a, c, b, a], each a condition of the next
+        first = cycle.index(min(cycle, key=order.__getitem__))
+        cycle = [*cycle[first:], *cycle[: first + 1]]
+        raise SpaceError(f"{cycle[0]}: when goes in a circle, {' -> '.join(cycle)}; break it") from None
+
+    whens: dict[str, dict[str, tuple[Any, ...]]] = {}
+    for name, parameter in parameters.items():
+        whens[name] = {}
+        for other, given in sorted((parameter.when or {}).items(), key=lambda item: order[item[0]]):
+            if order[other] > order[name]:
+                raise SpaceError(f"{name}: when names {other}, which comes later; move it before {name}")
+            values = given if isinstance(given, list | tuple | set | frozenset) else (given,)
+            if not values:
+                raise SpaceError(f"{name}: when gives no value for {other}; give at least one")
+            try:
+                allowed = {axes[other].clean(other, value) for value in values}
+            except SpaceError as error:
+                raise SpaceError(f"{name}: when can never hold; {error}") from None
+            parent = parameters[other]
+            rank = parent.choices.index if isinstance(parent, Choice) else None
+            whens[name][other] = tuple(sorted(allowed, key=rank))
+    return whens
+
+
+def _in_words(conditions: Conditions) -> str:
+    parts = (f"{other} is {' or '.join(sorted(map(repr, allowed)))}" for other, allowed in conditions)
+    return f"applies only when {' and '.join(parts)}"
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return {k: list(v) for k, v in value.items()} if isinstance(value, Mapping) else value

@@ -1,0 +1,165 @@
+"""What was asked for? Everything that defines a study and its limits, as data that the store can keep."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from thriftune.errors import SettingError
+from thriftune.space import Space
+
+DiskFullPolicy = Literal["stop", "go_on"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a trial runs: a pickled function, a function in a file or module, a command, or the user's own code."""
+
+    kind: Literal["pickled", "function", "command", "outside"]
+    where: str = ""  # the pickle's path, or "file.py:function" or "module:function"
+    command: tuple[str, ...] = ()
+    patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
+    folder: str = ""  # where a command runs and a file is looked for
+
+    def __str__(self) -> str:
+        return " ".join(self.command) if self.kind == "command" else self.where or self.kind
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One study. The first group is its question and never changes; the rest are limits and means, which may."""
+
+    name: str
+    space: Space
+    metric: str
+    maximize: bool
+    seed: int
+
+    searcher: str = "random"
+    target: Target = Target("outside")
+    trials: int | None = None
+    max_steps: int | None = None
+    deadline_seconds: float | None = None
+    budget_dollars: float | None = None
+    timeout_seconds: float | None = None
+    retries: int = 1
+    workers: int = 1
+    storage: str = ""
+    keep: int = 2
+    disk_full: DiskFullPolicy = "stop"
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        if not isinstance(self.metric, str) or not self.metric:
+            raise SettingError(f"the metric to optimise must be a name, not {self.metric!r}")
+        for name, least in (("trials", 1), ("max_steps", 1), ("retries", 0), ("workers", 1), ("keep", 2)):
+            _check_whole(name, getattr(self, name), least)
+        _check_whole("seed", self.seed, 0)
+        for name in ("deadline_seconds", "budget_dollars", "timeout_seconds"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise SettingError(f"{name.split('_')[0]}: {value} must be above zero and finite")
+        if self.disk_full not in ("stop", "go_on"):
+            raise SettingError(f"disk_full: {self.disk_full!r} must be 'stop' or 'go_on'")
+
+    def to_json(self) -> dict[str, Any]:
+        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["space"] = self.space.to_json()
+        data["target"] = {f.name: getattr(self.target, f.name) for f in fields(Target)}
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Spec:
+        target = dict(data["target"])
+        target["command"] = tuple(target["command"])
+        known = {f.name for f in fields(cls)}
+        if unknown := data.keys() - known:
+            raise SettingError(f"the study has settings this version does not know: {', '.join(unknown)}")
+        return cls(**{**data, "space": Space.from_json(data["space"]), "target": Target(**target)})
+
+    def difference(self, asked: Spec) -> list[str]:
+        """How `asked` puts another question than this study, in sentences; empty if it puts the same."""
+        found = self.space.difference(asked.space)
+        if self.metric != asked.metric:
+            found.append(f"metric: was {self.metric}, is now {asked.metric}")
+        if self.maximize != asked.maximize:
+            was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
+            found.append(f"direction: was {was}, is now {now}")
+        return found
+
+    def with_limits_of(self, asked: Spec) -> Spec:
+        """This study's question with the limits and means of `asked`."""
+        return replace(asked, name=self.name, space=self.space, metric=self.metric, seed=self.seed)
+
+
+def _check_name(name: str) -> None:
+    """A name is also a folder's, so it keeps to what every file system and shell takes."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
+        raise SettingError(
+            f"name: {name!r} must be letters, digits, '.', '_' and '-', begin with a letter or digit, "
+            "and be at most 100 long"
+        )
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SettingError(f"{name}: {value!r} must be a whole number")
+    if value < least:
+        raise SettingError(f"{name}: {value} must be at least {least}")
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])\s*")
+
+
+def seconds(name: str, value: float | str | datetime.timedelta | None) -> float | None:
+    """A duration as a user writes it: 90, "90s", "20m", "1h30m", "2d" or a timedelta."""
+    if value is None:
+        return None
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        parts = list(_DURATION.finditer(text))
+        if parts and "".join(part.group(0) for part in parts) == text:
+            return sum(float(part.group(1)) * _UNITS[part.group(2)] for part in parts)
+        if re.fullmatch(r"\d+(?:\.\d+)?", text):
+            return float(text)
+    raise SettingError(f"{name}: {value!r} is no duration; write seconds, or '90s', '20m', '1h30m', '2d'")
+
+
+def command_target(
+    command: Sequence[str], patterns: Mapping[str, str], space: Space, metric: str, folder: Path
+) -> Target:
+    """A command as a target, with every placeholder and pattern checked before anything runs."""
+    if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
+        raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
+    for part in command:
+        for name in PLACEHOLDER.findall(part):
+            if name not in space.names:
+                have = ", ".join(space.names)
+                raise SettingError(f"command: {{{name}}} in {part!r} is no parameter; the space has {have}")
+    for name, pattern in patterns.items():
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, TypeError) as error:
+            raise SettingError(f"metrics: {name}: {pattern!r} is no regular expression ({error})") from None
+        if groups != 1:
+            raise SettingError(
+                f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
+            )
+    if patterns and metric not in patterns:
+        raise SettingError(f"metrics: none of {', '.join(patterns)} is {metric!r}, which is to be optimised")
+    return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
+
+
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")

@@ -1,0 +1,134 @@
+"""What has happened? The store keeps the log of every study, and everything else is folded from it.
+
+A log is a sequence of entries (events.Event), numbered from 1 and only ever appended to. One driver at a time
+writes a study; any number of readers, in any process, read it whenever they like.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from thriftune.errors import SettingError
+from thriftune.events import Event
+
+__all__ = ["Driver", "Listed", "Store", "open_store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process that runs a study now, and since when (unix seconds)."""
+
+    pid: int
+    host: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A study as a listing shows it: what can be told without folding its log."""
+
+    name: str
+    created_at: float
+    spec: dict[str, Any]
+    summary: dict[str, Any]
+    entries: int
+    driver: Driver | None
+
+
+class Store(Protocol):
+    """Where studies are kept.
+
+    Every method that takes the name of a study (but `create`) raises StudyNotFound when there is none of that
+    name, and any method raises StoreError when the store itself fails. A method that writes has written all,
+    durably, when it returns, and nothing when it raises. Readers neither block the driver nor are blocked by
+    it. A store may be used from several threads, but not in a forked child.
+    """
+
+    @property
+    def url(self) -> str:
+        """What open_store() takes to open this store again."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the files of studies, such as checkpoints, are kept by default; None: there is none."""
+
+    def create(self, name: str, spec: Mapping[str, Any], at: float) -> None:
+        """Add a study with an empty log. `spec` is anything JSON can hold. Raises StudyExists."""
+
+    def spec(self, name: str) -> dict[str, Any]:
+        """What the study was created or last updated with."""
+
+    def update_spec(self, name: str, spec: Mapping[str, Any]) -> None:
+        """Replace the study's spec."""
+
+    def append(
+        self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add the entries to a log that has `after` of them, and replace the summary if one is given.
+
+        Raises StoreConflict when the log has any other number of entries: somebody else wrote to it.
+        """
+
+    def read(self, name: str, after: int = 0) -> list[Event]:
+        """The entries numbered after + 1 and up, in order."""
+
+    def length(self, name: str) -> int:
+        """How many entries the log has."""
+
+    def studies(self) -> list[Listed]:
+        """Every study, the newest first. What it costs does not depend on how long their logs are."""
+
+    def drive(self, name: str) -> AbstractContextManager[None]:
+        """Be the study's one driver while inside. Raises StudyBusy when somebody else is, in any process.
+
+        A driver that dies, however it dies, is the driver no more.
+        """
+
+    def driver(self, name: str) -> Driver | None:
+        """Who drives the study at this moment."""
+
+    def request(self, name: str, what: str, at: float) -> None:
+        """Ask the study's driver for something ("stop"). It stays until this or a later driver takes it."""
+
+    def take_requests(self, name: str) -> list[str]:
+        """What was asked for since the last call, oldest first. Cheap enough to be called twice a second."""
+
+    def delete(self, name: str) -> None:
+        """Remove the study and its log. Raises StudyBusy while it is driven."""
+
+    def close(self) -> None:
+        """Let go of the store. It cannot be used any more; closing it again does nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
+    """The store at `where`: a path, "sqlite:///path", ":memory:", or None for the user's own store.
+
+    The user's own store is studies.db in $THRIFTUNE_HOME (~/.thriftune unless set). With `create` off, as for
+    commands that only look, a store that is not there raises StudyNotFound instead of being made.
+    """
+    # Late, so that those who need only the types do not load a database.
+    from thriftune.store.sqlite import SqliteStore
+
+    if where is None:
+        where = Path(os.environ.get("THRIFTUNE_HOME") or "~/.thriftune") / "studies.db"
+    if where == ":memory:":
+        return SqliteStore(None)
+    if isinstance(where, str) and "://" in where:
+        scheme, _, rest = where.partition("://")
+        if scheme != "sqlite" or not rest.startswith("/") or rest == "/":
+            # The rest is not shown: it may hold a password.
+            raise SettingError(
+                f"store: a {scheme}:// URL of this form is not supported; "
+                'use a path, "sqlite:///path" or ":memory:"'
+            )
+        where = rest[1:]
+    return SqliteStore(Path(where), create=create)

@@ -1,0 +1,349 @@
+"""The store as one SQLite file: no server, readers beside the writer (WAL), every commit on disk (FULL)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
+from thriftune.events import Codec, Event
+from thriftune.store import Driver, Listed
+from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
+
+BUSY_SECONDS = 60.0
+"""How long to wait for the commits of other studies' drivers; one takes well under a millisecond."""
+
+APPLICATION = 0x74687266
+"""Marks a database as ours ("thrf"), so that one of another program is never touched."""
+
+VERSION = 1
+"""Of the schema. A store of a later version is refused, as nobody can know what it means."""
+
+# AUTOINCREMENT: the number of a deleted study is never given again, so whoever still has it finds nothing
+# rather than another study. SQLite writes whole rows, so what every append changes (heads) is apart from the
+# long spec, which hardly ever does.
+SCHEMA = f"""
+CREATE TABLE studies (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    created_at REAL NOT NULL,
+    spec TEXT NOT NULL
+);
+CREATE TABLE heads (
+    study INTEGER PRIMARY KEY REFERENCES studies(id) ON DELETE CASCADE,
+    entries INTEGER NOT NULL DEFAULT 0,
+    summary TEXT NOT NULL DEFAULT '{{}}'
+);
+CREATE TABLE log (
+    study INTEGER NOT NULL REFERENCES studies(id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    trial INTEGER,
+    at REAL NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (study, number)
+) WITHOUT ROWID;
+CREATE TABLE requests (
+    id INTEGER PRIMARY KEY,
+    study INTEGER NOT NULL REFERENCES studies(id) ON DELETE CASCADE,
+    what TEXT NOT NULL,
+    at REAL NOT NULL
+);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+"""
+
+MOVE_HEAD = "UPDATE heads SET entries = ?, summary = coalesce(?, summary) WHERE study = ? AND entries = ?"
+ADD_ENTRY = "INSERT INTO log (study, number, kind, trial, at, body) VALUES (?, ?, ?, ?, ?, ?)"
+
+WAYS_OUT = {
+    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_SECONDS:.0f} s; end that program",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that you may write to its folder",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore a copy, or rescue the rest with sqlite3's .recover",
+    sqlite3.SQLITE_FULL: "the disk is full; nothing was written: free some room and go on",
+    sqlite3.SQLITE_IOERR: "the disk failed or is full; nothing was written: free some room or check the disk",
+    sqlite3.SQLITE_NOTADB: "the file is no database; name another file",
+    sqlite3.SQLITE_READONLY: "it cannot be written; put the store where you may write",
+}
+
+
+class SqliteStore:
+    """The studies of one SQLite file, or of this object's own memory (`path` None)."""
+
+    def __init__(self, path: Path | None, *, create: bool = True) -> None:
+        # One true path, so that all who mean this file meet at the same locks.
+        self._path = path and path.expanduser().resolve()
+        # SQLite wants one thread at a time, whichever it is. Re-entrant: a transaction may look something up.
+        self._turn = threading.RLock()
+        self._locks: Locks = MemoryLocks()
+        address = ":memory:"
+        if self._path:
+            self._locks = FileLocks(self._path.with_name(f"{self._path.name}.locks"))
+            self._check_place(self._path, create)
+            address = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
+        with self._explained():
+            self._db = sqlite3.connect(
+                address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        try:
+            self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self._path}" if self._path else ":memory:"
+
+    @property
+    def folder(self) -> Path | None:
+        return self._path and self._path.parent
+
+    # --- studies ------------------------------------------------------------------------------------------
+
+    def create(self, name: str, spec: Mapping[str, Any], at: float) -> None:
+        text = json.dumps(spec)
+        with self._writing() as db:
+            if db.execute("SELECT 1 FROM studies WHERE name = ?", (name,)).fetchall():
+                raise StudyExists(
+                    f"study {name!r} is already in {self._where}; resume it, delete it, or take another name"
+                )
+            new = "INSERT INTO studies (name, created_at, spec) VALUES (?, ?, ?)"
+            study = db.execute(new, (name, at, text)).lastrowid
+            db.execute("INSERT INTO heads (study) VALUES (?)", (study,))
+
+    def spec(self, name: str) -> dict[str, Any]:
+        spec: dict[str, Any] = json.loads(self._look_up(name, "spec"))
+        return spec
+
+    def update_spec(self, name: str, spec: Mapping[str, Any]) -> None:
+        text = json.dumps(spec)
+        with self._writing() as db:
+            db.execute("UPDATE studies SET spec = ? WHERE id = ?", (text, self._id(name)))
+
+    def studies(self) -> list[Listed]:
+        rows = self._rows(
+            "SELECT id, name, created_at, spec, summary, entries FROM studies JOIN heads ON study = id "
+            "ORDER BY created_at DESC, id DESC"
+        )
+        return [
+            Listed(name, created_at, json.loads(spec), json.loads(summary), entries, self._holder(study))
+            for study, name, created_at, spec, summary, entries in rows
+        ]
+
+    def delete(self, name: str) -> None:
+        with self._driving(name) as study:
+            with self._writing() as db:
+                db.execute("DELETE FROM studies WHERE id = ?", (study,))
+            self._locks.remove(study)
+
+    # --- the log ------------------------------------------------------------------------------------------
+
+    def append(
+        self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
+    ) -> None:
+        # What can be done before taking the file's one write lock is done before: other studies wait for it.
+        study = self._id(name)
+        rows = [
+            (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
+            for number, entry in enumerate(entries, after + 1)
+        ]
+        head = (after + len(rows), None if summary is None else json.dumps(summary), study, after)
+        with self._writing() as db:
+            if db.execute(MOVE_HEAD, head).rowcount == 0:
+                raise StoreConflict(
+                    f"study {name!r} has {self.length(name)} entries in {self._where}, but its driver knows "
+                    f"of {after}: another driver wrote to it. Nothing was written; load the study again"
+                )
+            db.executemany(ADD_ENTRY, rows)
+
+    def read(self, name: str, after: int = 0) -> list[Event]:
+        select = "SELECT kind, body FROM log WHERE study = ? AND number > ? ORDER BY number"
+        rows = self._rows(select, self._id(name), after)
+        events: list[Event] = []
+        try:
+            for kind, body in rows:
+                events.append(Codec.event(kind, body))
+        except ValueError as error:
+            number = after + len(events) + 1
+            raise StoreError(f"study {name!r} in {self._where}, entry {number}: {error}") from error
+        return events
+
+    def length(self, name: str) -> int:
+        return int(self._look_up(name, "entries"))
+
+    # --- the driver ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def drive(self, name: str) -> Iterator[None]:
+        with self._driving(name):
+            yield
+
+    def driver(self, name: str) -> Driver | None:
+        return self._holder(self._id(name))
+
+    def request(self, name: str, what: str, at: float) -> None:
+        with self._writing() as db:
+            ask = "INSERT INTO requests (study, what, at) VALUES (?, ?, ?)"
+            db.execute(ask, (self._id(name), what, at))
+
+    def take_requests(self, name: str) -> list[str]:
+        select = "SELECT id, what FROM requests WHERE study = ? ORDER BY id"
+        rows = self._rows(select, self._id(name))
+        if rows:
+            with self._writing() as db:
+                db.executemany("DELETE FROM requests WHERE id = ?", [(number,) for number, _ in rows])
+        return [what for _, what in rows]
+
+    def close(self) -> None:
+        with self._turn:
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- opening ------------------------------------------------------------------------------------------
+
+    def _check_place(self, path: Path, create: bool) -> None:
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder; name a file in it, such as {path / 'studies.db'}")
+        if not create and not path.exists():
+            raise StudyNotFound(f"there is no store at {path}: no study has been run there yet")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
+
+    def _prepare(self) -> None:
+        with self._explained():
+            self._db.execute("PRAGMA foreign_keys = ON")
+            self._db.execute("PRAGMA synchronous = FULL")
+        if self._pragma("application_id") != APPLICATION:
+            self._lay_out()
+        if (version := self._pragma("user_version")) != VERSION:
+            raise StoreError(
+                f"{self._where} is a store of version {version}, but this thriftune knows only version "
+                f"{VERSION}; upgrade thriftune"
+            )
+        if self._path and not self._turn_wal_on():
+            raise StoreError(
+                f"{self._where} is on a file system where readers would block the study "
+                "(SQLite's write-ahead log does not work there); put the store on a local disk"
+            )
+
+    def _lay_out(self) -> None:
+        with self._writing() as db:
+            if self._pragma("application_id") == APPLICATION:
+                return  # somebody else was quicker
+            if db.execute("SELECT 1 FROM sqlite_master").fetchall():
+                raise StoreError(f"{self._where} is the database of another program; name another file")
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+
+    def _turn_wal_on(self) -> bool:
+        """Several may open a new file at once, and here, unlike elsewhere, SQLite does not wait its turn."""
+        give_up_at = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return bool(self._pragma("journal_mode = WAL") == "wal")
+            except StoreError as error:
+                if _kind(error.__cause__) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.005)
+
+    def _pragma(self, pragma: str) -> Any:
+        return self._rows(f"PRAGMA {pragma}")[0][0]
+
+    # --- one way to the database --------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        return str(self._path or "memory")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(f"store {self._where}: {WAYS_OUT.get(_kind(error), error)}") from error
+        except UnicodeEncodeError as error:
+            raise StoreError(f"store {self._where}: {error.object!r} is no valid text") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that is committed at the end, or of which nothing stays."""
+        with self._turn, self._explained():
+            try:
+                # IMMEDIATE: wait for the write lock here, rather than fail for want of it half way.
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def _rows(self, select: str, *values: object) -> list[Any]:
+        """Always all rows at once: a read left open would keep the write-ahead log from being folded in."""
+        with self._turn, self._explained():
+            return self._db.execute(select, values).fetchall()
+
+    def _look_up(self, name: str, column: str) -> Any:
+        if rows := self._rows(f"SELECT {column} FROM studies JOIN heads ON study = id WHERE name = ?", name):
+            return rows[0][0]
+        raise StudyNotFound(self._not_found(name))
+
+    def _id(self, name: str) -> int:
+        return int(self._look_up(name, "id"))
+
+    def _not_found(self, name: str) -> str:
+        from difflib import get_close_matches  # late: only those who mistype wait for it
+
+        close = get_close_matches(name, [other for (other,) in self._rows("SELECT name FROM studies")])
+        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        return f"there is no study {name!r} in {self._where}{hint}"
+
+    # --- one way to the locks -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _driving(self, name: str) -> Iterator[int]:
+        study = self._id(name)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._locks.hold(study))
+            except Held as held:
+                raise StudyBusy(self._busy(name, held.by)) from None
+            except OSError as error:
+                raise StoreError(f"store {self._where}: a study's lock cannot be taken ({error})") from error
+            # Whoever held the lock before may have deleted the study; the lock is then of no use to anybody.
+            if not self._rows("SELECT 1 FROM studies WHERE id = ?", study):
+                self._locks.remove(study)
+                raise StudyNotFound(self._not_found(name))
+            yield study
+
+    def _busy(self, name: str, driver: Driver) -> str:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
+        return (
+            f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
+            f"wait for it to end, or stop it with `thriftune stop {name}`"
+        )
+
+    def _holder(self, study: int) -> Driver | None:
+        try:
+            return self._locks.holder(study)
+        except OSError as error:
+            raise StoreError(f"store {self._where}: a study's lock cannot be read ({error})") from error
+
+
+def _kind(error: BaseException | None) -> int:
+    """The kind of SQLite's error: the low byte of its code, of which the rest tells kinds of kinds apart."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

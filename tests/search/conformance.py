@@ -1,0 +1,164 @@
+"""What every searcher must do. A new one inherits SearcherConformance, gives searcher(), and is done."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from thriftune.events import Config
+from thriftune.search import Searcher
+from thriftune.space import Choice, Float, Int, Space
+from thriftune.trial import TrialRecord
+
+INFINITE = Space(
+    {
+        "opt": Choice(["sgd", "adam"]),
+        "lr": Float(1e-4, 1e-1, log=True),
+        "momentum": Float(0, 0.99, when={"opt": "sgd"}),
+        "width": Int(8, 512, log=True),
+    }
+)
+FINITE = Space(
+    {
+        "opt": Choice(["sgd", "adam", None]),
+        "layers": Int(1, 3, when={"opt": ["sgd", "adam"]}),
+        "nesterov": Choice([True, False], when={"opt": "sgd"}),
+        "never": Float(0, 1, when={"opt": "adam", "nesterov": True}),
+    }
+)
+LOPSIDED = Space(
+    {"deep": Choice([False, True])}
+    | {f"deep{i}": Choice([False, True], when={"deep" if i == 1 else f"deep{i - 1}": True}) for i in range(1, 12)}
+)
+"""Half of all draws are one configuration, a quarter the next."""
+
+SPACES = {"infinite": INFINITE, "finite": FINITE, "lopsided": LOPSIDED}
+
+
+@dataclass
+class FakePast:
+    """A past made by hand: trials that have a value, and trials that run."""
+
+    space: Space
+    seed: int = 0
+    maximize: bool = False
+    trials: list[TrialRecord] = field(default_factory=list)
+    _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+
+    def times(self, config: Config) -> int:
+        return self._tried[self.space.key(config)]
+
+    def add(self, config: Config, value: float | None = None) -> None:
+        """A trial with this value, or one that runs."""
+        self.trials.append(TrialRecord(id=len(self.trials), config=config, created_at=0.0, value=value))
+        self._tried[self.space.key(config)] += 1
+
+    def copy(self) -> FakePast:
+        copy = FakePast(self.space, self.seed, self.maximize)
+        for trial in self.trials:
+            copy.add(dict(trial.config), trial.value)
+        return copy
+
+
+def rng(past: FakePast) -> np.random.Generator:
+    return np.random.default_rng([past.seed, len(past.trials)])
+
+
+def value_of(space: Space, config: Config) -> float:
+    return float(np.square(space.encode(config) - 0.3).sum())
+
+
+def run(searcher: Searcher, past: FakePast, trials: int, running: int = 0) -> list[Config]:
+    """So many suggestions at most, the last few of which are running while the next is made."""
+    suggested: list[Config] = []
+    for _ in range(trials):
+        config = searcher.suggest(past, rng(past))
+        if config is None:
+            break
+        suggested.append(config)
+        past.add(config)
+        if len(past.trials) > running:
+            done = past.trials[-1 - running]
+            done.value = value_of(past.space, done.config)
+    return suggested
+
+
+class SearcherConformance:
+    """Everything the Searcher protocol promises, whatever the method."""
+
+    exhausts: ClassVar[bool] = False
+    """Whether it ends when all is tried, or else goes on with repeats."""
+
+    def searcher(self) -> Searcher:
+        """A fresh one."""
+        raise NotImplementedError
+
+    @pytest.fixture(params=list(SPACES))
+    def space(self, request: pytest.FixtureRequest) -> Space:
+        return SPACES[request.param]
+
+    def test_every_suggestion_is_valid_and_plain(self, space: Space) -> None:
+        for config in run(self.searcher(), FakePast(space), 30):
+            assert repr(space.check(config)) == repr(config)
+            assert repr(json.loads(json.dumps(config))) == repr(config)
+
+    def test_same_past_same_suggestion(self, space: Space) -> None:
+        past = FakePast(space, seed=7)
+        run(self.searcher(), past, 8, running=2)
+        searcher = self.searcher()
+        first = searcher.suggest(past, rng(past))
+        assert searcher.suggest(past.copy(), rng(past)) == first
+
+    def test_an_old_instance_gives_what_a_fresh_one_gives(self, space: Space) -> None:
+        old, past = self.searcher(), FakePast(space, seed=7)
+        run(old, FakePast(INFINITE, seed=3), 5)
+        for _ in range(12):
+            config = old.suggest(past, rng(past))
+            assert self.searcher().suggest(past.copy(), rng(past)) == config
+            if config is None:
+                break
+            past.add(config, value_of(space, config))
+
+    def test_suggesting_leaves_the_past_alone(self, space: Space) -> None:
+        past = FakePast(space)
+        run(self.searcher(), past, 6)
+        before = repr(past)
+        self.searcher().suggest(past, rng(past))
+        assert repr(past) == before
+
+    def test_a_caller_may_change_what_it_was_given(self) -> None:
+        searcher, past = self.searcher(), FakePast(FINITE)
+        config = searcher.suggest(past, rng(past))
+        expected = repr(config)
+        assert isinstance(config, dict)
+        config["opt"] = "spoiled"
+        assert repr(searcher.suggest(past, rng(past))) == expected
+
+    @pytest.mark.parametrize("running", [0, 4, math.inf])
+    def test_no_repeat_while_anything_is_untried(self, space: Space, running: float) -> None:
+        most = 60 if space.size == math.inf else int(space.size)
+        past = FakePast(space)
+        suggested = run(self.searcher(), past, most, running=int(min(running, most)))
+        assert len({space.key(c) for c in suggested}) == len(suggested) == most
+
+    def test_trials_that_others_chose_are_not_repeated(self) -> None:
+        everything = list(FINITE.every())
+        past = FakePast(FINITE)
+        for config in everything[1::2]:
+            past.add(config)
+        suggested = run(self.searcher(), past, len(everything[::2]))
+        assert {FINITE.key(c) for c in suggested} == {FINITE.key(c) for c in everything[::2]}
+
+    def test_when_all_is_tried(self) -> None:
+        past = FakePast(FINITE)
+        suggested: Sequence[Config] = run(self.searcher(), past, 3 * int(FINITE.size))
+        counts = Counter(FINITE.key(c) for c in suggested)
+        assert len(counts) == FINITE.size
+        assert set(counts.values()) == ({1} if self.exhausts else {3})

@@ -1,0 +1,38 @@
+"""The written form of events: whatever is written can be read, and what cannot be understood is an error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.store.conformance import any_event
+from thriftune.events import Codec, Event, Reported
+
+
+@given(st.lists(any_event(), max_size=10))
+def test_events_come_back_as_they_were(events: list[Event]) -> None:
+    written = [(type(event).__name__, Codec.body(event)) for event in events]
+    assert all(body.isascii() and "\n" not in body for _, body in written)
+    assert repr([Codec.event(kind, body) for kind, body in written]) == repr(events)  # repr: NaN is not NaN
+
+
+def test_a_field_with_a_default_may_be_missing() -> None:
+    body = '{"at":1.0,"trial":1,"attempt":1,"number":1,"step":1,"metrics":{}}'
+    assert Codec.event("Reported", body) == Reported(1.0, 1, 1, 1, 1, {}, saved=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("Teleported", '{"at":1.0}'),
+        ("Asked", '{"at":1.0,"later":2}'),
+        ("Asked", "{}"),
+        ("Asked", "[1.0]"),
+        ("Asked", '{"at":'),
+        ("Asked", ""),
+    ],
+)
+def test_what_is_not_understood_is_an_error(kind: str, body: str) -> None:
+    with pytest.raises(ValueError, match=f"an entry of kind '{kind}' cannot be read .*newer thriftune"):
+        Codec.event(kind, body)

@@ -1,0 +1,560 @@
+"""A checkpoint is whole or not there; a damaged one is passed over, and said to be."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thriftune.checkpoints import Checkpoints, DiskFullError
+from thriftune.errors import CheckpointError, SettingError
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "study" / "trial")
+
+
+def state(text: str) -> Callable[[Path], None]:
+    """A save function for a small state of two files, one of them in a folder."""
+
+    def write(folder: Path) -> None:
+        (folder / "model.bin").write_text(text * 100)
+        (folder / "optimizer").mkdir()
+        (folder / "optimizer" / "moments.bin").write_text(text)
+
+    return write
+
+
+def loaded_state(checkpoints: Checkpoints, at_most: int | None = None) -> str:
+    """What state() saved; fails unless it is whole and nothing was passed over."""
+    found = checkpoints.load(at_most)
+    assert found.passed_over == ()
+    assert found.folder is not None
+    text = (found.folder / "optimizer" / "moments.bin").read_text()
+    assert (found.folder / "model.bin").read_text() == text * 100
+    return text
+
+
+def unfinished(checkpoints: Checkpoints) -> list[str]:
+    return [path.name for path in checkpoints.folder.iterdir() if not path.name.startswith("step-")]
+
+
+# --- saving and loading -----------------------------------------------------------------------------------
+
+
+def test_nothing_saved(checkpoints: Checkpoints) -> None:
+    found = checkpoints.load()
+    assert (found.step, found.folder, found.passed_over) == (0, None, ())
+    assert checkpoints.steps() == []
+    checkpoints.delete()
+    assert not checkpoints.folder.exists()  # only the first save makes it
+
+
+def test_round_trip(checkpoints: Checkpoints) -> None:
+    folder = checkpoints.save(7, state("seven"))
+    assert folder == checkpoints.folder / "step-0000000007" / "state"
+    assert checkpoints.load().folder == folder
+    assert loaded_state(checkpoints) == "seven"
+    assert unfinished(checkpoints) == []
+
+
+Tree = dict[str, Any]  # a name to bytes (a file) or to another tree (a folder)
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20)
+trees = st.dictionaries(
+    names.filter(lambda name: name not in (".", "..")) | st.just("manifest") | st.just("caf\udce9"),
+    st.recursive(
+        st.binary(max_size=50), lambda inner: st.dictionaries(st.just("state") | st.just("a b"), inner)
+    ),
+    max_size=5,
+).filter(lambda tree: bool(list(files_of(tree))))
+
+
+def files_of(tree: Tree) -> Iterator[bytes]:
+    for content in tree.values():
+        if isinstance(content, bytes):
+            yield content
+        else:
+            yield from files_of(content)
+
+
+def plant(tree: Tree, folder: Path) -> None:
+    for name, content in tree.items():
+        if isinstance(content, bytes):
+            (folder / name).write_bytes(content)
+        else:
+            (folder / name).mkdir()
+            plant(content, folder / name)
+
+
+def harvest(folder: Path) -> Tree:
+    return {path.name: harvest(path) if path.is_dir() else path.read_bytes() for path in folder.iterdir()}
+
+
+@settings(deadline=None)  # disks take their time
+@given(trees)
+def test_any_tree_comes_back(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
+    checkpoints = Checkpoints(tmp_path_factory.mktemp("trial"))
+    checkpoints.save(1, lambda folder: plant(tree, folder))
+    found = checkpoints.load()
+    assert found.passed_over == ()
+    assert found.folder is not None
+    assert harvest(found.folder) == tree
+
+
+def test_large_file(checkpoints: Checkpoints) -> None:
+    content = os.urandom((1 << 22) + 1)
+    checkpoints.save(1, lambda folder: (folder / "model.bin").write_bytes(content))
+    found = checkpoints.load()
+    assert found.folder is not None
+    assert (found.folder / "model.bin").read_bytes() == content
+
+
+def test_folder_may_be_used_as_a_string(checkpoints: Checkpoints) -> None:
+    checkpoints.save(1, lambda folder: np.save(os.fspath(folder) + "/weights.npy", np.arange(3)))
+    found = checkpoints.load()
+    assert found.folder is not None
+    assert np.load(os.fspath(found.folder) + "/weights.npy").tolist() == [0, 1, 2]
+
+
+def test_last_checkpoint_may_be_copied_into_the_next(checkpoints: Checkpoints) -> None:
+    last = checkpoints.save(1, state("same"))
+    checkpoints.save(2, lambda folder: shutil.copytree(last, folder, dirs_exist_ok=True))
+    assert loaded_state(checkpoints) == "same"
+
+
+def test_delete(checkpoints: Checkpoints) -> None:
+    checkpoints.save(1, state("one"))
+    checkpoints.delete()
+    assert not checkpoints.folder.exists()
+    assert checkpoints.load().folder is None
+
+
+# --- which are kept ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [2, 3, 5])
+def test_keeps_the_newest(tmp_path: Path, keep: int) -> None:
+    checkpoints = Checkpoints(tmp_path, keep)
+    for step in range(1, 8):
+        checkpoints.save(step, state(f"{step}"))
+        assert checkpoints.steps() == list(range(max(1, step - keep + 1), step + 1))
+
+
+@pytest.mark.parametrize("keep", [1, 0, -1])
+def test_keeping_fewer_than_two_would_lose_the_reported_one(tmp_path: Path, keep: int) -> None:
+    with pytest.raises(SettingError, match=f"keep: {keep} is too few"):
+        Checkpoints(tmp_path, keep)
+
+
+def test_same_step_again_replaces(checkpoints: Checkpoints) -> None:
+    checkpoints.save(1, state("one"))
+    for text in ["first", "second", "third"]:
+        checkpoints.save(2, state(text))
+        assert loaded_state(checkpoints) == text
+        assert checkpoints.steps() == [1, 2]
+        assert len(list(checkpoints.folder.iterdir())) == 2
+
+
+def test_later_steps_of_a_dead_attempt_push_nothing_out(checkpoints: Checkpoints) -> None:
+    for step in (4, 5, 6):
+        checkpoints.save(step, state(f"first {step}"))
+    assert checkpoints.load(at_most=5).step == 5
+    assert checkpoints.load(at_most=4).folder is None
+    checkpoints.save(5, state("second 5"))  # 6 was never reported
+    assert checkpoints.steps() == [5]
+    checkpoints.save(6, state("second 6"))
+    assert checkpoints.steps() == [5, 6]
+    assert [loaded_state(checkpoints, at_most) for at_most in (5, 6)] == ["second 5", "second 6"]
+
+
+def test_steps_sort_as_numbers(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (9, 10, 9_999_999_999, 10_000_000_000):
+        checkpoints.save(step, state(f"{step}"))
+    assert checkpoints.steps() == [9_999_999_999, 10_000_000_000]
+    assert loaded_state(checkpoints) == "10000000000"
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+def flip_a_byte(checkpoint: Path) -> None:
+    content = bytearray((checkpoint / "state" / "model.bin").read_bytes())
+    content[len(content) // 2] ^= 1
+    (checkpoint / "state" / "model.bin").write_bytes(content)
+
+
+def empty(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint)
+    checkpoint.mkdir()
+
+
+def edit_manifest(old: bytes, new: bytes) -> Callable[[Path], object]:
+    def edit(checkpoint: Path) -> None:
+        content = (checkpoint / "manifest").read_bytes()
+        assert old in content
+        (checkpoint / "manifest").write_bytes(content.replace(old, new))
+
+    return edit
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "flipped byte": (flip_a_byte, "model.bin: checksum differs"),
+    "truncated": (
+        lambda path: os.truncate(path / "state" / "model.bin", 9),
+        "model.bin: 9 bytes instead of 500",
+    ),
+    "file gone": (
+        lambda path: (path / "state/optimizer/moments.bin").unlink(),
+        "optimizer/moments.bin: missing",
+    ),
+    "torn manifest": (lambda path: os.truncate(path / "manifest", 40), "manifest: torn"),
+    "empty manifest": (lambda path: os.truncate(path / "manifest", 0), "manifest: torn"),
+    "edited manifest": (edit_manifest(b'"step": 7', b'"step": 8'), "manifest: torn"),
+    "manifest gone": (lambda path: (path / "manifest").unlink(), "manifest: missing"),
+    "empty folder": (empty, "manifest: missing"),
+}
+
+
+@pytest.mark.parametrize(("damage", "flaw"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_damaged_one_is_passed_over(
+    checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str
+) -> None:
+    checkpoints.save(6, state("six"))
+    path = checkpoints.save(7, state("seven")).parent
+    damage(path)
+    found = checkpoints.load()
+    assert found.step == 6
+    assert found.folder is not None
+    assert (found.folder / "optimizer" / "moments.bin").read_text() == "six"
+    assert found.passed_over == (f"checkpoint of step 7 is corrupt ({flaw}); using step 6",)
+    checkpoints.save(7, state("seven again"))
+    assert loaded_state(checkpoints) == "seven again"
+
+
+def test_every_torn_manifest_is_known(checkpoints: Checkpoints) -> None:
+    manifest = checkpoints.save(7, state("seven")).parent / "manifest"
+    whole = manifest.read_bytes()
+    for length in range(len(whole)):
+        manifest.write_bytes(whole[:length])
+        assert checkpoints.load().folder is None
+
+
+def test_all_damaged(checkpoints: Checkpoints) -> None:
+    for step in (6, 7):
+        flip_a_byte(checkpoints.save(step, state("some")).parent)
+    found = checkpoints.load()
+    assert (found.step, found.folder) == (0, None)
+    assert found.passed_over == tuple(
+        f"checkpoint of step {step} is corrupt (model.bin: checksum differs); there is none before it to use"
+        for step in (7, 6)
+    )
+
+
+def test_checkpoint_under_another_name(checkpoints: Checkpoints) -> None:
+    path = checkpoints.save(7, state("seven")).parent
+    path.rename(path.with_name("step-0000000008"))
+    assert "(manifest: is of step 7)" in checkpoints.load().passed_over[0]
+
+
+def test_extra_file_is_no_flaw(checkpoints: Checkpoints) -> None:
+    folder = checkpoints.save(7, state("seven"))
+    (folder / "unpacked").write_text("by the restore function")
+    assert loaded_state(checkpoints) == "seven"
+
+
+def test_sentence_can_be_stored_whatever_the_file_is_called(checkpoints: Checkpoints) -> None:
+    folder = checkpoints.save(7, lambda folder: (folder / "caf\udce9").write_text("latin-1"))
+    (folder / "caf\udce9").unlink()
+    (sentence,) = checkpoints.load().passed_over
+    assert sentence.encode()
+    assert "caf\\udce9: missing" in sentence
+
+
+# --- save functions that fail -----------------------------------------------------------------------------
+
+
+def test_error_of_the_save_function_passes_through(checkpoints: Checkpoints) -> None:
+    checkpoints.save(1, state("one"))
+    error = ValueError("mine")
+
+    def write(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise error
+
+    with pytest.raises(ValueError) as caught:
+        checkpoints.save(2, write)
+    assert caught.value is error
+    assert unfinished(checkpoints) == []
+    assert loaded_state(checkpoints) == "one"
+
+
+@pytest.mark.parametrize("write", [lambda: None, "model.bin"])
+def test_what_cannot_be_called_with_a_folder(checkpoints: Checkpoints, write: Any) -> None:
+    with pytest.raises(TypeError):
+        checkpoints.save(1, write)
+    assert unfinished(checkpoints) == []
+
+
+@pytest.mark.parametrize("write", [lambda folder: None, lambda folder: (folder / "empty").mkdir()])
+def test_no_file_written(checkpoints: Checkpoints, write: Callable[[Path], object]) -> None:
+    checkpoints.save(1, state("one"))
+    with pytest.raises(CheckpointError, match=r"save wrote no file into .* for step 2"):
+        checkpoints.save(2, write)
+    assert loaded_state(checkpoints) == "one"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.symlink_to("elsewhere"),
+        lambda path: path.symlink_to(path.parent),
+        lambda path: path.symlink_to(path.with_name("model.bin")),
+        lambda path: os.mkfifo(path),
+    ],
+    ids=["dangling", "folder", "file", "pipe"],
+)
+def test_neither_links_nor_devices(checkpoints: Checkpoints, make: Callable[[Path], object]) -> None:
+    def write(folder: Path) -> None:
+        state("one")(folder)
+        make(folder / "optimizer" / "odd")
+
+    with pytest.raises(
+        CheckpointError, match=r"^optimizer/odd: save may write plain files and folders only$"
+    ):
+        checkpoints.save(1, write)
+    assert list(checkpoints.folder.iterdir()) == []
+
+
+def dev_full(folder: Path) -> None:
+    Path("/dev/full").write_bytes(b"x")
+
+
+def wrapped(folder: Path) -> None:
+    try:
+        dev_full(folder)
+    except OSError as error:
+        raise ValueError("could not save") from error
+
+
+def hidden(folder: Path) -> None:
+    try:
+        dev_full(folder)
+    except OSError:
+        raise ValueError("could not save") from KeyError("something else")
+
+
+def over_quota(folder: Path) -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize("write", [dev_full, wrapped, hidden, over_quota])
+def test_disk_full(checkpoints: Checkpoints, write: Callable[[Path], object]) -> None:
+    checkpoints.save(1, state("one"))
+    with pytest.raises(DiskFullError, match="no room for the checkpoint of step 2") as caught:
+        checkpoints.save(2, write)
+    assert str(checkpoints.folder) in str(caught.value)
+    assert "bytes are free" in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError | ValueError)
+    assert unfinished(checkpoints) == []
+    assert loaded_state(checkpoints) == "one"
+
+
+def test_interrupt_stays_an_interrupt(checkpoints: Checkpoints) -> None:
+    def write(folder: Path) -> None:
+        try:
+            dev_full(folder)
+        except OSError:
+            raise KeyboardInterrupt from None
+
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(1, write)
+    assert unfinished(checkpoints) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB. Mounting one takes root, or sudo that asks no password."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if as_root and shutil.which("sudo") is None:
+        mounted = subprocess.CompletedProcess([], 1, stderr="neither root nor sudo")
+    else:
+        command = [*as_root, "mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs", str(folder)]
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    if mounted.returncode:
+        reason = f"a small disk cannot be mounted here: {mounted.stderr.strip()}"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    yield folder
+    subprocess.run([*as_root, "umount", str(folder)], check=True)
+
+
+def write_bytes(folder: Path) -> None:
+    (folder / "model.bin").write_bytes(bytes(1 << 20))
+
+
+def write_array(folder: Path) -> None:
+    np.save(folder / "model.npy", np.zeros(1 << 20))  # whose OSError has no errno
+
+
+def fill(folder: Path) -> None:
+    with contextlib.suppress(OSError), (folder / "model.bin").open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+
+def leave_room_for_half_the_manifest(folder: Path) -> None:
+    for number in range(40):
+        (folder / f"{number:0200}").touch()
+    fill(folder)
+    os.truncate(folder / "model.bin", (folder / "model.bin").stat().st_size - 4096)
+
+
+@pytest.mark.parametrize("write", [write_bytes, write_array, fill, leave_room_for_half_the_manifest])
+def test_disk_full_for_real(small_disk: Path, write: Callable[[Path], object]) -> None:
+    checkpoints = Checkpoints(small_disk / "trial")
+    checkpoints.save(1, state("one"))
+    for _ in range(3):  # what a failed save leaves behind does not add up
+        with pytest.raises(DiskFullError, match="no room for the checkpoint of step 2"):
+            checkpoints.save(2, write)
+        assert loaded_state(checkpoints) == "one"
+        checkpoints.save(1, state("one"))
+
+
+def test_leftovers_make_room_before_the_save(small_disk: Path) -> None:
+    leftover = small_disk / ".unfinished-1234"
+    leftover.mkdir()
+    fill(leftover)
+    checkpoints = Checkpoints(small_disk)
+    checkpoints.save(1, state("one"))
+    assert loaded_state(checkpoints) == "one"
+    assert not leftover.exists()
+
+
+# --- at every instant -------------------------------------------------------------------------------------
+
+on_audit: Callable[[str], None] | None = None
+
+
+def audit(event: str, args: tuple[object, ...]) -> None:
+    """Looks in before each file operation of the test that asks for it; hooks cannot be taken back."""
+    global on_audit
+    look, on_audit = on_audit, None  # not at its own operations
+    if look is not None and event.startswith(("os.", "open", "shutil.")):
+        look(event)
+    on_audit = look
+
+
+def test_whole_before_every_file_operation(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, str]] = []
+
+    def look(event: str) -> None:
+        seen.append((checkpoints.load().step, loaded_state(checkpoints)))
+        for path in checkpoints.folder.glob("step-*"):  # older ones too, even while they are removed
+            assert sum(inner.is_file() for inner in path.rglob("*")) == 3
+
+    checkpoints.save(1, state("a"))
+    sys.addaudithook(audit)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "on_audit", look)
+        for step, text in [(2, "b"), (3, "c"), (3, "d"), (3, "e"), (4, "f")]:
+            checkpoints.save(step, state(text))
+    assert list(dict.fromkeys(seen)) == [(1, "a"), (2, "b"), (3, "c"), (3, "d"), (3, "e"), (4, "f")]
+    assert seen == sorted(seen)
+    assert len(seen) > 50
+
+
+def test_removed_while_it_is_read(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overtake(event: str) -> None:
+        if event == "open" and checkpoints.steps() == [1]:
+            for step in (2, 3):
+                checkpoints.save(step, state(f"{step}"))
+
+    checkpoints.save(1, state("1"))
+    sys.addaudithook(audit)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "on_audit", overtake)
+        found = checkpoints.load()
+    assert (found.step, found.passed_over) == (3, ())
+
+
+def test_readers_see_no_half_checkpoint(checkpoints: Checkpoints) -> None:
+    checkpoints.save(1, state("1"))
+    seen: list[int] = []
+    problems: list[object] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            found = checkpoints.load()
+            seen.append(found.step)
+            problems.extend(found.passed_over)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for step in range(1, 150):
+        checkpoints.save(step, state(f"{step}"))
+        checkpoints.save(step, state(f"{step}"))
+    done.set()
+    reader.join()
+    assert problems == []
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 10
+
+
+CHILD = """
+import itertools, os, sys
+from pathlib import Path
+from thriftune.checkpoints import Checkpoints
+
+def write(folder):
+    (folder / "optimizer").mkdir()
+    (folder / "model.bin").write_text(f"{step}" * 100)
+    (folder / "optimizer" / "moments.bin").write_text(f"{step}")
+
+checkpoints = Checkpoints(Path(sys.argv[1]))
+for step in itertools.count(checkpoints.load().step + 1):
+    for _ in range(2):  # once more, to be killed while replacing too
+        checkpoints.save(step, write)
+        os.write(1, b"%d\\n" % step)
+"""
+
+
+def test_killed_at_any_moment(checkpoints: Checkpoints) -> None:
+    rng = random.Random(0)
+    leftovers = 0
+    for _ in range(30):
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(checkpoints.folder)], stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            first = child.stdout.readline()
+            time.sleep(rng.uniform(0, 0.02))
+            child.send_signal(signal.SIGKILL)
+            acknowledged = int((first + child.stdout.read()).split()[-1])
+        assert child.returncode == -signal.SIGKILL
+        step = int(loaded_state(checkpoints))
+        assert step == checkpoints.load().step
+        assert acknowledged <= step <= acknowledged + 1
+        leftovers += len(unfinished(checkpoints))
+    assert leftovers > 0  # or it was never killed in the middle of a save
+    checkpoints.save(step + 1, state("end"))
+    assert unfinished(checkpoints) == []
+    assert len(list(checkpoints.folder.iterdir())) == 2
