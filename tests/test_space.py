@@ -381,10 +381,10 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({"lr": Float(0, 1, log=True)}, "lr: low 0 has no logarithm; raise it above 0 or drop log"),
     ({"n": Int(-1, 1, log=True)}, "n: low -1 has no logarithm; raise it above 0 or drop log"),
     ({"lr": Float(0, 1, log="yes")}, "lr: log 'yes' is neither true nor false; write one of them"),  # type: ignore[arg-type]
-    ({"lr": Float(math.nan, 1)}, "lr: low nan is not finite; give the largest value worth a trial"),
-    ({"lr": Float(0, math.inf)}, "lr: high inf is not finite; give the largest value worth a trial"),
-    ({"lr": Float(0, 10**400)}, "lr: high inf is not finite; give the largest value worth a trial"),
-    ({"n": Int(0, math.inf)}, "n: high inf is not finite; give the largest value worth a trial"),  # type: ignore[arg-type]
+    ({"lr": Float(math.nan, 1)}, "lr: low nan is not finite; give a plain number"),
+    ({"lr": Float(0, math.inf)}, "lr: high inf is not finite; give a plain number"),
+    ({"lr": Float(0, 10**400)}, "lr: high inf is not finite; give a plain number"),
+    ({"n": Int(0, math.inf)}, "n: high inf is not finite; give a plain number"),  # type: ignore[arg-type]
     ({"lr": Float(-1e308, 1e308)}, "lr: the span from -1e+308 to 1e+308 is more than a float holds; narrow it"),
     ({"lr": Float("0", 1)}, "lr: low '0' is not a number; write one, without quotes"),  # type: ignore[arg-type]
     ({"lr": Float(0, None)}, "lr: high None is not a number; write one, without quotes"),  # type: ignore[arg-type]

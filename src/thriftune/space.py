@@ -118,7 +118,7 @@ def _finite(name: str, what: str, value: Any) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise SpaceError(f"{name}: {what} {number} is not finite; give the largest value worth a trial")
+        raise SpaceError(f"{name}: {what} {number} is not finite; give a plain number")
     return number + 0.0  # never -0.0, which is equal to 0.0 but written otherwise
 
 

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import cloudpickle
-
 from thriftune import events as ev
 from thriftune.clock import WallClock
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View, summarize
+from thriftune.engines import pickled
 from thriftune.engines.local import LocalEngine
-from thriftune.engines.worker import load_pickled
 from thriftune.errors import (
     SettingError,
     StoreError,
@@ -222,7 +220,7 @@ def resume(name: str, store: Store, view: View) -> Result:
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     if spec.target.kind == "pickled":
-        searcher = load_pickled(spec.target.where)["searcher"]
+        searcher = pickled.load(spec.target.where)["searcher"]
     return drive(store, spec, searcher, view)
 
 
@@ -232,20 +230,10 @@ def read_history(store: Store, spec: Spec) -> History:
 
 
 def _keep_function(folder: Path, train: Callable[[Trial], object], searcher: str | Searcher) -> Target:
-    """Writes the function, by value where it is of the main script, for the workers and for `thriftune resume`."""
-    name = getattr(train, "__name__", type(train).__name__)
-    try:
-        pickled = cloudpickle.dumps({"train": train, "searcher": searcher})
-    except Exception as error:
-        raise SettingError(
-            f"train: {name} cannot be sent to a worker process ({error}); make what it uses inside the function, "
-            "or import it from a module"
-        ) from error
-    folder.mkdir(parents=True, exist_ok=True)
+    """For the workers, and for `thriftune resume`."""
     path = folder / "function.pickle"
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(pickled)
-    unfinished.replace(path)
+    name = getattr(train, "__name__", type(train).__name__)
+    pickled.keep(path, name, {"train": train, "searcher": searcher})
     return Target("pickled", where=str(path), folder=str(Path.cwd()))
 
 

@@ -260,7 +260,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         _unable(f"a file system cannot be mounted here: {mounted.stderr}")
     yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # lazy: none stays, whatever went wrong
 
 
 def _unable(why: str) -> NoReturn:

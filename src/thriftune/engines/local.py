@@ -101,8 +101,9 @@ class LocalEngine:
     def wait(self, timeout: float | None) -> list[Event]:
         if not self._events:
             for key, _ in self._selector.select(timeout if timeout is None else max(0.0, timeout)):
-                handler: Callable[[], None] = key.data
-                handler()
+                if key.fd in self._selector.get_map():  # it may be gone by what came before it
+                    handler: Callable[[], None] = key.data
+                    handler()
         events, self._events = self._events, []
         return events
 

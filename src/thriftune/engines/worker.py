@@ -25,8 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
+from thriftune.engines import pickled
 from thriftune.engines.wire import GOODBYE, Lines, to_line
 from thriftune.errors import SettingError
 from thriftune.events import DiskFull, Ended, Event, Failed, Lost
@@ -144,6 +143,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
             if train is None:
                 train = load_target(settings["target"])
         except BaseException:
+            link.say_goodbye()
             link.send(Failed(time.time(), run.trial, run.attempt, "raised", traceback.format_exc()))
             break
         if not attempt(train, run, link):
@@ -212,17 +212,8 @@ def load_target(target: dict[str, Any]) -> Train:
 
         return Command(target["command"], target["patterns"], target["folder"])
     if target["kind"] == "pickled":
-        return load_pickled(target["where"])["train"]  # type: ignore[no-any-return]
+        return pickled.load(target["where"])["train"]  # type: ignore[no-any-return]
     return import_function(target["where"], Path(target["folder"]))
-
-
-def load_pickled(where: str) -> dict[str, Any]:
-    """What study.py kept of a Python study: its "train" and its "searcher"."""
-    try:
-        with Path(where).open("rb") as stream:
-            return cloudpickle.load(stream)  # type: ignore[no-any-return]
-    except OSError as error:
-        raise SettingError(f"the training function kept in {where} cannot be read: {error}") from None
 
 
 def import_function(where: str, folder: Path) -> Train:

@@ -1,0 +1,46 @@
+# `make demo` and `make test` do everything, on a fresh Debian machine with Python 3.11, as root or not.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.examples
+	rm -rf out/demo
+	$(BIN)/python examples/digits.py --store out/demo/studies.db
+	$(BIN)/thriftune show digits --store out/demo/studies.db --plot out/digits.png
+	@echo "the learning curves are in out/digits.png"
+
+test: check
+	$(BIN)/pytest
+
+check: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# Each benchmark is one command; see benchmarks/README.md. This one runs them all, peers included.
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+$(VENV)/.examples: $(VENV)/.made constraints.txt
+	$(PIP) --editable '.[examples]'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.made constraints.txt
+	$(PIP) --editable '.[test]'
+	touch $@
+
+# Debian's python3 comes without venv; where it is missing, apt brings it.
+$(VENV)/.made: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "thriftune needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { $$(test $$(id -u) = 0 || echo sudo) apt-get update && $$(test $$(id -u) = 0 || echo sudo) apt-get install --yes python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+clean:
+	rm -rf $(VENV) out build dist

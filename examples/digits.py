@@ -1,0 +1,94 @@
+"""Tunes a small neural network on scikit-learn's handwritten digits, on this machine's cores.
+
+    python examples/digits.py --store out/studies.db
+
+Kill it at any time and run it again: it goes on where it was. `thriftune show digits --store out/studies.db` looks
+at it, also while it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import thriftune as tt
+
+SPACE = {
+    "lr": tt.Float(1e-4, 1e-1, log=True),
+    "width": tt.Int(8, 256, log=True),
+    "batch": tt.Choice([16, 64, 256]),
+    "alpha": tt.Float(1e-6, 1e-1, log=True),
+    "act": tt.Choice(["relu", "tanh"]),
+}
+
+
+@cache
+def digits() -> Any:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = load_digits(return_X_y=True)
+    return train_test_split(images / 16.0, labels, test_size=0.3, random_state=0, stratify=labels)
+
+
+def train(trial: tt.Trial) -> None:
+    from sklearn.metrics import log_loss
+    from sklearn.neural_network import MLPClassifier
+
+    train_x, val_x, train_y, val_y = digits()
+    net = MLPClassifier(
+        hidden_layer_sizes=(trial["width"],),
+        activation=trial["act"],
+        learning_rate_init=trial["lr"],
+        batch_size=trial["batch"],
+        alpha=trial["alpha"],
+        random_state=trial.seed,
+    )
+
+    def save(folder: Path) -> None:
+        (folder / "net.pickle").write_bytes(pickle.dumps(net))
+
+    def load(folder: Path) -> None:
+        nonlocal net
+        net = pickle.loads((folder / "net.pickle").read_bytes())
+
+    trial.restore(load)
+    for _ in trial.steps():
+        net.partial_fit(train_x, train_y, classes=range(10))
+        trial.report(
+            val_loss=log_loss(val_y, net.predict_proba(val_x)),
+            val_accuracy=net.score(val_x, val_y),
+            save=save,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Tunes a small network on scikit-learn's digits.")
+    parser.add_argument("--store", default="out/studies.db")
+    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("--max-steps", type=int, default=40)
+    options = parser.parse_args()
+
+    result = tt.tune(
+        train,
+        SPACE,
+        minimize="val_loss",
+        trials=options.trials,
+        max_steps=options.max_steps,
+        searcher="sobol",
+        seed=0,
+        name="digits",
+        store=options.store,
+    )
+    best = result.best
+    print(f"best validation loss {best.value:.4f}, accuracy {best.reports[-1].metrics['val_accuracy']:.1%}")
+    for name, value in best.config.items():
+        print(f"  {name} = {value}")
+    print(f"cost: {result.cost}")
+
+
+if __name__ == "__main__":
+    main()
