@@ -137,6 +137,7 @@ def test_any_point_decodes_to_a_config_that_survives_the_round_trip(space: Space
 @example(Float(5e-324, 1e-320))
 @example(Float(0.6, 0.6))
 @example(Float(-0.0, 1.0))
+@example(Float(-4.1111271612831795, -4.1092991157464365))
 def test_bounds_of_a_float_are_reached_and_survive(parameter: Float) -> None:
     space = Space({"x": parameter})
     for bound, u in ((parameter.low, 0.0), (parameter.high, 1.0)):

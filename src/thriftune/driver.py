@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, Self
 
@@ -72,6 +71,7 @@ class Driver:
         """
         now = self._clock.now()
         try:
+            self._store.take_requests(self._spec.name)  # those of before this drive are not for it
             # First what the last driver's workers had still to say; only then is their time over.
             self._turn(self._engine.recover(), now)
             self._engine.open()
@@ -186,7 +186,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         metric=spec.metric,
         max_steps=spec.max_steps,
         seed=(spec.seed * 1_000_003 + trial.id) % 2**32,
-        folder=str(Path(spec.storage) / "trials" / str(trial.id)),
+        folder=f"{spec.storage}/trials/{trial.id}",
         keep=spec.keep,
     )
 

@@ -208,23 +208,21 @@ class _FloatAxis(_NumericAxis):
         self.count = 1 if low == high else None
         # A log scale this short is a straight line, and 12 digits would be too coarse for it.
         super().__init__(low, high, parameter.log and high > low * (1 + 1e-6))
-        if self.log:
-            self.low_margin = 0.75 * 10.0 ** (math.floor(math.log10(low)) - 11)
-            self.high_margin = 0.75 * 10.0 ** (math.floor(math.log10(high)) - 11)
-        else:
-            # A constant needs no grid: any is within its margin of the bound.
-            self.decimals = 12 - math.floor(math.log10(self.span)) if self.span else 0
-            self.low_margin = self.high_margin = 0.75 * 10.0**-self.decimals
+        # A constant needs no lattice: any point of one is at or beyond a bound.
+        self.decimals = 12 - math.floor(math.log10(self.span)) if self.span and not self.log else 0
+        self.first, self.last = self.snap(low), self.snap(high)
+
+    def snap(self, x: float) -> float:
+        """The lattice point nearest to x; adding 0.0 turns -0.0 into 0.0."""
+        return float(f"{x:.11e}") if self.log else round(x, self.decimals) + 0.0
 
     def value(self, u: float) -> float:
-        x = self.at(u)
-        # Adding 0.0 turns -0.0 into 0.0.
-        x = float(f"{x:.11e}") if self.log else round(x, self.decimals) + 0.0
-        # A bound may lie off the lattice. It then takes the place of the lattice point it rounds to, half a
-        # step away at most; to judge by the lattice point is what makes this idempotent.
-        if x - self.low < self.low_margin:
+        # A bound may lie off the lattice. It takes the place of the lattice point nearest to it, so that all
+        # values between the bounds are lattice points and encode and decode to themselves.
+        x = self.snap(self.at(u))
+        if u <= 0.0 or x <= self.first:
             return self.low
-        if self.high - x < self.high_margin:
+        if u >= 1.0 or x >= self.last:
             return self.high
         return x
 
@@ -427,8 +425,8 @@ class Space(Mapping[str, Parameter]):
     def _dependents_first(self) -> list[_Node]:
         """The parameters in an order that has each as soon as it can be after those it depends on.
 
-        So size() can soon forget what they were: 100 switches and then what hangs on each would be 2**100 sets
-        of facts, each switch followed by what hangs on it is two.
+        So size can soon forget what those were: 100 switches and then what hangs on each would make 2**100
+        sets of facts; each switch followed by what hangs on it makes two.
         """
         dependents: dict[str, list[_Node]] = {name: [] for name in self.names}
         for node in self._nodes:

@@ -25,6 +25,7 @@ class Target:
     command: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
     folder: str = ""  # where a command runs and a file is looked for
+    paths: tuple[str, ...] = ()  # where a pickled function's modules were found
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
@@ -41,6 +42,7 @@ class Spec:
     seed: int
 
     searcher: str = "random"
+    searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
     target: Target = Target("outside")
     trials: int | None = None
     max_steps: int | None = None
@@ -77,6 +79,7 @@ class Spec:
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         target = dict(data["target"])
         target["command"] = tuple(target["command"])
+        target["paths"] = tuple(target.get("paths", ()))
         known = {f.name for f in fields(cls)}
         if unknown := data.keys() - known:
             raise SettingError(f"the study has settings this version does not know: {', '.join(unknown)}")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import inspect
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -75,8 +77,8 @@ def tune(
 
     - `minimize` or `maximize`: the metric that trials report and that decides.
     - `max_steps`: how many steps trial.steps() gives.
-    - `deadline`: how long the study may run in all ("20m", 90, a timedelta); `budget`: dollars, at the price of the
-      smallest rented machine with as many cores as this one.
+    - `deadline`: how long the study may run in all ("20m", 90, a timedelta); `budget`: dollars, at the price of
+      the smallest rented machine with as many cores as this one.
     - `timeout`: how long one attempt of a trial may take before it is taken to hang and killed.
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise.
@@ -164,7 +166,10 @@ def make_spec(
 
 
 def enter(store: Store, asked: Spec) -> Spec:
-    """Makes the study in the store, or takes up the one there is, with the limits now asked for."""
+    """Makes the study in the store, or takes up the one there is, with the limits now asked for.
+
+    These are not written yet: another process may be driving the study by those it has.
+    """
     asked = replace(asked, storage=_storage(asked, store))
     try:
         store.create(asked.name, asked.to_json(), WallClock().now())
@@ -176,9 +181,7 @@ def enter(store: Store, asked: Spec) -> Spec:
             f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
             "Give this one another name, or delete that one"
         )
-    spec = there.with_limits_of(asked)
-    store.update_spec(spec.name, spec.to_json())
-    return spec
+    return there.with_limits_of(asked)
 
 
 def drive(
@@ -188,7 +191,7 @@ def drive(
     view: View,
     train: Callable[[Trial], object] | None = None,
 ) -> Result:
-    """Runs what is left of the study, on this machine. `train` is kept with it, so that it can be resumed by name."""
+    """Runs what is left of the study, on this machine. `train` is kept with it, to be resumed by name."""
     with store.drive(spec.name):
         history = read_history(store, spec)
         conductor = Conductor(
@@ -200,7 +203,7 @@ def drive(
         folder = Path(spec.storage)
         if train is not None:
             spec = replace(spec, target=_keep_function(folder, train, searcher))
-            store.update_spec(spec.name, spec.to_json())
+        store.update_spec(spec.name, spec.to_json())
         engine = LocalEngine(folder / "run", spec.workers, asdict(spec.target))
         with view:
             halted = Driver(store, conductor, engine, LocalCloud(spec.workers), clock, view).run()
@@ -216,12 +219,34 @@ def drive(
 def resume(name: str, store: Store, view: View) -> Result:
     """Goes on with a study by its name alone."""
     spec = Spec.from_json(store.spec(name))
-    searcher: str | Searcher = spec.searcher
-    if spec.target.kind == "outside":
+    target = spec.target
+    if target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
-    if spec.target.kind == "pickled":
-        searcher = pickled.load(spec.target.where)["searcher"]
+    if target.kind != "pickled":
+        return drive(store, spec, make_searcher(spec.searcher, spec.searcher_options), view)
+    sys.path += [path for path in target.paths if path not in sys.path]
+    try:
+        searcher = pickled.load(target.where)["searcher"]
+    except SettingError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"the training function of study {name!r}, kept in {target.where}, cannot be loaded here "
+            f"({type(error).__name__}: {error}); run the script that began the study again instead"
+        ) from error
     return drive(store, spec, searcher, view)
+
+
+def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
+    """The searcher of that name, with options as a study file gives them."""
+    kind = type(named(name))
+    try:
+        return kind(**options)
+    except TypeError:
+        known = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise SettingError(
+            f"searcher: {name} does not take {', '.join(options)}; its options: {known}"
+        ) from None
 
 
 def read_history(store: Store, spec: Spec) -> History:
@@ -234,7 +259,8 @@ def _keep_function(folder: Path, train: Callable[[Trial], object], searcher: str
     path = folder / "function.pickle"
     name = getattr(train, "__name__", type(train).__name__)
     pickled.keep(path, name, {"train": train, "searcher": searcher})
-    return Target("pickled", where=str(path), folder=str(Path.cwd()))
+    paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
+    return Target("pickled", where=str(path), folder=str(Path.cwd()), paths=paths)
 
 
 def _storage(spec: Spec, store: Store) -> str:
@@ -293,7 +319,9 @@ class Study:
             retries=0,
         )
         opened = _as_store(":memory:" if name is None and store is None else store, create=True)
-        self._set_up(opened, enter(opened, spec), searcher)
+        spec = enter(opened, spec)
+        opened.update_spec(spec.name, spec.to_json())
+        self._set_up(opened, spec, searcher)
 
     @classmethod
     def load(cls, name: str, store: str | Path | Store | None = None) -> Study:

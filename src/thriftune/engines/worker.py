@@ -64,7 +64,7 @@ class DriverLink:
                         os.ftruncate(self._spool, 0)
                         self._spooled = 0
                     self._told.clear()
-                    self._run = Run(**message["run"])
+                    self._run = Run(*message["run"])
                     return self._run
             if not self._receive(0):
                 return None

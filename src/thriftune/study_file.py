@@ -1,0 +1,154 @@
+"""What does a study file say? TOML to the same Spec that a script's tune() makes."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from thriftune.errors import SettingError, SpaceError
+from thriftune.search import Searcher
+from thriftune.space import Space
+from thriftune.spec import Spec, Target, command_target
+from thriftune.study import make_searcher, make_spec
+
+_NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
+_DURATION = "seconds, or a string such as '20m'"
+
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "name": ((str,), _TEXT),
+    "command": ((list,), "a list of strings, such as ['python', 'train.py', '--lr', '{lr}']"),
+    "function": ((str,), "a string such as 'train.py:train'"),
+    "minimize": ((str,), "the name of a metric"),
+    "maximize": ((str,), "the name of a metric"),
+    "trials": ((int,), _WHOLE),
+    "max_steps": ((int,), _WHOLE),
+    "deadline": ((int, float, str), _DURATION),
+    "budget": ((int, float), _NUMBER),
+    "timeout": ((int, float, str), _DURATION),
+    "retries": ((int,), _WHOLE),
+    "workers": ((int,), _WHOLE),
+    "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
+    "seed": ((int,), _WHOLE),
+    "store": ((str,), "a path"),
+    "storage": ((str,), "the path of a folder"),
+    "keep": ((int,), _WHOLE),
+    "disk_full": ((str,), "'stop' or 'go_on'"),
+    "space": ((dict,), "a table: write [space.NAME] for every parameter"),
+    "metrics": ((dict,), "a table: write [metrics] and in it NAME = 'regular expression'"),
+}
+
+_AS_GIVEN = (
+    "minimize", "maximize", "trials", "max_steps", "deadline", "budget", "timeout", "retries", "workers", "keep",
+    "disk_full", "seed",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFile:
+    """A study file, checked. `store` is None where it names none; `seed`, too."""
+
+    spec: Spec
+    searcher: Searcher
+    store: str | None
+    seed: int | None
+
+
+def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
+    """Reads and checks all of it; nothing is imported or run. `overrides` win over what the file says.
+
+    Paths in it are relative to its folder, which is also where its command or function runs.
+    """
+    data = _read(path)
+    try:
+        return _study({**data, **(overrides or {})}, path.absolute())
+    except (SettingError, SpaceError) as error:
+        raise SettingError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SettingError(f"{path}: is no UTF-8 text; a study file is TOML") from None
+    except OSError as error:
+        raise SettingError(f"{path}: the study file cannot be read ({error.strerror})") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        last = f"at line {len(text.splitlines())}, the end of the file"
+        raise SettingError(f"{path}: is no valid TOML: {str(error).replace('at end of document', last)}") from None
+
+
+def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
+    for key, value in data.items():
+        _check(key, value)
+    folder = path.parent
+    if not data.get("space"):
+        raise SettingError("space: there is none; write [space.NAME] for every parameter")
+    space = Space.from_json(data["space"])
+    searcher, options = _searcher(data.get("searcher", "random"))
+    given = {key: data[key] for key in _AS_GIVEN if key in data}
+    spec = make_spec(
+        space,
+        name=data.get("name", path.stem),
+        searcher=searcher,
+        target=_target(data, space, folder),
+        storage=_in(folder, data.get("storage")),
+        **{"minimize": None, "maximize": None, "seed": None, **given},
+    )
+    return StudyFile(
+        replace(spec, searcher_options=options),
+        make_searcher(searcher, options),
+        _in(folder, data.get("store")),
+        data.get("seed"),
+    )
+
+
+def _check(key: str, value: object) -> None:
+    if key not in _TYPES:
+        close = get_close_matches(key, _TYPES, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(_TYPES)}"
+        raise SettingError(f"{key}: unknown; {hint}")
+    types, what = _TYPES[key]
+    if not isinstance(value, types) or isinstance(value, bool):
+        raise SettingError(f"{key}: {value!r} must be {what}")
+
+
+def _searcher(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(given, str):
+        return given, {}
+    options = dict(given)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise SettingError(f"searcher: {given!r} must have a name, as in {{name = \"grid\", points = 5}}")
+    return name, options
+
+
+def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
+    if ("command" in data) == ("function" in data):
+        both = "both command and function are" if "command" in data else "neither command nor function is"
+        raise SettingError(f"{both} given; a trial runs exactly one of them")
+    if "command" in data:
+        metric = data.get("minimize", data.get("maximize", ""))
+        return command_target(data["command"], data.get("metrics", {}), space, metric, folder)
+    if "metrics" in data:
+        raise SettingError("metrics: are read from the output of a command; a function reports them itself")
+    where = data["function"]
+    source, _, name = where.rpartition(":")
+    if not source or not name.isidentifier():
+        raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
+    # Not imported here: that may take long, or do things, and is for the workers.
+    if source.endswith(".py") and not (folder / source).is_file():
+        raise SettingError(f"function: there is no file {folder / source}")
+    return Target("function", where=where, folder=str(folder))
+
+
+def _in(folder: Path, given: str | None) -> str | None:
+    """A path of the file as one that holds anywhere."""
+    if given is None or given == ":memory:" or "://" in given:
+        return given
+    return str(folder / Path(given).expanduser())

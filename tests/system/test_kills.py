@@ -1,0 +1,150 @@
+"""Drivers and workers are killed at random moments; every promise is checked on the store afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import thriftune as tt
+from tests.system.chaos_study import SPACE, STEPS, TRIALS
+from thriftune import events as ev
+from thriftune.store import open_store
+from thriftune.trial import State
+
+DRIVER_KILLS, WORKER_KILLS = 40, 20
+
+
+def descendants_with(marker: str) -> list[int]:
+    """Processes that carry the marker in their environment, which every descendant of a marked one inherits."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if marker.encode() in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+class Chaos:
+    """Runs the study in processes of its own, and knows whom to kill."""
+
+    def __init__(self, folder: Path, searcher: str) -> None:
+        self.folder = folder
+        self.witness = folder / "witness"
+        self.marker = f"CHAOS_MARKER={os.urandom(8).hex()}"
+        name, _, value = self.marker.partition("=")
+        self.environment = {**os.environ, "CHAOS_WITNESS": str(self.witness), name: value}
+        self.script = [sys.executable, "-m", "tests.system.chaos_study", str(folder), searcher]
+        store = str(folder / "studies.db")
+        self.resume = [str(Path(sys.executable).with_name("thriftune")), "resume", "chaos", "--store", store]
+
+    def start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        root = Path(__file__).parents[2]
+        return subprocess.Popen(command, env=self.environment, cwd=root, stderr=subprocess.PIPE)
+
+    def said(self) -> list[dict[str, Any]]:
+        """The witness's lines; the last one may be torn by a kill."""
+        lines = self.witness.read_text().split("\n") if self.witness.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def a_worker(self) -> int | None:
+        alive = set(descendants_with(self.marker))
+        seen = [line["pid"] for line in self.said()[-20:] if line["pid"] in alive]
+        return seen[-1] if seen else None
+
+
+def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
+    dice = random.Random(20)
+    chaos = Chaos(tmp_path, "random")
+    driver_kills = worker_kills = lives = 0
+    while True:
+        lives += 1
+        assert lives < 400, "the study does not get on"
+        # The script again and `thriftune resume` are the same to the study; before there is a study only one works.
+        known = (tmp_path / "studies.db").exists() and bool(store_has_function(tmp_path))
+        driver = chaos.start(chaos.resume if known and dice.random() < 0.5 else chaos.script)
+        doomed = driver_kills < DRIVER_KILLS
+        # From before the first commit to well into the trials.
+        ends_at = time.monotonic() + (dice.uniform(0.0, 1.0) if doomed else 300)
+        while driver.poll() is None and time.monotonic() < ends_at:
+            if worker_kills < WORKER_KILLS and dice.random() < 0.2 and (pid := chaos.a_worker()):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    worker_kills += 1
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
+        if driver.poll() is None:
+            driver.kill()
+            driver_kills += 1
+        _, errors = driver.communicate()
+        if driver.returncode == 0:
+            break
+        assert driver.returncode == -signal.SIGKILL, errors.decode()
+    assert driver_kills == DRIVER_KILLS
+    assert worker_kills >= 10
+    check_promises(tmp_path, chaos)
+
+
+def store_has_function(folder: Path) -> bool:
+    return (folder / "chaos" / "function.pickle").exists() and bool(open_store(folder / "studies.db").studies())
+
+
+def check_promises(folder: Path, chaos: Chaos) -> None:
+    store = open_store(folder / "studies.db")
+    log = store.read("chaos")
+    study = tt.load("chaos", store)
+    history = study.history
+    history.validate()
+
+    # The limit is a total; nobody failed for being killed; what each trial tried is what it would have tried.
+    assert len(study.trials) == TRIALS
+    assert {trial.state for trial in study.trials} == {State.COMPLETED}
+    assert sum(trial.failures for trial in study.trials) == 0
+    assert sum(trial.losses for trial in study.trials) > 0
+    undisturbed = tt.Study(SPACE, minimize="loss", searcher="random", seed=7)
+    assert [trial.config for trial in study.trials] == [undisturbed.ask().config for _ in range(TRIALS)]
+    for trial in study.trials:
+        assert [report.step for report in trial.reports] == list(range(1, STEPS + 1))
+        assert trial.value == trial.config["x"] + 1 / STEPS
+
+    # No report that a trial was told is safe is missing from the log, and none is there twice.
+    reports = [entry for entry in log if isinstance(entry, ev.Reported)]
+    recorded = {(r.trial, r.attempt, r.step) for r in reports}
+    assert len(recorded) == len(reports)
+    said = chaos.said()
+    assert {(s["trial"], s["attempt"], s["step"]) for s in said if s["what"] == "reported"} <= recorded
+
+    # No finished trial is run again.
+    ended: set[int] = set()
+    for entry in log:
+        if isinstance(entry, ev.Place):
+            assert entry.trial not in ended
+        if isinstance(entry, ev.Ended) and not entry.cut:
+            ended.add(entry.trial)
+    finished_by: dict[int, int] = {t.id: t.attempts for t in study.trials}
+    assert all(line["attempt"] <= finished_by[line["trial"]] for line in said)
+
+    # Each attempt begins where the last checkpoint that was reported ends: no step before it is repeated.
+    saved: dict[int, int] = defaultdict(int)
+    for line in said:
+        if line["what"] == "begins":
+            assert line["after"] >= saved[line["trial"]], line
+        elif line["saved"]:
+            saved[line["trial"]] = line["step"]
+
+    # Nobody is left behind.
+    patience = time.monotonic() + 10
+    while (left := descendants_with(chaos.marker)) and time.monotonic() < patience:
+        time.sleep(0.05)
+    assert not left
