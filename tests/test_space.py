@@ -16,7 +16,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from thriftune.errors import SpaceError
-from thriftune.space import Choice, Float, Int, Parameter, Space
+from thriftune.parameters import Choice, Float, Int, Parameter
+from thriftune.space import Space
 
 PATIENT = settings(deadline=None)
 """A busy machine is no reason to fail."""
@@ -376,7 +377,7 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({1: X}, "1 cannot name a parameter; use a string that is not empty"),
     ({"": X}, "'' cannot name a parameter; use a string that is not empty"),
     ({"lr": (0, 1)}, "lr: (0, 1) is no parameter; use Float, Int or Choice"),
-    ({"lr": Float}, "lr: <class 'thriftune.space.Float'> is no parameter; use Float, Int or Choice"),
+    ({"lr": Float}, "lr: <class 'thriftune.parameters.Float'> is no parameter; use Float, Int or Choice"),
     ({"lr": Float(0.1, 0.01)}, "lr: low 0.1 is above high 0.01; swap them"),
     ({"n": Int(3, 1)}, "n: low 3 is above high 1; swap them"),
     ({"lr": Float(0, 1, log=True)}, "lr: low 0 has no logarithm; raise it above 0 or drop log"),

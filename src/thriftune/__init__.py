@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from thriftune.errors import ThriftuneError as ThriftuneError
     from thriftune.inside import current_trial as current_trial
     from thriftune.inside import report as report
+    from thriftune.parameters import Choice as Choice
+    from thriftune.parameters import Float as Float
+    from thriftune.parameters import Int as Int
     from thriftune.result import Result as Result
-    from thriftune.space import Choice as Choice
-    from thriftune.space import Float as Float
-    from thriftune.space import Int as Int
     from thriftune.space import Space as Space
     from thriftune.study import Study as Study
     from thriftune.study import load as load
@@ -33,8 +33,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "errors": ["StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
+    "parameters": ["Choice", "Float", "Int"],
     "result": ["Result"],
-    "space": ["Choice", "Float", "Int", "Space"],
+    "space": ["Space"],
     "study": ["Study", "load", "tune"],
     "trial": ["Report", "State", "Trial", "TrialRecord"],
 }

@@ -89,9 +89,7 @@ class Checkpoints:
             # after the rename, the trial's folder. What is removed needs none: it may as well come back.
             files = {name: (size, checksum) for name, size, checksum in _settle(state)}
             if not files:
-                raise CheckpointError(
-                    f"save wrote no file into {state}, the folder it was given for step {step}"
-                )
+                raise CheckpointError(f"save wrote no file into {state}, the folder it was given for step {step}")
             _write_manifest(unfinished / _MANIFEST, step, files)
             _sync_folder(unfinished)
             before = self._found()
@@ -229,9 +227,7 @@ def _flaw(path: Path, step: int) -> str | None:
 
 
 def _sentences(flaws: list[tuple[int, str]], instead: str) -> tuple[str, ...]:
-    return tuple(
-        _printable(f"checkpoint of step {step} is corrupt ({flaw}); {instead}") for step, flaw in flaws
-    )
+    return tuple(_printable(f"checkpoint of step {step} is corrupt ({flaw}); {instead}") for step, flaw in flaws)
 
 
 def _printable(text: str) -> str:

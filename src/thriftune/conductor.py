@@ -229,5 +229,3 @@ class Conductor:
 
 def decisions(log: Iterable[ev.Event]) -> list[ev.Decision]:
     return [entry for entry in log if isinstance(entry, ev.Decision)]
-
-

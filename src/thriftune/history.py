@@ -361,9 +361,7 @@ class History:
     def _machine_rented(self, event: ev.MachineRented) -> bool:
         if event.machine in self.machines:
             return False
-        self.machines[event.machine] = Machine(
-            event.machine, event.offer, event.price_per_hour, since=event.at
-        )
+        self.machines[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, since=event.at)
         return True
 
     def _machine_ready(self, event: ev.MachineReady) -> bool:

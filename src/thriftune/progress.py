@@ -3,28 +3,294 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from thriftune import words
 from thriftune.driver import View
 from thriftune.engines import Doing
+from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
+from thriftune.trial import State, TrialRecord
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+LINE_SECONDS = 2.0
+"""Between plain lines; a study that ends before the first is due shows none."""
+
+FRAME_SECONDS = 0.25
+_MOST_WAITING = 3
 
 
 def make_view(spec: Spec, progress: bool | None) -> View:
-    return Silent()
+    """False: only what must be said. None: live on a terminal, else plain lines. True: the same, at once."""
+    if progress is False:
+        return Silent()
+    if sys.stderr.isatty():
+        from rich.console import Console  # late: a study in a script or a log needs no such library
+
+        console = Console(stderr=True, highlight=False)
+        if console.is_terminal and not console.is_dumb_terminal:
+            return Live(spec, console)
+    return Lines(spec, at_once=progress is True)
 
 
 class Silent:
+    """Shows nothing, says what must be said."""
+
+    def __init__(self) -> None:
+        self._busy = False
+        self._unsaid: list[str] = []
+
     def update(self, history: History, doing: Sequence[Doing], now: float) -> None:
         pass
 
     def say(self, message: str) -> None:
-        print(message, file=sys.stderr)
+        """Safe from a signal handler: what arrives in the middle of writing is written right after."""
+        self._unsaid.append(message)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._unsaid:
+                self._write(self._unsaid.pop(0))
+        finally:
+            self._busy = False
+
+    def _write(self, message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+class Lines(Silent):
+    """Plain lines for logs and pipes: one every few seconds, and one at the end if there were any."""
+
+    def __init__(self, spec: Spec, *, at_once: bool) -> None:
+        super().__init__()
+        self._spec = spec
+        self._at_once = at_once
+        self._due = float("-inf")
+        self._shown: str | None = None  # the last line
+        self._last: History | None = None
+        self._now = 0.0
+
+    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:  # noqa: ARG002
+        self._now = now
+        if now < self._due:
+            return
+        first, self._due = self._last is None, now + LINE_SECONDS
+        self._last = history
+        if not first:
+            self._show(history, now)
+        elif self._at_once:
+            spec = self._spec
+            self._shown = ""
+            self.say(f"study {spec.name}: {aim(spec)}, {spec.workers} workers")
+
+    def _show(self, history: History, now: float) -> None:
+        line = status_line(self._spec, history, now)
+        if line != self._shown:
+            self._shown = line
+            self.say(line)
+
+    def __exit__(self, *_: object) -> None:
+        if self._last is not None and self._shown is not None:
+            self.say(end_line(self._spec, self._last, self._now))
+
+
+class Live(Silent):
+    """A picture of the study on a terminal, drawn in place. No thread: the driver's own turns draw it."""
+
+    def __init__(self, spec: Spec, console: Console) -> None:
+        from rich.live import Live as RichLive
+
+        super().__init__()
+        self._spec = spec
+        self._console = console
+        self._live = RichLive(console=console, auto_refresh=False, transient=True)
+        self._due = float("-inf")
+        self._last: History | None = None
+        self._now = 0.0
+
+    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:
+        self._now = now
+        if now < self._due or self._busy:
+            return
+        self._last = history
+        began = time.perf_counter()
+        self._busy = True
+        try:
+            room = self._console.height
+            self._live.update(frame(self._spec, history, doing, now, room), refresh=True)
+        finally:
+            self._busy = False
+        # A slow terminal must not slow the study down: at most a twentieth of the time goes into drawing.
+        self._due = now + max(FRAME_SECONDS, 20 * (time.perf_counter() - began))
+        if self._unsaid:
+            self.say(self._unsaid.pop(0))
+
+    def _write(self, message: str) -> None:
+        # Above the picture, where it stays.
+        self._console.print(message, markup=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        if self._last is not None:
+            self.say(end_line(self._spec, self._last, self._now))
+
+
+# --- sentences --------------------------------------------------------------------------------------------
+
+
+def aim(spec: Spec) -> str:
+    limits = [
+        f"{spec.trials} trials" if spec.trials else "",
+        format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
+        format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
+    ]
+    return f"{'maximize' if spec.maximize else 'minimize'} {spec.metric} within {', '.join(filter(None, limits))}"
+
+
+def status_line(spec: Spec, history: History, now: float) -> str:
+    of = f" of {spec.trials}" if spec.trials else ""
+    parts = [f"{words.ended(history)}{of} trials ended"]
+    parts += [
+        f"{history.counts[state]} {state.lower()}"
+        for state in (State.RUNNING, State.WAITING, State.PAUSED, State.FAILED)
+        if history.counts[state]
+    ]
+    best = words.best_line(history, config=False)
+    time_and_cost = f"{words.time_line(history, spec, now)}, {format_dollars(history.dollars(now))} if rented"
+    return "; ".join(part for part in (", ".join(parts), best and f"best {best}", time_and_cost) if part)
+
+
+def end_line(spec: Spec, history: History, now: float) -> str:
+    counts = words.counts_line(words.counts(history, driven=False))
+    best = words.best_line(history)
+    cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
+    why = history.finished or "stopped, not finished"
+    return "; ".join(part for part in (f"study {spec.name}: {why}", counts, best and f"best {best}", cost) if part)
+
+
+# --- the picture ------------------------------------------------------------------------------------------
+
+_STYLES = {
+    State.WAITING: "yellow",
+    State.RUNNING: "cyan",
+    State.PAUSED: "magenta",
+    State.COMPLETED: "green",
+    State.STOPPED: "blue",
+    State.FAILED: "red",
+}
+
+
+def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room: int = 40) -> RenderableType:
+    """One picture, of about `room` lines at most."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(no_wrap=True, overflow="ellipsis")
+    ended = words.ended(history)
+    by_state = Text(no_wrap=True, overflow="ellipsis")
+    for state in State:
+        if count := history.counts[state]:
+            by_state.append(f"{count} {state.lower()}  ", style=_STYLES[state])
+    if spec.trials:
+        bar = Table.grid(padding=(0, 2))
+        counted = f"{ended} of {spec.trials}"
+        bar.add_row(ProgressBar(total=spec.trials, completed=min(ended, spec.trials), width=24), counted, by_state)
+        facts.add_row("trials", bar)
+    else:
+        facts.add_row("trials", by_state)
+    try:
+        best = history.best
+        facts.add_row(
+            "best",
+            Text.assemble(
+                (f"{spec.metric} {words.number(best.value)}", "bold green"),
+                f"  trial {best.id}  ",
+                (words.config_line(best.config), "dim"),
+            ),
+        )
+    except NoBestTrial:
+        facts.add_row("best", Text("no value yet", style="dim"))
+    facts.add_row("time", Text(words.time_line(history, spec, now)))
+    budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""
+    facts.add_row("cost", Text(words.cost_line(history, now).replace(" (", f"{budget} (", 1)))
+
+    title = Text.assemble(
+        (f"study {spec.name}", "bold"), ("  " + aim(spec), "dim"), no_wrap=True, overflow="ellipsis"
+    )
+    if history.stop_requested:
+        title.append(f"  stopping ({history.stop_requested})", style="bold yellow")
+    parts: list[RenderableType] = [title, facts]
+    if workers := _workers(spec, history, doing, now, room - 14):
+        parts.append(workers)
+    parts += [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in _waiting(spec, history)]
+    if failed := _last_failed(history):
+        what = f"trial {failed.id} failed: {words.last_line(failed.error)}"
+        parts.append(Text(what, style="red", no_wrap=True, overflow="ellipsis"))
+    return Group(*parts)
+
+
+def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, most: int) -> RenderableType | None:
+    from rich.table import Table
+
+    if not doing:
+        return None
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("worker", "trial", "step", spec.metric, "for"):
+        table.add_column(column, no_wrap=True, justify="left" if column == "worker" else "right")
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    for work in doing[: max(most, 1)]:
+        trial = history.trials[work.trial] if work.trial is not None and work.trial < len(history.trials) else None
+        name = work.worker.removeprefix("worker ")
+        if trial is None:
+            table.add_row(name, "-", "", "", "", "idle", style="dim")
+            continue
+        step = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
+        since = format_seconds(max(0.0, now - (trial.started_at or now)))
+        table.add_row(name, str(trial.id), step, words.number(trial.value), since, words.plain(_now_doing(trial)))
+    if len(doing) > max(most, 1):
+        table.add_row("", "", "", "", "", f"and {len(doing) - max(most, 1)} more workers", style="dim")
+    return table
+
+
+def _now_doing(trial: TrialRecord) -> str:
+    if trial.killed_because:
+        return f"being killed: {trial.killed_because}"
+    if trial.asked:
+        return "told to end after its next step"
+    attempt = f"attempt {trial.attempts}: " if trial.attempts > 1 else ""
+    return attempt + words.config_line(trial.config)
+
+
+def _waiting(spec: Spec, history: History) -> list[str]:
+    first = [history.trials[number] for number, _ in zip(history.waiting, range(_MOST_WAITING), strict=False)]
+    lines = [f"trial {trial.id} {words.waits_for(trial, history, spec, driven=True)}" for trial in first]
+    more = len(history.waiting) - len(first)
+    return [*lines, f"and {more} more trials wait"] if more else lines
+
+
+def _last_failed(history: History) -> TrialRecord | None:
+    if not history.counts[State.FAILED]:
+        return None
+    failed = (trial for trial in history.trials if trial.state is State.FAILED)
+    return max(failed, key=lambda trial: trial.ended_at or 0.0)

@@ -19,7 +19,9 @@ class Cost:
     offers: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{format_seconds(self.seconds)}, {format_dollars(self.dollars)} if rented ({', '.join(self.offers)})"
+        return (
+            f"{format_seconds(self.seconds)}, {format_dollars(self.dollars)} if rented ({', '.join(self.offers)})"
+        )
 
     def __float__(self) -> float:
         return self.dollars

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from thriftune import events as ev
 from thriftune.clock import WallClock
@@ -34,11 +35,12 @@ from thriftune.errors import (
     ThriftuneError,
 )
 from thriftune.history import History
+from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import Searcher, named
-from thriftune.space import Parameter, Space
+from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Spec, Target, seconds
 from thriftune.store import Store, open_store
 from thriftune.trial import State, Trial, TrialRecord, numbers
@@ -244,9 +246,7 @@ def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
         return kind(**options)
     except TypeError:
         known = ", ".join(inspect.signature(kind).parameters) or "none"
-        raise SettingError(
-            f"searcher: {name} does not take {', '.join(options)}; its options: {known}"
-        ) from None
+        raise SettingError(f"searcher: {name} does not take {', '.join(options)}; its options: {known}") from None
 
 
 def read_history(store: Store, spec: Spec) -> History:
@@ -359,9 +359,7 @@ class Study:
         """What is known now: read anew as far as the log has grown."""
         with self._lock:
             if self._history is None:
-                self._history = History(
-                    self._spec.space, self._spec.metric, self._spec.maximize, self._spec.seed
-                )
+                self._history = History(self._spec.space, self._spec.metric, self._spec.maximize, self._spec.seed)
             return self._history.replay(self._store.read(self.name, after=self._history.entries))
 
     @property

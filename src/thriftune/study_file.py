@@ -124,7 +124,7 @@ def _searcher(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     options = dict(given)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise SettingError(f"searcher: {given!r} must have a name, as in {{name = \"grid\", points = 5}}")
+        raise SettingError(f'searcher: {given!r} must have a name, as in {{name = "grid", points = 5}}')
     return name, options
 
 

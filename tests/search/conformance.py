@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from thriftune.events import Config
+from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
-from thriftune.space import Choice, Float, Int, Space
+from thriftune.space import Space
 from thriftune.trial import TrialRecord
 
 INFINITE = Space(

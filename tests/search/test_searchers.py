@@ -11,11 +11,12 @@ import pytest
 
 from tests.search.conformance import FINITE, INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
+from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher, named
 from thriftune.search.grid import Grid
 from thriftune.search.random import Random
 from thriftune.search.sobol import BLOCK, Sobol
-from thriftune.space import Choice, Float, Int, Space
+from thriftune.space import Space
 
 
 class TestRandom(SearcherConformance):
@@ -88,7 +89,7 @@ def test_searchers_by_name(name: str, kind: type[Searcher]) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"^search 'rnadom' is not known; use one of random, sobol, grid"):
+    with pytest.raises(SettingError, match=r"^searcher 'rnadom' is not known; use one of random, sobol, grid"):
         named("rnadom")
 
 

@@ -241,5 +241,3 @@ def import_function(where: str, folder: Path) -> Train:
     if not callable(function):
         raise SettingError(f"function: {source} has no function {name!r}")
     return function  # type: ignore[no-any-return]
-
-

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.events import Config
+from thriftune.search.grid import Grid
+from thriftune.search.random import Random
+from thriftune.search.sobol import Sobol
 from thriftune.space import Space
 
 if TYPE_CHECKING:
     from thriftune.trial import TrialRecord
+
+__all__ = ["Grid", "Past", "Random", "Searcher", "Sobol", "named"]
 
 
 class Past(Protocol):
@@ -50,17 +54,10 @@ class Searcher(Protocol):
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
 
 
-_BY_NAME = {
-    "random": "thriftune.search.random:Random",
-    "sobol": "thriftune.search.sobol:Sobol",
-    "grid": "thriftune.search.grid:Grid",
-}
+_BY_NAME: dict[str, type[Searcher]] = {"random": Random, "sobol": Sobol, "grid": Grid}
 
 
 def named(name: str) -> Searcher:
-    """The searcher of that name. Imported only now, so that nobody waits for one they do not use."""
     if name not in _BY_NAME:
-        raise SettingError(f"search {name!r} is not known; use one of {', '.join(_BY_NAME)}")
-    module, _, kind = _BY_NAME[name].partition(":")
-    searcher: Searcher = getattr(import_module(module), kind)()
-    return searcher
+        raise SettingError(f"searcher {name!r} is not known; use one of {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]()

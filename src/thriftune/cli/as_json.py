@@ -1,0 +1,88 @@
+"""What do programs get? Studies and trials as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thriftune import words
+from thriftune.errors import NoBestTrial
+from thriftune.history import History
+from thriftune.result import Result
+from thriftune.store import Store
+from thriftune.trial import Report, TrialRecord
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    return {
+        "step": report.step,
+        "metrics": dict(report.metrics),
+        "at": report.at,
+        "attempt": report.attempt,
+        "saved": report.saved,
+    }
+
+
+def trial_json(trial: TrialRecord, driven: bool) -> dict[str, Any]:
+    """A trial without its reports. Times are unix seconds."""
+    return {
+        "trial": trial.id,
+        "state": str(words.state_of(trial, driven)),
+        "value": trial.value,
+        "config": dict(trial.config),
+        "metrics": dict(trial.reports[-1].metrics) if trial.reports else {},
+        "step": trial.step,
+        "attempts": trial.attempts,
+        "failures": trial.failures,
+        "losses": trial.losses,
+        "resume_step": trial.resume_step,
+        "created_at": trial.created_at,
+        "started_at": trial.started_at,
+        "ended_at": trial.ended_at,
+        "seconds": trial.seconds,
+        "error_kind": trial.error_kind,
+        "error": trial.error,
+        "output": trial.output,
+        "warnings": list(trial.warnings),
+    }
+
+
+def best_json(history: History, driven: bool) -> dict[str, Any] | None:
+    try:
+        return trial_json(history.best, driven)
+    except NoBestTrial:
+        return None
+
+
+def result_json(result: Result, store: Store) -> dict[str, Any]:
+    """A study without its trials."""
+    spec, history, cost = result.spec, result.history, result.cost
+    driver = store.driver(spec.name)
+    driven = driver is not None
+    if driver is not None:
+        state = "running"
+    elif spec.target.kind == "outside":
+        state = "ask-tell"
+    else:
+        state = "finished" if history.finished else "stopped"
+    return {
+        "name": spec.name,
+        "store": store.url,
+        "state": state,
+        "finished": history.finished,
+        "pid": driver.pid if driver else None,
+        "host": driver.host if driver else None,
+        "metric": spec.metric,
+        "maximize": spec.maximize,
+        "searcher": spec.searcher,
+        "seed": spec.seed,
+        "runs": str(spec.target),
+        "limits": {
+            "trials": spec.trials,
+            "max_steps": spec.max_steps,
+            "deadline": spec.deadline_seconds,
+            "budget": spec.budget_dollars,
+        },
+        "counts": {str(state): count for state, count in words.counts(history, driven).items()},
+        "best": best_json(history, driven),
+        "cost": {"seconds": cost.seconds, "dollars": cost.dollars, "offers": list(cost.offers), "estimate": True},
+    }

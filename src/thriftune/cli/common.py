@@ -1,0 +1,52 @@
+"""What do the commands share? The store they work on, and the JSON they give to programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from thriftune.store import Store, open_store
+
+F = Callable[..., Any]
+
+
+def store_option(command: F) -> F:
+    return click.option("--store", metavar="PATH", help="Where the study is recorded.")(command)
+
+
+def json_option(command: F) -> F:
+    return click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs.")(command)
+
+
+def where(given: str | None) -> str | None:
+    """The store named after the command, else before it."""
+    found: str | None = given if given is not None else click.get_current_context().find_root().obj
+    return found
+
+
+def existing_store(given: str | None) -> Store:
+    """For commands that only work on what is there."""
+    return open_store(where(given), create=False)
+
+
+def print_json(value: object) -> None:
+    click.echo(to_json(value))
+
+
+def to_json(value: object) -> str:
+    """Strict JSON: what it has no word for, NaN and the infinities, is null."""
+    return json.dumps(_strict(value), indent=2, allow_nan=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value

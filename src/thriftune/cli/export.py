@@ -1,0 +1,72 @@
+"""`thriftune export`: a study as a table, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import click
+
+from thriftune.cli.as_json import report_json, trial_json
+from thriftune.cli.common import existing_store, store_option, to_json
+from thriftune.study import load
+
+_NOT_IN_TABLE = {"output", "warnings"}
+
+
+@click.command("export")
+@click.argument("name")
+@store_option
+@click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="csv, unless FILE ends in .json.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Instead of printing it.")
+@click.option("--reports", is_flag=True, help="One row a report instead of one a trial.")
+def export_command(name: str, store: str | None, kind: str | None, output: Path | None, reports: bool) -> None:
+    """Give all trials, or all reports, as CSV or JSON.
+
+    In CSV, parameters are in columns such as config.lr, and metrics in columns such as metrics.loss: the last
+    ones of a trial, or those of a report. Times are unix seconds.
+    """
+    with existing_store(store) as opened:
+        study = load(name, opened)
+        driven = opened.driver(name) is not None
+        trials = study.trials
+    if reports:
+        rows = [
+            {"trial": trial.id, "config": dict(trial.config), **report_json(report)}
+            for trial in trials
+            for report in trial.reports
+        ]
+    else:
+        rows = [trial_json(trial, driven) for trial in trials]
+    if kind is None:
+        kind = "json" if output is not None and output.suffix == ".json" else "csv"
+    text = to_json(rows) + "\n" if kind == "json" else _csv(rows, study.space.names)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8", newline="")
+
+
+def _csv(rows: list[dict[str, Any]], parameters: Iterable[str]) -> str:
+    metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    nested = [("config", name) for name in parameters] + [("metrics", name) for name in metrics]
+    keys = [key for key in (rows[0] if rows else ("trial",)) if key not in {"config", "metrics", *_NOT_IN_TABLE}]
+    text = StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([*keys, *(f"{group}.{name}" for group, name in nested)])
+    for row in rows:
+        cells = [row[key] for key in keys] + [_inner(row[group], name) for group, name in nested]
+        writer.writerow([_cell(cell) for cell in cells])
+    return text.getvalue()
+
+
+def _inner(values: Mapping[str, Any], name: str) -> Any:
+    return values.get(name)
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value

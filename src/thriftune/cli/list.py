@@ -1,0 +1,99 @@
+"""`thriftune list`: every study of a store, from the summaries that drivers keep."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from thriftune.cli.common import existing_store, json_option, print_json, store_option
+from thriftune.errors import StudyNotFound
+from thriftune.store import Listed, Store
+
+_HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
+
+
+@click.command("list")
+@store_option
+@json_option
+def list_command(store: str | None, as_json: bool) -> None:
+    """All studies, the newest first."""
+    try:
+        opened = existing_store(store)
+    except StudyNotFound as none:
+        if as_json:
+            print_json([])
+        else:
+            click.echo(str(none), err=True)
+        return
+    with opened:
+        rows = [_row(opened, listed) for listed in opened.studies()]
+        empty = f"no studies in {opened.url}"
+    if as_json:
+        print_json(rows)
+    elif rows:
+        _print_table([_HEADER, *(_cells(row) for row in rows)])
+    else:
+        click.echo(empty, err=True)
+
+
+def _row(store: Store, listed: Listed) -> dict[str, Any]:
+    spec, summary, driver = listed.spec, listed.summary, listed.driver
+    if driver is None and summary.get("entries", 0) != listed.entries:
+        summary = _fold(store, listed)
+    counts: dict[str, int] = summary.get("counts", {})
+    return {
+        "name": listed.name,
+        "state": _state(listed, summary),
+        "finished": summary.get("finished"),
+        "pid": driver.pid if driver else None,
+        "host": driver.host if driver else None,
+        "counts": counts,
+        "trials": sum(counts.values()),
+        "limit": spec["trials"],
+        "metric": spec["metric"],
+        "maximize": spec["maximize"],
+        "best": summary.get("best"),
+        "seconds": summary.get("seconds", 0.0),
+        "dollars": summary.get("dollars", 0.0),
+        "created_at": listed.created_at,
+    }
+
+
+def _state(listed: Listed, summary: dict[str, Any]) -> str:
+    if listed.spec["target"]["kind"] == "outside":
+        return "ask-tell"
+    if listed.driver is not None:
+        return "running"
+    return "finished" if summary.get("finished") else "stopped"
+
+
+def _fold(store: Store, listed: Listed) -> dict[str, Any]:
+    """The driver was killed before it could bring the summary up to date."""
+    from thriftune import words
+    from thriftune.driver import summarize
+    from thriftune.spec import Spec
+    from thriftune.study import read_history
+
+    history = read_history(store, Spec.from_json(listed.spec))
+    counts = words.counts(history, driven=False)
+    return {**summarize(history, history.last_at), "counts": {str(state): n for state, n in counts.items()}}
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    state = f"running ({row['pid']})" if row["state"] == "running" else row["state"]
+    counts: dict[str, int] = row["counts"]
+    ended = sum(counts.get(name, 0) for name in ("COMPLETED", "STOPPED", "FAILED"))
+    trials = f"{ended} of {row['limit']}" if row["limit"] else str(ended)
+    if failed := counts.get("FAILED", 0):
+        trials += f" ({failed} failed)"
+    best = f"{row['metric']} {row['best']['value']:.6g}" if row["best"] else "-"
+    created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created_at"]))
+    return (row["name"], state, trials, best, created)
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,89 @@
+"""`thriftune stop` and `thriftune delete`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from thriftune.cli.common import existing_store, store_option
+from thriftune.errors import SettingError, StudyBusy
+from thriftune.store import Store
+
+_LOOK_SECONDS = 0.1
+_SAY_SECONDS = 5.0
+
+
+@click.command("stop")
+@click.argument("name")
+@store_option
+@click.option("--no-wait", is_flag=True, help="Ask it to stop, and do not wait until it has.")
+def stop_command(name: str, store: str | None, no_wait: bool) -> None:
+    """Have a running study stop cleanly, wherever it runs; it can be resumed."""
+    with existing_store(store) as opened:
+        if opened.spec(name)["target"]["kind"] == "outside":
+            raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; end that instead")
+        driver = opened.driver(name)
+        if driver is None:
+            click.echo(f"study {name!r} is not running")
+            return
+        opened.request(name, "stop", time.time())
+        if no_wait:
+            click.echo(f"asked process {driver.pid} on {driver.host} to stop study {name!r}")
+            return
+        said_at = float("-inf")
+        while (now := opened.driver(name)) is not None and now.since == driver.since:
+            if time.monotonic() - said_at >= _SAY_SECONDS:
+                said_at = time.monotonic()
+                waits = f"waiting for process {driver.pid} on {driver.host}: each trial ends after its next step"
+                click.echo(waits, err=True)
+            time.sleep(_LOOK_SECONDS)
+        click.echo(f"study {name!r} has stopped; to go on: thriftune resume {name} --store {opened.url}")
+
+
+@click.command("delete")
+@click.argument("name")
+@store_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete_command(name: str, store: str | None, yes: bool) -> None:
+    """Remove a study, its trials and their checkpoints, for good."""
+    with existing_store(store) as opened:
+        spec = opened.spec(name)
+        if (driver := opened.driver(name)) is not None:
+            raise StudyBusy(
+                f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
+                f"stop it first: thriftune stop {name} --store {opened.url}"
+            )
+        if not yes:
+            trials = _trials(opened, name)
+            click.confirm(f"delete study {name!r} with its {trials} trials and their checkpoints?", abort=True)
+        opened.delete(name)
+        left = _remove_files(Path(spec["storage"])) if spec["storage"] else None
+    click.echo(f"study {name!r} is deleted" + (f"; {left} has files of others and stays" if left else ""))
+
+
+def _trials(store: Store, name: str) -> int:
+    listed = next(listed for listed in store.studies() if listed.name == name)
+    return sum(listed.summary.get("counts", {}).values())
+
+
+def _remove_files(folder: Path) -> Path | None:
+    """Removes what studies make in their folder, and it if nothing else is there; returns it if it stays.
+
+    The folder's name is the study's, so it may well be one that a person had made for something else.
+    """
+    for trial in folder.glob("trials/*"):
+        if re.fullmatch(r"\d+", trial.name):
+            shutil.rmtree(trial, ignore_errors=True)
+    for alive in folder.glob("run/alive"):
+        shutil.rmtree(alive.parent, ignore_errors=True)
+    for name in ("function.pickle", "function.unfinished"):
+        (folder / name).unlink(missing_ok=True)
+    for empty in (folder / "trials", folder):
+        with suppress(OSError):
+            empty.rmdir()
+    return folder if folder.exists() else None

@@ -1,0 +1,115 @@
+"""`thriftune run` and `thriftune resume`: have trials run, here and now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from thriftune.cli.as_json import result_json
+from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
+from thriftune.errors import NoBestTrial, StudyInterrupted
+from thriftune.progress import make_view
+from thriftune.result import Result
+from thriftune.spec import Spec
+from thriftune.store import Store, open_store
+from thriftune.study import drive, enter, resume
+from thriftune.study_file import read_study_file
+from thriftune.words import counts, counts_line, number
+
+quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
+
+
+@click.command("run")
+@click.argument("file", type=click.Path(path_type=Path))
+@store_option
+@click.option("--name", help="Of the study, instead of the file's.")
+@click.option("--trials", type=int, metavar="N", help="How many in all.")
+@click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
+@click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
+@json_option
+@quiet_option
+def run_command(
+    file: Path,
+    store: str | None,
+    name: str | None,
+    trials: int | None,
+    workers: int | None,
+    deadline: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the study that FILE describes, or what is left of it.
+
+    Limits are totals: run again with the same name and store, it goes on where it was, and a study of 100
+    trials of which 60 are done runs 40 more. What is given here wins over what FILE says.
+    """
+    given = {"name": name, "trials": trials, "workers": workers, "deadline": deadline}
+    study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
+    at = where(store)
+    with open_store(at if at is not None else study.store) as opened:
+        spec = enter(opened, study.spec)
+        if study.seed is not None and study.seed != spec.seed:
+            click.echo(
+                f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
+                err=True,
+            )
+        with _running(opened, spec):
+            result = drive(opened, spec, study.searcher, make_view(spec, False if quiet else None))
+        _show(result, opened, as_json, quiet)
+
+
+@click.command("resume")
+@click.argument("name")
+@store_option
+@json_option
+@quiet_option
+def resume_command(name: str, store: str | None, as_json: bool, quiet: bool) -> None:
+    """Go on with a study by its name, whatever ended it."""
+    with existing_store(store) as opened:
+        spec = Spec.from_json(opened.spec(name))
+        with _running(opened, spec):
+            result = resume(name, opened, make_view(spec, False if quiet else None))
+        _show(result, opened, as_json, quiet)
+
+
+@contextlib.contextmanager
+def _running(store: Store, spec: Spec) -> Iterator[None]:
+    """Trials run in the folder of their study file or script, wherever the study is resumed from."""
+    with contextlib.suppress(OSError):  # it may be gone, and need not matter
+        os.chdir(spec.target.folder or ".")
+    try:
+        yield
+    except StudyInterrupted:
+        raise
+    except KeyboardInterrupt:
+        raise StudyInterrupted(
+            "stopped now; what trials reported and saved is safe. "
+            f"To go on: thriftune resume {spec.name} --store {store.url}"
+        ) from None
+
+
+def _show(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(result_json(result, store))
+        return
+    if quiet:
+        return
+    click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
+    click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
+    try:
+        best = result.best
+    except NoBestTrial as none:
+        click.echo(f"best    {none}")
+    else:
+        click.echo(f"best    {result.spec.metric} {number(best.value)} (trial {best.id})")
+        for name, value in best.config.items():
+            click.echo(f"        {name} = {value}")
+    click.echo(f"cost    {result.cost} (an estimate)")
+    where_to_look = "" if store.url == ":memory:" else f"thriftune show {result.name} --store {store.url}"
+    if where_to_look and sys.stderr.isatty():
+        click.echo(f"more    {where_to_look}", err=True)

@@ -1,0 +1,122 @@
+"""How is it said? Numbers, configurations and states as people read them, for the live view and the CLI alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from thriftune import events as ev
+from thriftune.errors import NoBestTrial
+from thriftune.history import History
+from thriftune.result import format_dollars, format_seconds
+from thriftune.spec import Spec
+from thriftune.trial import State, TrialRecord
+
+# What a program prints to move the cursor or to colour; on a person's terminal it would do just that.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def setting(value: Any) -> str:
+    """A parameter's value."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def config_line(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={setting(value)}" for name, value in config.items())
+
+
+def plain(text: str) -> str:
+    """What a program printed, as text that only can be read: without escapes and overwritten parts of lines."""
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+
+
+def last_line(error: str | None) -> str:
+    """The line of a traceback that says what happened."""
+    lines = [line.strip() for line in plain(error or "").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def state_of(trial: TrialRecord, driven: bool) -> State:
+    """What ran when its driver was killed runs no more, though the log has it so until the next drive."""
+    if trial.state is State.RUNNING and not driven and trial.machine != ev.OUTSIDE:
+        return State.WAITING
+    return trial.state
+
+
+def counts(history: History, driven: bool) -> Counter[State]:
+    """Of trials in each state, those with any, in the order of a trial's life."""
+    found = Counter(state_of(trial, driven) for trial in history.trials)
+    return Counter({state: found[state] for state in State if found[state]})
+
+
+def counts_line(numbers: Mapping[State, int] | Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state.lower()}" for state, count in numbers.items() if count) or "no trials yet"
+
+
+def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) -> str | None:
+    """What a trial that is not running and has not ended is waiting for."""
+    state = state_of(trial, driven)
+    if state is State.PAUSED:
+        return "waits to be promoted by the stopping rule"
+    if state is not State.WAITING:
+        return None
+    if not driven:
+        what = "for the study to be resumed"
+    elif history.stop_requested or (history.disk_full and spec.disk_full == "stop"):
+        what = "for the study to be resumed: it is stopping"
+    elif not history.machines:
+        what = "for a machine"
+    else:
+        what = "for a free worker"
+    notes = []
+    if trial.failures:
+        notes.append(f"retry {trial.failures} of {spec.retries} after {last_line(trial.error)}")
+    elif trial.losses:
+        notes.append("its worker was lost")
+    if trial.attempts:
+        notes.append(
+            f"goes on after step {trial.resume_step}" if trial.resume_step else "starts from the beginning"
+        )
+    return "; ".join([f"waits {what}", *notes])
+
+
+def best_line(history: History, *, config: bool = True) -> str:
+    try:
+        best = history.best
+    except NoBestTrial:
+        return ""
+    line = f"{history.metric} {number(best.value)} (trial {best.id})"
+    return f"{line} {config_line(best.config)}" if config else line
+
+
+def cost_line(history: History, now: float) -> str:
+    """Dollars are an estimate on a machine of one's own: what a like one rents for."""
+    offers = ", ".join(history.offers())
+    return (
+        f"{format_dollars(history.dollars(now))} (estimate: {offers} on demand)" if offers else format_dollars(0)
+    )
+
+
+def time_line(history: History, spec: Spec, now: float) -> str:
+    spent = history.driven_seconds(now)
+    if spec.deadline_seconds is None:
+        return format_seconds(spent)
+    left = format_seconds(max(0.0, spec.deadline_seconds - spent))
+    return f"{format_seconds(spent)} of {format_seconds(spec.deadline_seconds)}, {left} left"
+
+
+def ended(history: History) -> int:
+    return sum(history.counts[state] for state in State if state.ended)
+
+
+def finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
