@@ -153,9 +153,10 @@ def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
 # --- what is no store -------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=f"{tmp_path} is a folder; name a file in it, such as .*studies.db"):
-        open_store(tmp_path)
+def test_in_a_folder_it_has_its_own_name(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        assert store.url == f"sqlite:///{tmp_path / 'studies.db'}"
+        assert store.folder == tmp_path
 
 
 def test_a_file_is_no_folder(path: Path) -> None:

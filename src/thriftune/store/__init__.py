@@ -18,6 +18,9 @@ from thriftune.events import Event
 
 __all__ = ["Driver", "Listed", "Store", "open_store"]
 
+_FILE = "studies.db"
+"""The store's name in a folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Driver:
@@ -110,7 +113,7 @@ class Store(Protocol):
 
 
 def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
-    """The store at `where`: a path, "sqlite:///path", ":memory:", or None for the user's own store.
+    """The store at `where`: a file or folder, "sqlite:///path", ":memory:", or None for the user's own store.
 
     The user's own store is studies.db in $THRIFTUNE_HOME (~/.thriftune unless set). With `create` off, as for
     commands that only look, a store that is not there raises StudyNotFound instead of being made.
@@ -119,7 +122,7 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
     from thriftune.store.sqlite import SqliteStore
 
     if where is None:
-        where = Path(os.environ.get("THRIFTUNE_HOME") or "~/.thriftune") / "studies.db"
+        where = Path(os.environ.get("THRIFTUNE_HOME") or "~/.thriftune") / _FILE
     if where == ":memory:":
         return SqliteStore(None)
     if isinstance(where, str) and "://" in where:
@@ -131,4 +134,5 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
                 'use a path, "sqlite:///path" or ":memory:"'
             )
         where = rest[1:]
-    return SqliteStore(Path(where), create=create)
+    path = Path(where).expanduser()
+    return SqliteStore(path / _FILE if path.is_dir() else path, create=create)

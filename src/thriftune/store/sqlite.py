@@ -214,8 +214,6 @@ class SqliteStore:
     # --- opening ------------------------------------------------------------------------------------------
 
     def _check_place(self, path: Path, create: bool) -> None:
-        if path.is_dir():
-            raise StoreError(f"{path} is a folder; name a file in it, such as {path / 'studies.db'}")
         if not create and not path.exists():
             raise StudyNotFound(f"there is no store at {path}: no study has been run there yet")
         try:
