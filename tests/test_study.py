@@ -1,0 +1,399 @@
+"""tune(), Study and load(), as a user calls them: real workers, real stores."""
+
+from __future__ import annotations
+
+import functools
+import math
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune.errors import (
+    NoBestTrial,
+    SettingError,
+    SpaceError,
+    StudyBusy,
+    StudyMismatch,
+    StudyNotFound,
+    ThriftuneError,
+)
+from thriftune.events import Config
+from thriftune.search import Past
+
+SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
+
+
+def square(trial: tt.Trial) -> float:
+    return float(trial["x"]) ** 2
+
+
+def steps(trial: tt.Trial) -> None:
+    for step in trial.steps():
+        trial.report(loss=trial["x"] / step, double=2.0 * step)
+
+
+def tune(train: Any, folder: Path, **settings: Any) -> tt.Result:
+    defaults: dict[str, Any] = {"minimize": "loss", "trials": 6, "workers": 2, "seed": 0, "name": "s"}
+    return tt.tune(train, SPACE, store=folder / "s.db", progress=False, **{**defaults, **settings})
+
+
+# --- tune -------------------------------------------------------------------------------------------------
+
+
+def test_tune_finds_the_best_and_says_what_it_cost(tmp_path: Path) -> None:
+    result = tune(square, tmp_path)
+    values = [trial.config["x"] ** 2 for trial in result.trials]
+    assert [trial.value for trial in result.trials] == values
+    assert result.best.value == min(values)
+    assert {trial.state for trial in result.trials} == {tt.State.COMPLETED}
+    assert [trial.id for trial in result.trials] == list(range(6))
+    assert {trial.attempts for trial in result.trials} == {1}
+    assert result.finished == "all 6 trials done"
+    assert result.cost.seconds > 0
+    assert result.cost.dollars > 0
+    assert "AWS" in str(result.cost)
+
+
+def test_maximize(tmp_path: Path) -> None:
+    result = tune(square, tmp_path, minimize=None, maximize="loss")
+    assert result.best.value == max(trial.value or 0 for trial in result.trials)
+
+
+def test_steps_are_reported_one_by_one(tmp_path: Path) -> None:
+    result = tune(steps, tmp_path, max_steps=4)
+    for trial in result.trials:
+        assert [report.step for report in trial.reports] == [1, 2, 3, 4]
+        assert [report.metrics["double"] for report in trial.reports] == [2, 4, 6, 8]
+        assert trial.value == trial.config["x"] / 4
+
+
+def test_limits_are_totals_and_a_finished_study_returns_at_once(tmp_path: Path) -> None:
+    first = tune(square, tmp_path, trials=4)
+    again = tune(pytest.fail, tmp_path, trials=4)  # nothing is left for it to run
+    assert [t.config for t in again.trials] == [t.config for t in first.trials]
+    more = tune(square, tmp_path, trials=7)
+    assert len(more.trials) == 7
+    assert [t.config for t in more.trials[:4]] == [t.config for t in first.trials]
+    assert [t.attempts for t in more.trials] == [1] * 7
+    assert len(tune(square, tmp_path, trials=3).trials) == 7
+
+
+def test_a_study_in_pieces_tries_what_it_would_have_in_one(tmp_path: Path) -> None:
+    for name in ("random", "sobol", "grid"):
+        for trials in (2, 3, 8):
+            tune(square, tmp_path / "pieces", name=name, searcher=name, trials=trials)
+        whole = tune(square, tmp_path / "whole", name=name, searcher=name, trials=8)
+        pieces = tt.load(name, store=tmp_path / "pieces" / "s.db")
+        assert [t.config for t in pieces.trials] == [t.config for t in whole.trials]
+
+
+def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    tune(square, tmp_path)
+    with pytest.raises(StudyMismatch, match="metric: was loss, is now error"):
+        tune(square, tmp_path, minimize="error")
+    with pytest.raises(StudyMismatch, match="direction: was minimize, is now maximize"):
+        tune(square, tmp_path, minimize=None, maximize="loss")
+    wider = {"x": tt.Float(0.0, 2.0), "k": tt.Int(1, 5), "new": tt.Choice([1, 2])}
+    with pytest.raises(StudyMismatch, match=r"x: high was 1\.0, is now 2\.0; new: is new"):
+        tt.tune(square, wider, minimize="loss", trials=9, name="s", store=tmp_path / "s.db")
+    assert len(tt.load("s", store=tmp_path / "s.db").trials) == 6
+
+
+def test_a_deadline_stops_trials_and_keeps_their_values(tmp_path: Path) -> None:
+    def slow(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            time.sleep(0.05)
+            trial.report(loss=1.0 / step)
+
+    result = tune(slow, tmp_path, trials=None, max_steps=10_000, deadline=1.5)
+    assert result.finished == "deadline reached"
+    assert {trial.state for trial in result.trials} == {tt.State.STOPPED}
+    assert all(trial.value is not None and trial.value < 1 for trial in result.trials)
+    again = tune(slow, tmp_path, trials=None, max_steps=10_000, deadline=1.5)
+    assert len(again.trials) == len(result.trials)
+
+
+def test_a_trial_that_does_not_heed_the_deadline_is_killed(tmp_path: Path) -> None:
+    def deaf(trial: tt.Trial) -> None:
+        trial.report(loss=0.5)
+        time.sleep(1000)
+
+    result = tune(deaf, tmp_path, trials=None, max_steps=3, deadline=0.5, workers=1)
+    (trial,) = result.trials
+    assert (trial.state, trial.value) == (tt.State.STOPPED, 0.5)
+
+
+def test_a_budget_is_a_limit(tmp_path: Path) -> None:
+    def slow(trial: tt.Trial) -> float:
+        time.sleep(0.05)
+        return 1.0
+
+    result = tune(slow, tmp_path, trials=None, budget=1e-5)
+    assert result.finished == "budget reached"
+    assert result.cost.dollars >= 1e-5
+
+
+def test_a_grid_ends_when_it_is_used_up(tmp_path: Path) -> None:
+    result = tune(square, tmp_path, searcher=tt.search.Grid(points=2), trials=100)
+    assert len(result.trials) == 4
+    assert result.finished == "the searcher has nothing left to suggest"
+
+
+def test_functions_of_every_kind_reach_the_workers(tmp_path: Path) -> None:
+    offset = 10.0
+
+    class Callable:
+        def __call__(self, trial: tt.Trial) -> dict[str, float]:
+            return {"loss": trial["x"] + offset, "other": 1.0}
+
+    kinds = [lambda trial: trial["x"] + offset, Callable(), functools.partial(lambda by, t: t["x"] + by, 10.0)]
+    for number, train in enumerate(kinds):
+        result = tune(train, tmp_path, name=f"kind{number}", trials=2)
+        assert [t.value for t in result.trials] == [t.config["x"] + 10.0 for t in result.trials]
+
+
+def test_every_trial_has_its_own_seed_and_knows_itself(tmp_path: Path) -> None:
+    def look(trial: tt.Trial) -> dict[str, float]:
+        assert trial.config == {"x": trial["x"], "k": trial["k"]}
+        assert trial.get("missing", 3) == 3
+        assert "x" in trial
+        assert "missing" not in trial
+        assert trial.max_steps == 2
+        return {"loss": 0.0, "seed": trial.seed, "id": trial.id, "attempt": trial.attempt}
+
+    result = tune(look, tmp_path, max_steps=2)
+    told = [trial.reports[-1].metrics for trial in result.trials]
+    assert [metrics["id"] for metrics in told] == [trial.id for trial in result.trials]
+    assert len({metrics["seed"] for metrics in told}) == 6
+
+
+class Downhill:
+    """A searcher of the user's own: next to the best so far."""
+
+    def suggest(self, past: Past, rng: Any) -> Config:
+        done = [t for t in past.trials if t.value is not None]
+        best = min(done, key=lambda t: t.value or 0.0).config["x"] if done else 0.5
+        return {"x": float(min(1.0, max(0.0, best + rng.normal(0, 0.1)))), "k": 1}
+
+
+def test_a_searcher_of_ones_own(tmp_path: Path) -> None:
+    result = tune(square, tmp_path, searcher=Downhill(), trials=10)
+    assert len(result.trials) == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"minimize": None}, "give either minimize= or maximize="),
+        ({"maximize": "loss"}, "give either minimize= or maximize="),
+        ({"trials": None}, "give at least one limit: trials=, deadline= or budget="),
+        ({"trials": 0}, "trials: 0 must be at least 1"),
+        ({"trials": 2.5}, "trials: 2.5 must be a whole number"),
+        ({"max_steps": 0}, "max_steps: 0 must be at least 1"),
+        ({"workers": 0}, "workers: 0 must be at least 1"),
+        ({"retries": -1}, "retries: -1 must be at least 0"),
+        ({"deadline": "soon"}, "deadline: 'soon' is no duration"),
+        ({"deadline": -1}, "deadline: -1.0 must be above zero"),
+        ({"timeout": math.nan}, "timeout: nan must be above zero and finite"),
+        ({"budget": 0}, "budget: 0 must be above zero"),
+        ({"searcher": "rnadom"}, "'rnadom' is not known; use one of random, sobol, grid"),
+        ({"name": "a/b"}, "name: 'a/b' must be letters"),
+        ({"name": ".."}, "name: '..' must be letters"),
+        ({"seed": -1}, "seed: -1 must be at least 0"),
+        ({"keep": 1}, "keep: 1 must be at least 2"),
+        ({"disk_full": "wait"}, "disk_full: 'wait' must be 'stop' or 'go_on'"),
+        ({"storage": "s3://bucket"}, "only folders are supported"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_is_made(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=message):
+        tune(square, tmp_path, **settings)
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"lr: low 0\.1 is above high 0\.01"):
+        tt.tune(square, {"lr": tt.Float(0.1, 0.01)}, minimize="loss", trials=1, store=tmp_path)
+    with pytest.raises(SettingError, match="train: 3 is no function"):
+        tt.tune(3, SPACE, minimize="loss", trials=1, store=tmp_path)  # type: ignore[arg-type]
+    lock = threading.Lock()
+    with pytest.raises(SettingError, match="cannot be sent to a worker process"):
+        tune(lambda trial: lock.acquire(), tmp_path)
+
+
+def test_two_drivers_on_one_study_are_refused(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
+    def slow(trial: tt.Trial) -> float:
+        started.touch()
+        time.sleep(3)
+        return 0.0
+
+    thread = threading.Thread(target=tune, args=(slow, tmp_path), kwargs={"trials": 1})
+    thread.start()
+    patience = time.monotonic() + 30
+    while not started.exists() and time.monotonic() < patience:
+        time.sleep(0.02)
+    with pytest.raises(StudyBusy, match=f"is being run by process {os.getpid()}"):
+        tune(slow, tmp_path, trials=50)
+    thread.join()
+    study = tt.load("s", store=tmp_path / "s.db")
+    assert study.spec.trials == 1, "the refused one changed nothing"
+    assert len(study.trials) == 1
+
+
+def test_in_memory(tmp_path: Path) -> None:
+    result = tt.tune(square, SPACE, minimize="loss", trials=3, store=":memory:", workers=1, progress=False)
+    assert len(result.trials) == 3
+
+
+# --- ask and tell -----------------------------------------------------------------------------------------
+
+
+def test_ask_and_tell() -> None:
+    study = tt.Study(SPACE, minimize="loss", searcher="sobol", seed=0)
+    with pytest.raises(NoBestTrial, match="no trial has reported 'loss' yet"):
+        _ = study.best
+    a, b, c, d = (study.ask() for _ in range(4))
+    assert len({tuple(t.config.items()) for t in (a, b, c, d)}) == 4
+    study.tell(a, 0.3)
+    study.tell(b, {"loss": 0.2, "accuracy": 0.9})
+    study.tell(c.id, failed="out of luck")
+    study.tell(d, math.nan)
+    assert [t.state for t in study.trials] == ["COMPLETED", "COMPLETED", "FAILED", "FAILED"]
+    assert study.best.value == 0.2
+    assert study.best.config == b.config
+    assert study.best.reports[-1].metrics == {"loss": 0.2, "accuracy": 0.9}
+    assert study.trials[2].error == "out of luck"
+    assert study.trials[3].error_kind == "nan"
+
+
+def test_asking_takes_running_trials_into_account() -> None:
+    study = tt.Study({"c": tt.Choice(list(range(12)))}, minimize="loss", seed=1)
+    assert {study.ask().config["c"] for _ in range(12)} == set(range(12))
+
+
+def test_asking_for_more_than_there_is() -> None:
+    study = tt.Study({"c": tt.Choice(["a", "b"])}, minimize="loss", searcher="grid")
+    trials = [study.ask(), study.ask()]
+    with pytest.raises(ThriftuneError, match="grid has nothing left to suggest"):
+        study.ask()
+    study.tell(trials[0], 1.0)
+    assert study.best.value == 1.0
+
+
+def test_telling_what_cannot_be_told() -> None:
+    study = tt.Study(SPACE, minimize="loss")
+    trial = study.ask()
+    for arguments, message in [
+        (((trial,), {}), "give either a value"),
+        (((trial, 1.0), {"failed": "why"}), "give either a value"),
+        (((trial, {"accuracy": 1.0}), {}), "'loss' is missing; there is accuracy"),
+        (((trial, "good"), {}), "loss: 'good' is no number"),
+        (((7, 1.0), {}), "has no trial 7; it has 1"),
+    ]:
+        with pytest.raises(SettingError, match=message):
+            study.tell(*arguments[0], **arguments[1])  # type: ignore[arg-type]
+    study.tell(trial, 1.0)
+    with pytest.raises(SettingError, match="trial 0 is COMPLETED; only a running one can be told"):
+        study.tell(trial, 2.0)
+    assert study.best.value == 1.0
+
+
+def test_a_named_study_is_taken_up_again(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"minimize": "loss", "name": "s", "store": tmp_path, "seed": 3}
+    first = tt.Study(SPACE, **settings)
+    running = first.ask()
+    first.tell(first.ask(), 0.5)
+    second = tt.Study(SPACE, **settings)
+    assert second.best.value == 0.5
+    second.tell(running.id, 0.1)
+    assert first.best.value == 0.1
+    undisturbed = tt.Study(SPACE, minimize="loss", seed=3)
+    configs = [undisturbed.ask().config for _ in range(3)]
+    assert [t.config for t in second.trials] + [second.ask().config] == configs
+
+
+def _ask_and_tell(folder: Path, count: int) -> None:
+    study = tt.Study({"c": tt.Choice(list(range(60)))}, minimize="loss", name="many", store=folder, seed=0)
+    for _ in range(count):
+        trial = study.ask()
+        study.tell(trial, float(trial.config["c"]))
+
+
+def test_many_processes_ask_and_tell_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    asking = [context.Process(target=_ask_and_tell, args=(tmp_path, 15)) for _ in range(4)]
+    for process in asking:
+        process.start()
+    for process in asking:
+        process.join()
+    assert [process.exitcode for process in asking] == [0] * 4
+    study = tt.load("many", store=tmp_path)
+    assert sorted(t.config["c"] for t in study.trials) == list(range(60)), "each configuration once"
+    assert {t.state for t in study.trials} == {tt.State.COMPLETED}
+
+
+def test_many_threads_ask_and_tell_at_once() -> None:
+    study = tt.Study({"c": tt.Choice(list(range(40)))}, minimize="loss")
+
+    def work() -> None:
+        for _ in range(10):
+            study.tell(study.ask(), 1.0)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(t.config["c"] for t in study.trials) == list(range(40))
+
+
+# --- load -------------------------------------------------------------------------------------------------
+
+
+def test_load_looks_at_a_study_while_it_runs(tmp_path: Path) -> None:
+    def slow(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            trial.report(loss=1 / step)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=tune, args=(slow, tmp_path), kwargs={"trials": 2, "max_steps": 20})
+    thread.start()
+    seen: set[str] = set()
+    most = 0
+    patience = time.monotonic() + 60
+    while thread.is_alive() and time.monotonic() < patience:
+        try:
+            study = tt.load("s", store=tmp_path / "s.db")
+        except StudyNotFound:
+            continue
+        seen |= {str(t.state) for t in study.trials}
+        most = max([most, *(t.step for t in study.trials if t.state is tt.State.RUNNING)])
+        time.sleep(0.05)
+    thread.join()
+    assert "RUNNING" in seen
+    assert 0 < most
+    assert {t.state for t in tt.load("s", store=tmp_path / "s.db").trials} == {tt.State.COMPLETED}
+
+
+def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(StudyNotFound, match="there is no store at"):
+        tt.load("s", store=tmp_path / "none.db")
+    tune(square, tmp_path, trials=1, name="digits")
+    with pytest.raises(StudyNotFound, match="did you mean 'digits'"):
+        tt.load("digit", store=tmp_path / "s.db")
+
+
+def test_a_tuned_study_is_not_for_ask_and_tell(tmp_path: Path) -> None:
+    tune(square, tmp_path, trials=1)
+    with pytest.raises(SettingError, match="ask and tell are not for it"):
+        tt.load("s", store=tmp_path / "s.db").ask()
