@@ -10,8 +10,8 @@ PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint co
 demo: $(VENV)/.examples
 	rm -rf out/demo
 	$(BIN)/python examples/digits.py --store out/demo/studies.db
+	$(BIN)/thriftune show digits --store out/demo/studies.db
 	$(BIN)/thriftune show digits --store out/demo/studies.db --plot out/digits.png
-	@echo "the learning curves are in out/digits.png"
 
 test: check
 	$(BIN)/pytest

@@ -1,5 +1,4 @@
-"""Trials of nothing with Ray Tune, with what its documentation says makes it fast: warm actors that are reused,
-no loggers beside its own experiment state, no output.
+"""Trials of nothing with Ray Tune, on warm actors that are reused ("reuse") or on a new one each ("fresh").
 
 See noop_thriftune.py for the task. It runs in an environment of its own, so it imports nothing of this project.
 """
@@ -15,10 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# Read by Ray on import. Without the CSV, JSON and TensorBoard files, its experiment state alone is its record.
-os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-os.environ["RAY_DEDUP_LOGS"] = "0"
 
 import ray
 from ray import tune
@@ -35,19 +31,19 @@ def objective(config: dict[str, Any]) -> dict[str, float]:
     return {"at": time.time()}
 
 
-def run(name: str, trials: int, folder: Path) -> list[float]:
+def run(name: str, trials: int, folder: Path, *, reuse: bool) -> list[float]:
     tuner = tune.Tuner(
         tune.with_resources(objective, {"cpu": 1}),
         param_space=SPACE,
         tune_config=tune.TuneConfig(
-            metric="at", mode="min", num_samples=trials, max_concurrent_trials=2, reuse_actors=True
+            metric="at", mode="min", num_samples=trials, max_concurrent_trials=2, reuse_actors=reuse
         ),
         run_config=tune.RunConfig(name=name, storage_path=str(folder), verbose=0),
     )
     return [result.metrics["at"] for result in tuner.fit()]
 
 
-def main(trials: int, folder: Path) -> None:
+def main(actors: str, trials: int, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="ray-") as scratch:  # its sockets need a short path
         ray.init(
             num_cpus=2,
@@ -57,12 +53,12 @@ def main(trials: int, folder: Path) -> None:
             _temp_dir=scratch,
         )
         try:
-            run("warm-up", 4, folder)
-            times = run("noop", trials, folder)
+            run("warm-up", 4, folder, reuse=actors == "reuse")
+            times = run("noop", trials, folder, reuse=actors == "reuse")
         finally:
             ray.shutdown()
     print(json.dumps(times))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 import thriftune as tt
+from thriftune.parameters import Parameter
 
-SPACE = {
+SPACE: dict[str, Parameter] = {
     "lr": tt.Float(1e-4, 1e-1, log=True),
     "width": tt.Int(16, 256, log=True),
     "act": tt.Choice(["relu", "tanh"]),
@@ -39,7 +40,7 @@ def main(trials: int, folder: Path) -> None:
         store=folder / "studies.db",
         progress=False,
     )
-    print(json.dumps([trial.value for trial in result.trials]))
+    print(json.dumps([trial.value for trial in result.trials if trial.value is not None]))
 
 
 if __name__ == "__main__":

@@ -7,17 +7,20 @@ the store, and only then has the decisions among it carried out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from thriftune import events as ev
+from thriftune.errors import ThriftuneError
 from thriftune.history import History
 from thriftune.planning import Provisioner
 from thriftune.search import Searcher
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper, Verdict
-from thriftune.trial import State
+from thriftune.trial import State, TrialRecord
 
 STALLED_LOSSES_LIMIT = 5
 """A trial whose worker vanished this often in a row without a step of progress is given up on."""
@@ -42,58 +45,77 @@ class Conductor:
         self._searcher = searcher
         self._provisioner = provisioner
         self._stopper = stopper
+        self._driving = (
+            False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
+        )
         self._exhausted = False  # the searcher has nothing left; asked again only after a restart
         self._log: list[ev.Event] = []
 
     def handle(self, events: Iterable[ev.Event], now: float) -> list[ev.Event]:
         """Takes events in; returns what is to be recorded: the events that told something new, then decisions."""
-        self._log = log = []
+        log: list[ev.Event] = []
+        self._log = log
         for event in events:
-            if not self.history.apply(event):
-                continue
-            log.append(event)
-            if self._stopper is not None and type(event) is ev.Reported:
-                self._judge(event, now)
-            for decision in self._provisioner.react(event, self.history):
-                self._decide(decision)
-            if type(event) is ev.MachineNotice:
-                self._clear(event, now)
+            # A clock elsewhere that is ahead of the driver's shall move no limit and no bill.
+            self._take_in(event if event.at <= now else replace(event, at=now), now)
         self._give_up(now)
         self._answer_asks(now)
-        if self.history.driver is not None and self.history.finished is None:
-            self._enforce_limits(now)
-            if not self._closing(now):
+        if self._driving and self.history.finished is None:
+            out_of = self._out_of(now)
+            self._enforce_limits(now, out_of)
+            if out_of is None and self.halted is None:
                 self._fill(now)
-            self._finish_if_done(now)
+            self._finish_if_done(now, out_of)
         return log
+
+    def _take_in(self, event: ev.Event, now: float) -> None:
+        judged = self._stopper is not None and type(event) is ev.Reported and self._tells_a_new_step(event)
+        if self.history.apply(event):
+            self._log.append(event)
+        elif type(event) is not ev.Tick:
+            return
+        match event:
+            case ev.Reported() if judged:
+                self._judge(event, now)
+            case ev.MachineNotice():
+                self._clear(event, now)
+            case ev.DriverStarted():
+                self._driving = True
+            case ev.DriverStopped():
+                self._driving = False
+            case _:
+                pass
+        for decision in self._provisioner.react(event, self.history):
+            self._decide(decision)
 
     def nothing_left(self, now: float) -> bool:
         """Whether a drive would have nothing to do, so that it need not begin."""
-        history, trials = self.history, self.spec.trials
-        if history.waiting or history.running or history.counts[State.PAUSED]:
+        if self.history.running:  # with a driver that was killed: there may be reports to recover
             return False
-        return self._out_of(now) is not None or (trials is not None and len(history.trials) >= trials)
+        return self._out_of(now) is not None or (not self.history.waiting and self._all_tried())
 
     def wake_at(self, now: float) -> float | None:
-        """When handle() should be called again even if nothing happens."""
+        """When handle() should be called again even if nothing happens. `now` or before: something is due."""
         history, spec = self.history, self.spec
-        if history.driver is None:
+        if not self._driving or history.finished is not None:
             return None
         times = []
-        out_of = self._out_of(now)
-        for trial in (history.trials[trial_id] for trial_id in history.running):
-            if trial.killed_because or trial.started_at is None:
-                continue
-            if spec.timeout_seconds is not None:
-                times.append(trial.started_at + spec.timeout_seconds)
-            if out_of and trial.asked_at is not None:
-                times.append(trial.asked_at + GRACE_SECONDS)
-        if not out_of:
+        if spec.timeout_seconds is not None:
+            earliest = next((trial.started_at for trial in self._running()), None)
+            times += [earliest + spec.timeout_seconds] if earliest is not None else []
+        if self._out_of(now):
+            told = (trial.asked_at for trial in self._running())
+            times += [now if at is None else at + GRACE_SECONDS for at in told]
+            if not history.running and not self.halted:
+                times.append(now)
+        else:
+            # Not due yet, so later than now, also where the difference is too small for the clock.
+            later = math.nextafter(now, math.inf)
             if spec.deadline_seconds is not None:
-                times.append(now + spec.deadline_seconds - history.driven_seconds(now))
+                times.append(max(later, now + spec.deadline_seconds - history.driven_seconds(now)))
             rate = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
             if spec.budget_dollars is not None and rate > 0:
-                times.append(now + (spec.budget_dollars - history.dollars(now)) / rate)
+                times.append(max(later, now + (spec.budget_dollars - history.dollars(now)) / rate))
         return min(times) if times else None
 
     # --- limits -----------------------------------------------------------------------------------------
@@ -101,8 +123,11 @@ class Conductor:
     def _out_of(self, now: float) -> str | None:
         """Which limit on time or money is used up."""
         spec, history = self.spec, self.history
-        if spec.deadline_seconds is not None and history.driven_seconds(now) >= spec.deadline_seconds:
-            return "deadline"
+        if spec.deadline_seconds is not None:
+            # Time runs only while driven: of a driver that was killed, until the last thing it recorded.
+            driven = history.driven_seconds(now if self._driving else history.last_at)
+            if driven >= spec.deadline_seconds:
+                return "deadline"
         if spec.budget_dollars is not None and history.dollars(now) >= spec.budget_dollars:
             return "budget"
         return None
@@ -116,32 +141,45 @@ class Conductor:
             return "disk full"
         return None
 
-    def _closing(self, now: float) -> bool:
-        return self.halted is not None or self._out_of(now) is not None
-
-    def _enforce_limits(self, now: float) -> None:
-        halted, out_of = self.halted, self._out_of(now)
-        for trial_id in list(self.history.running):
-            trial = self.history.trials[trial_id]
-            if trial.machine == ev.OUTSIDE or trial.killed_because or trial.started_at is None:
-                continue
-            if trial.asked is None and out_of:
-                self._decide(ev.Stop(now, trial.id, trial.attempts, out_of))
-            elif trial.asked is None and halted:
-                self._decide(ev.Move(now, trial.id, trial.attempts, halted))
-            limit = self.spec.timeout_seconds
-            if limit is not None and now >= trial.started_at + limit:
-                why = f"still running after its limit of {limit:g} s"
-                self._decide(ev.Kill(now, trial.id, trial.attempts, why))
-            elif out_of and trial.asked_at is not None and now >= trial.asked_at + GRACE_SECONDS:
+    def _enforce_limits(self, now: float, out_of: str | None) -> None:
+        """On the way of every report, so it looks at no trial that it has nothing to say to."""
+        limit, halted = self.spec.timeout_seconds, self.halted
+        if limit is not None:
+            for trial in self._running():  # the earliest first
+                if trial.started_at is not None and now < trial.started_at + limit:
+                    break
+                self._decide(
+                    ev.Kill(now, trial.id, trial.attempts, f"still running after its limit of {limit:g} s")
+                )
+        if not (out_of or halted):
+            return
+        for trial in list(self._running()):
+            if trial.asked_at is None:
+                told = ev.Stop if out_of else ev.Move
+                self._decide(told(now, trial.id, trial.attempts, out_of or halted or ""))
+            elif out_of and now >= trial.asked_at + GRACE_SECONDS:
                 why = f"did not end within {GRACE_SECONDS:g} s of the {out_of}"
                 self._decide(ev.Kill(now, trial.id, trial.attempts, why))
 
+    def _running(self) -> Iterator[TrialRecord]:
+        """Those that can be told or killed, in the order of their start."""
+        for trial in map(self.history.trials.__getitem__, self.history.running):
+            if trial.machine != ev.OUTSIDE and trial.killed_because is None:
+                yield trial
+
     # --- trials -----------------------------------------------------------------------------------------
+
+    def _tells_a_new_step(self, event: ev.Reported) -> bool:
+        """A step that an attempt does again, because the one before was lost, was judged when it was new."""
+        trials = self.history.trials
+        if not 0 <= event.trial < len(trials) or not (reports := trials[event.trial].reports):
+            return True
+        last = reports[-1]
+        return event.step > last.step or (event.step == last.step and event.attempt == last.attempt)
 
     def _judge(self, event: ev.Reported, now: float) -> None:
         trial = self.history.trials[event.trial]
-        if self._stopper is None or trial.asked is not None:
+        if self._stopper is None or trial.asked is not None or trial.killed_because is not None:
             return
         verdict = self._stopper.judge(trial, self.history)
         if verdict is Verdict.STOP:
@@ -152,9 +190,8 @@ class Conductor:
     def _clear(self, notice: ev.MachineNotice, now: float) -> None:
         """Whatever runs on a machine that will be taken away saves its state and goes elsewhere."""
         for trial_id in sorted(self.history.machines[notice.machine].running):
-            trial = self.history.trials[trial_id]
-            if trial.asked is None:
-                self._decide(ev.Move(now, trial.id, trial.attempts, "the machine will be taken away"))
+            attempt = self.history.trials[trial_id].attempts
+            self._decide(ev.Move(now, trial_id, attempt, "the machine will be taken away"))
 
     def _give_up(self, now: float) -> None:
         for event in list(self._log):
@@ -163,7 +200,7 @@ class Conductor:
             ids = [event.trial] if not isinstance(event, ev.MachineLost) else list(self.history.waiting)
             for trial_id in ids:
                 trial = self.history.trials[trial_id]
-                if trial.state is not State.WAITING:
+                if trial.state not in (State.WAITING, State.PAUSED):
                     continue
                 if trial.failures > self.spec.retries:
                     self._decide(ev.GiveUp(now, trial.id, f"failed {trial.failures} times"))
@@ -172,7 +209,8 @@ class Conductor:
                     self._decide(ev.GiveUp(now, trial.id, why))
 
     def _answer_asks(self, now: float) -> None:
-        while self.history.open_asks > 0:
+        """Now or never: an ask that finds nothing left is not kept, or a later one would be answered twice."""
+        for _ in range(sum(type(event) is ev.Asked for event in self._log)):
             created = self._create(now)
             if created is None:
                 break
@@ -185,14 +223,18 @@ class Conductor:
             if trial_id is None:
                 break
             trial = self.history.trials[trial_id]
-            self._decide(ev.Place(now, trial_id, trial.attempts + 1, machine, trial.resume_step))
+            if not self._decide(ev.Place(now, trial_id, trial.attempts + 1, machine, trial.resume_step)):
+                policy = type(self._provisioner).__name__
+                raise ThriftuneError(f"{policy} gave trial {trial_id} to {machine!r}, which has no room for it")
 
     def _next_trial(self, now: float) -> int | None:
         history = self.history
         if history.waiting:
             return next(iter(history.waiting))
         if self._stopper is not None and (paused := self._stopper.promote(history)) is not None:
-            self._decide(ev.Promote(now, paused))
+            if not self._decide(ev.Promote(now, paused)):
+                rule, state = type(self._stopper).__name__, history.trials[paused].state
+                raise ThriftuneError(f"{rule} promoted trial {paused}, which is {state} and not PAUSED")
             return paused
         if self.spec.trials is not None and len(history.trials) >= self.spec.trials:
             return None
@@ -208,23 +250,36 @@ class Conductor:
         self._decide(ev.Create(now, number, config))
         return number
 
-    def _finish_if_done(self, now: float) -> None:
+    def _all_tried(self) -> bool:
+        """No further trial may be made, and none that is set aside deserves more."""
+        trials = self.spec.trials
+        if not self._exhausted and (trials is None or len(self.history.trials) < trials):
+            return False
+        return self._stopper is None or self._stopper.promote(self.history) is None
+
+    def _finish_if_done(self, now: float, out_of: str | None) -> None:
         """Nothing runs and nothing will: say why. A halted study is not done; it is resumed later."""
         history = self.history
         if history.running or self.halted:
             return
-        if out_of := self._out_of(now):
-            self._decide(ev.Finish(now, f"{out_of} reached"))
-        elif history.waiting or self._provisioner.machine_for_next(history) is None:
+        if out_of:
+            why = f"{out_of} reached"
+        elif history.waiting or not self._all_tried():
             return
         elif self._exhausted:
-            self._decide(ev.Finish(now, "the searcher has nothing left to suggest"))
+            why = "the searcher has nothing left to suggest"
         else:
-            self._decide(ev.Finish(now, f"all {len(history.trials)} trials done"))
+            why = f"all {len(history.trials)} trials done"
+        finish = ev.Finish(now, why)
+        self._decide(finish)
+        for decision in self._provisioner.react(finish, history):  # machines that it rented are to go back
+            self._decide(decision)
 
-    def _decide(self, decision: ev.Decision) -> None:
-        if self.history.apply(decision):
-            self._log.append(decision)
+    def _decide(self, decision: ev.Decision) -> bool:
+        if not self.history.apply(decision):
+            return False
+        self._log.append(decision)
+        return True
 
 
 def decisions(log: Iterable[ev.Event]) -> list[ev.Decision]:

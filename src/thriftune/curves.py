@@ -13,7 +13,7 @@ from thriftune.trial import State, TrialRecord
 Points = Sequence[tuple[float, float]]
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a braille character, by row and column
-_LOG_FROM_RATIO = 50.0
+_LOG_FROM_RATIO = 20.0
 
 
 class BestSoFar(NamedTuple):
@@ -29,10 +29,8 @@ def best_so_far(history: History) -> list[BestSoFar]:
     curve: list[BestSoFar] = []
     best: tuple[float, int] | None = None
     for number, trial in enumerate(done, 1):
-        value = trial.value
-        if value is None or not math.isfinite(value) or trial.state is State.FAILED:
-            pass
-        elif best is None or history.better(value, best[0]):
+        value = None if trial.state is State.FAILED else trial.value
+        if value is not None and math.isfinite(value) and (best is None or history.better(value, best[0])):
             best = (value, trial.id)
         if best is not None:
             curve.append(BestSoFar(number, *best))

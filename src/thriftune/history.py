@@ -30,12 +30,14 @@ class Machine:
     slots: int = 0  # trials at a time; 0 until it is ready
     until: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
+    releasing: bool = False  # it is to be given back
     running: set[int] = field(default_factory=set)  # trials; no more than slots
 
     @property
     def free(self) -> int:
         """Slots that may be given to a trial now."""
-        return 0 if self.until is not None or self.notice is not None else self.slots - len(self.running)
+        leaving = self.until is not None or self.notice is not None or self.releasing
+        return 0 if leaving else self.slots - len(self.running)
 
     def seconds(self, now: float) -> float:
         return max(0.0, (now if self.until is None else self.until) - self.since)
@@ -55,10 +57,10 @@ class History:
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.counts: Counter[State] = Counter()  # of trials in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
-        self.running: dict[int, None] = {}
+        self.running: dict[int, None] = {}  # ids in the order in which they were placed
         self.machines: dict[str, Machine] = {}  # present ones, by id
         self.past_machines: list[Machine] = []
-        self.open_asks = 0  # configurations the user asked for and has not been given
+        self.renting: dict[str, str] = {}  # machine -> offer: decided, and not known to have come of it
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry
         self.started_at: float | None = None  # when the first driver started
@@ -67,7 +69,11 @@ class History:
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
         self._driven_before = 0.0  # seconds of earlier drives
+        self._dollars_before = 0.0  # of past machines
+        self._rented: set[str] = set()  # ids of all machines ever rented; each is used once
         self._tried: Counter[tuple[Any, ...]] = Counter()
+        self._best: TrialRecord | None = None  # a cache, like the next: the best trial, unless
+        self._best_unsure = False  # what was the best has become worse
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -82,8 +88,7 @@ class History:
 
     def dollars(self, now: float) -> float:
         """What its machines cost so far, at the price of their offers."""
-        lives = [*self.past_machines, *self.machines.values()]
-        return sum(machine.dollars(now) for machine in lives)
+        return self._dollars_before + sum(machine.dollars(now) for machine in self.machines.values())
 
     def offers(self) -> list[str]:
         lives = [*self.past_machines, *self.machines.values()]
@@ -95,23 +100,27 @@ class History:
     @property
     def best(self) -> TrialRecord:
         """The trial with the best value that has not failed; the earlier one where two are equal."""
-        best: TrialRecord | None = None
-        for trial in self.trials:
-            if trial.value is None or not isfinite(trial.value) or trial.state is State.FAILED:
-                continue
-            if best is None or best.value is None or self.better(trial.value, best.value):
-                best = trial
-        if best is None:
+        if self._best_unsure:
+            self._best = min(filter(_counts, self.trials), key=self._rank, default=None)
+            self._best_unsure = False
+        if self._best is None:
             failed = self.counts[State.FAILED]
             why = f"; {failed} failed, see their errors" if failed else ""
             raise NoBestTrial(f"no trial has reported {self.metric!r} yet{why}")
-        return best
+        return self._best
+
+    def _rank(self, trial: TrialRecord) -> tuple[float, int]:
+        """Lower is better; of a trial that counts."""
+        assert trial.value is not None
+        return (-trial.value if self.maximize else trial.value, trial.id)
 
     # --- writing --------------------------------------------------------------------------------------
 
     def replay(self, log: Iterable[ev.Event]) -> History:
+        """Takes recorded entries in. Each counts, also one that was news to another version and is not to this."""
         for entry in log:
-            self.apply(entry)
+            if not self.apply(entry):
+                self.entries += 1
         return self
 
     def apply(self, event: ev.Event) -> bool:
@@ -126,7 +135,7 @@ class History:
 
     def _current(self, event: Any) -> TrialRecord | None:
         """The trial an attempt's event is about, unless that attempt is over."""
-        trial = self.trials[event.trial] if 0 <= event.trial < len(self.trials) else None
+        trial: TrialRecord | None = self.trials[event.trial] if 0 <= event.trial < len(self.trials) else None
         if trial is None or trial.state is not State.RUNNING or trial.attempts != event.attempt:
             return None
         return trial
@@ -141,6 +150,17 @@ class History:
             self.waiting[trial.id] = None
         elif state is State.RUNNING:
             self.running[trial.id] = None
+
+    def _set_value(self, trial: TrialRecord, value: float | None) -> None:
+        before, trial.value = trial.value, value
+        best = self._best
+        if self._best_unsure or value == before:
+            return
+        if trial is best:  # it still is, unless it became worse
+            improved = value is not None and before is not None and self.better(value, before)
+            self._best_unsure = not (improved and _counts(trial))
+        elif _counts(trial) and (best is None or self._rank(trial) < self._rank(best)):
+            self._best = trial
 
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
@@ -157,16 +177,20 @@ class History:
     def _fail(self, trial: TrialRecord, at: float, kind: str, error: str, output: str) -> None:
         """A failed attempt leaves the trial waiting; whether it gets another one is decided elsewhere."""
         trial.failures += 1
+        trial.stalled_losses = 0
         trial.error_kind, trial.error, trial.output = kind, error, output
-        self._leave(trial, at, State.WAITING)
+        if trial.value is not None and isfinite(trial.value):
+            self._cut(trial, at)
+        else:
+            self._leave(trial, at, State.WAITING)
 
     def _lose(self, trial: TrialRecord, at: float, *, stalls: bool = True) -> None:
         trial.losses += 1
         trial.stalled_losses += stalls
-        self._leave(trial, at, State.WAITING)
+        self._cut(trial, at)
 
     def _cut(self, trial: TrialRecord, at: float) -> None:
-        """An attempt that was told to end has ended."""
+        """The attempt is over before its own end. What it was told, if anything, stands however it ended."""
         then = {"stop": State.STOPPED, "pause": State.PAUSED}.get(trial.asked or "", State.WAITING)
         self._leave(trial, at, then)
 
@@ -178,7 +202,10 @@ class History:
             if trial.machine != ev.OUTSIDE:
                 self._lose(trial, self.last_at, stalls=False)
         self._end_drive()
+        for machine in self.machines.values():
+            machine.releasing = False  # the earlier driver may not have come to it
         self.driver = event
+        self.last_at = event.at  # the clock may have been set back since the last drive
         self.finished = self.stop_requested = self.disk_full = None
         if self.started_at is None:
             self.started_at = event.at
@@ -193,18 +220,18 @@ class History:
         """Of a driver that was killed, the last thing it recorded is the last that is known."""
         if self.driver is not None:
             self._driven_before += max(0.0, self.last_at - self.driver.at)
-        if ev.THIS_MACHINE in self.machines:
-            self._machine_gone(ev.THIS_MACHINE, self.last_at)
+        self._machine_gone(ev.THIS_MACHINE, self.last_at, stalls=False)
         self.driver = None
 
     def _stop_was_requested(self, event: ev.StopRequested) -> bool:
+        if self.stop_requested:
+            return False
         self.stop_requested = event.by
         return True
 
     # --- trials
 
-    def _asked(self, event: ev.Asked) -> bool:
-        self.open_asks += 1
+    def _asked(self, event: ev.Asked) -> bool:  # noqa: ARG002 (its answer is what changes the state)
         return True
 
     def _create(self, event: ev.Create) -> bool:
@@ -218,13 +245,17 @@ class History:
 
     def _place(self, event: ev.Place) -> bool:
         trial = self.trials[event.trial]
-        if event.machine == ev.OUTSIDE:
-            self.open_asks -= 1
-        else:
-            self.machines[event.machine].running.add(trial.id)
+        if trial.state is not State.WAITING:
+            return False
+        if event.machine != ev.OUTSIDE:
+            machine = self.machines.get(event.machine)
+            if machine is None or machine.free <= 0:
+                return False
+            machine.running.add(trial.id)
         trial.attempts = event.attempt
         trial.machine = event.machine
         trial.started_at = event.at
+        trial.resumed_from = event.resume_step
         self._set(trial, State.RUNNING)
         return True
 
@@ -238,11 +269,11 @@ class History:
         if not reports or reports[-1].step < event.step:
             reports.append(report)
             trial.stalled_losses = 0
-        else:  # a step told before: by this attempt, which adds to it, or by one that was lost after it
+        else:  # a step told before: by this attempt or one it builds on, which it adds to; or by one that was lost
             place = bisect_left(reports, event.step, key=_step)
             if reports[place].step != event.step:
                 reports.insert(place, report)
-            elif reports[place].attempt == event.attempt:
+            elif reports[place].attempt == event.attempt or event.step <= trial.resumed_from:
                 merged = {**reports[place].metrics, **event.metrics}
                 saved = event.saved or reports[place].saved
                 reports[place] = Report(event.step, merged, event.at, event.attempt, saved)
@@ -251,7 +282,7 @@ class History:
         if event.saved:
             trial.resume_step = event.step
         if self.metric in event.metrics:
-            trial.value = _last_value(reports, self.metric)
+            self._set_value(trial, _last_value(reports, self.metric))
         return True
 
     def _ended(self, event: ev.Ended) -> bool:
@@ -260,7 +291,9 @@ class History:
             return False
         if event.cut:
             self._cut(trial, event.at)
-        elif trial.value is None:
+            return True
+        self._set_value(trial, _value_of(trial, self.metric))
+        if trial.value is None:
             told = ", ".join(trial.reports[-1].metrics) if trial.reports else "nothing"
             error = f"the trial ended without a value of {self.metric!r}; it reported {told}"
             self._fail(trial, event.at, "no_value", error, "")
@@ -296,16 +329,17 @@ class History:
 
     def _warned(self, event: ev.Warned) -> bool:
         trial = self._current(event)
-        if trial is None:
+        if trial is None or event.message in trial.warnings:
             return False
         trial.warnings.append(event.message)
         return True
 
     def _disk_was_full(self, event: ev.DiskFull) -> bool:
         trial = self._current(event)
-        if trial is None:
+        if trial is None or (self.disk_full and event.error in trial.warnings):
             return False
-        trial.warnings.append(event.error)
+        if event.error not in trial.warnings:
+            trial.warnings.append(event.error)
         self.disk_full = event.error
         return True
 
@@ -320,7 +354,7 @@ class History:
 
     def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
         trial = self._current(event)
-        if trial is None:
+        if trial is None or trial.asked is not None:  # the first word stands
             return False
         trial.asked, trial.asked_at = what, event.at
         return True
@@ -334,19 +368,23 @@ class History:
 
     def _kill(self, event: ev.Kill) -> bool:
         trial = self._current(event)
-        if trial is None:
+        if trial is None or trial.killed_because is not None:
             return False
         trial.killed_because = event.why
         return True
 
     def _give_up(self, event: ev.GiveUp) -> bool:
         trial = self.trials[event.trial]
-        if trial.state is not State.WAITING:
+        if trial.state not in (State.WAITING, State.PAUSED):
             return False
-        if trial.error is None:
-            trial.error_kind, trial.error = "lost", event.why
+        if trial.stalled_losses:  # since its last failure, if it had one
+            earlier = f"; before that: {trial.error}" if trial.error else ""
+            trial.error_kind, trial.error = "lost", event.why + earlier
+        elif not trial.error:
+            trial.error = event.why
         self._set(trial, State.FAILED)
         trial.ended_at = event.at
+        self._best_unsure = self._best_unsure or trial is self._best
         return True
 
     def _finish(self, event: ev.Finish) -> bool:
@@ -356,54 +394,71 @@ class History:
     # --- machines
 
     def _rent(self, event: ev.Rent) -> bool:
-        return event.machine not in self.machines
+        if event.machine in self.machines or event.machine in self._rented:
+            return False
+        self._rented.add(event.machine)
+        self.renting[event.machine] = event.offer
+        return True
 
     def _machine_rented(self, event: ev.MachineRented) -> bool:
-        if event.machine in self.machines:
+        if not self._may_come(event.machine):
             return False
-        self.machines[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, since=event.at)
+        self._rented.add(event.machine)
+        self._comes(event)
         return True
 
     def _machine_ready(self, event: ev.MachineReady) -> bool:
+        if self._may_come(event.machine):  # it was there already, or nobody said that it was rented
+            self._comes(event)
         machine = self.machines.get(event.machine)
-        if machine is None:
-            machine = Machine(event.machine, event.offer, event.price_per_hour, since=event.at)
-            self.machines[event.machine] = machine
+        if machine is None or machine.slots:
+            return False
         machine.slots = event.slots
         return True
 
+    def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
+        self.renting.pop(event.machine, None)
+        self.machines[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, event.at)
+
+    def _may_come(self, machine: str) -> bool:
+        """Whether a machine of this id is not there and can be: one that was rented comes once."""
+        if machine in self.machines:
+            return False
+        return machine in self.renting or machine not in self._rented
+
     def _machine_notice(self, event: ev.MachineNotice) -> bool:
         machine = self.machines.get(event.machine)
-        if machine is None:
+        if machine is None or machine.notice == event.deadline:
             return False
         machine.notice = event.deadline
         return True
 
     def _machine_lost(self, event: ev.MachineLost) -> bool:
         machine = self.machines.get(event.machine)
-        if machine is None:
-            return False
-        for trial_id in list(machine.running):
-            self._lose(self.trials[trial_id], event.at)
-        self._machine_gone(event.machine, event.at)
-        return True
+        # One that was announced is the cloud's doing; else a trial may well have brought its machine down.
+        return self._machine_gone(event.machine, event.at, stalls=machine is not None and machine.notice is None)
 
     def _release(self, event: ev.Release) -> bool:
-        return event.machine in self.machines
-
-    def _machine_released(self, event: ev.MachineReleased) -> bool:
         machine = self.machines.get(event.machine)
-        if machine is None:
+        if machine is None or machine.releasing:
             return False
-        for trial_id in list(machine.running):
-            self._lose(self.trials[trial_id], event.at, stalls=False)
-        self._machine_gone(event.machine, event.at)
+        machine.releasing = True
         return True
 
-    def _machine_gone(self, machine_id: str, at: float) -> None:
-        machine = self.machines.pop(machine_id)
+    def _machine_released(self, event: ev.MachineReleased) -> bool:
+        return self._machine_gone(event.machine, event.at, stalls=False)
+
+    def _machine_gone(self, machine_id: str, at: float, *, stalls: bool) -> bool:
+        machine = self.machines.get(machine_id)
+        if machine is None:
+            return self.renting.pop(machine_id, None) is not None
+        for trial_id in sorted(machine.running):  # a set's own order may differ from one replay to the next
+            self._lose(self.trials[trial_id], at, stalls=stalls)
+        del self.machines[machine_id]
         machine.until = max(machine.since, at)
         self.past_machines.append(machine)
+        self._dollars_before += machine.dollars(at)
+        return True
 
     # --- invariants -----------------------------------------------------------------------------------
 
@@ -431,8 +486,16 @@ class History:
             assert machine.until is None
             assert len(machine.running) <= max(machine.slots, 0)
             assert all(self.trials[i].machine == machine.id for i in machine.running)
+            assert self.machines[machine.id] is machine
+            assert machine.id not in self.renting
         assert all(machine.until is not None for machine in self.past_machines)
-        assert self.open_asks >= 0
+        assert self._dollars_before == sum(machine.dollars(0.0) for machine in self.past_machines)
+        if known := [trial for trial in self.trials if _counts(trial)]:
+            assert self.best is min(known, key=self._rank)
+
+
+def _counts(trial: TrialRecord) -> bool:
+    return trial.value is not None and isfinite(trial.value) and trial.state is not State.FAILED
 
 
 def _step(report: Report) -> int:
@@ -441,6 +504,17 @@ def _step(report: Report) -> int:
 
 def _last_value(reports: list[Report], metric: str) -> float | None:
     return next((r.metrics[metric] for r in reversed(reports) if metric in r.metrics), None)
+
+
+def _value_of(trial: TrialRecord, metric: str) -> float | None:
+    """The value of an attempt that came to its own end.
+
+    An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
+    had nothing left to do, so that the value of those before it stands.
+    """
+    reports = trial.reports
+    ours = next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), len(reports))
+    return _last_value(reports[:ours], metric) if ours < len(reports) else trial.value
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {

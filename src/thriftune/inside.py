@@ -34,11 +34,14 @@ class WorkerLink:
 
     def send(self, event: Event) -> None:
         """Returns when the worker has made it safe."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.connect(self._path)
-            line.sendall(to_line(event))
-            with line.makefile("rb") as answers:
-                answer = json.loads(answers.readline() or "{}")
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.connect(self._path)
+                line.sendall(to_line(event))
+                with line.makefile("rb") as answers:
+                    answer = json.loads(answers.readline() or "{}")
+        except OSError:
+            answer = {}
         if "error" in answer or not answer:
             raise SettingError(answer.get("error", "the worker that runs this trial is gone"))
         self._told = answer["end"]

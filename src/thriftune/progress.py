@@ -116,7 +116,9 @@ class Live(Silent):
         super().__init__()
         self._spec = spec
         self._console = console
-        self._live = RichLive(console=console, auto_refresh=False, transient=True)
+        # What is printed meanwhile goes above the picture, unless it goes to a file or a pipe.
+        to_terminal = sys.stdout.isatty()
+        self._live = RichLive(console=console, auto_refresh=False, transient=True, redirect_stdout=to_terminal)
         self._due = float("-inf")
         self._last: History | None = None
         self._now = 0.0
@@ -252,12 +254,13 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
 
 def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, most: int) -> RenderableType | None:
     from rich.table import Table
+    from rich.text import Text
 
     if not doing:
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("worker", "trial", "step", spec.metric, "for"):
-        table.add_column(column, no_wrap=True, justify="left" if column == "worker" else "right")
+        table.add_column(Text(column), no_wrap=True, justify="left" if column == "worker" else "right")
     table.add_column("", no_wrap=True, overflow="ellipsis")
     for work in doing[: max(most, 1)]:
         trial = history.trials[work.trial] if work.trial is not None and work.trial < len(history.trials) else None
@@ -266,8 +269,9 @@ def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, m
             table.add_row(name, "-", "", "", "", "idle", style="dim")
             continue
         step = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
+        doing_now = Text(words.plain(_now_doing(trial)))
         since = format_seconds(max(0.0, now - (trial.started_at or now)))
-        table.add_row(name, str(trial.id), step, words.number(trial.value), since, words.plain(_now_doing(trial)))
+        table.add_row(name, str(trial.id), step, words.number(trial.value), since, doing_now)
     if len(doing) > max(most, 1):
         table.add_row("", "", "", "", "", f"and {len(doing) - max(most, 1)} more workers", style="dim")
     return table

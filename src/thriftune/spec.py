@@ -59,12 +59,18 @@ class Spec:
         _check_name(self.name)
         if not isinstance(self.metric, str) or not self.metric:
             raise SettingError(f"the metric to optimise must be a name, not {self.metric!r}")
-        for name, least in (("trials", 1), ("max_steps", 1), ("retries", 0), ("workers", 1), ("keep", 2)):
+        for name, least in (("trials", 1), ("max_steps", 1)):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), least)
+        for name, least in (("seed", 0), ("retries", 0), ("workers", 1), ("keep", 2)):
             _check_whole(name, getattr(self, name), least)
-        _check_whole("seed", self.seed, 0)
         for name in ("deadline_seconds", "budget_dollars", "timeout_seconds"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise SettingError(f"{name.split('_')[0]}: {value!r} must be a number")
+            if not (math.isfinite(value) and value > 0):
                 raise SettingError(f"{name.split('_')[0]}: {value} must be above zero and finite")
         if self.disk_full not in ("stop", "go_on"):
             raise SettingError(f"disk_full: {self.disk_full!r} must be 'stop' or 'go_on'")
@@ -82,7 +88,7 @@ class Spec:
         target["paths"] = tuple(target.get("paths", ()))
         known = {f.name for f in fields(cls)}
         if unknown := data.keys() - known:
-            raise SettingError(f"the study has settings this version does not know: {', '.join(unknown)}")
+            raise SettingError(f"the study has settings this version does not know: {', '.join(sorted(unknown))}")
         return cls(**{**data, "space": Space.from_json(data["space"]), "target": Target(**target)})
 
     def difference(self, asked: Spec) -> list[str]:
@@ -93,6 +99,10 @@ class Spec:
         if self.maximize != asked.maximize:
             was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
             found.append(f"direction: was {was}, is now {now}")
+        if (self.target.kind == "outside") != (asked.target.kind == "outside"):
+            ways = "run by ask and tell", "run by thriftune"
+            was, now = ways if self.target.kind == "outside" else ways[::-1]
+            found.append(f"trials: were {was}, are now {now}")
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
@@ -110,8 +120,6 @@ def _check_name(name: str) -> None:
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
-    if value is None:
-        return
     if isinstance(value, bool) or not isinstance(value, int):
         raise SettingError(f"{name}: {value!r} must be a whole number")
     if value < least:

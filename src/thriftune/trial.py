@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import index
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,6 +68,7 @@ class TrialRecord:
     ended_at: float | None = None
     seconds: float = 0.0  # spent on machines, over all attempts
     resume_step: int = 0  # the last step with a recorded checkpoint
+    resumed_from: int = 0  # where the current or last attempt began
     last_number: int = 0  # of the current attempt's reports
     asked: str | None = None  # what the running attempt was told: "stop", "pause", "move"
     asked_at: float | None = None
@@ -228,6 +230,8 @@ class Trial:
         `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. The step is
         the one steps() is in; outside of steps(), one after the last report, or as given.
         """
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
         values = numbers({**(metrics or {}), **more})
         at_step = self._step_of(step)
         saved, problem = False, None
@@ -267,7 +271,7 @@ class Trial:
         """Takes what the training function returned, if anything, as the last word on its last step."""
         if returned is None:
             return
-        metrics = returned if isinstance(returned, Mapping) else {self.metric: returned}
+        metrics: Mapping[str, Any] = returned if isinstance(returned, Mapping) else {self.metric: returned}
         self._loops = True  # nothing is left to unwind
         self.report(metrics, step=max(self._step, 1))
 
@@ -278,10 +282,10 @@ class Trial:
         """The step a report is about; ends a training function that goes on past the last one."""
         if given is None:
             step = self._current if self._current is not None else self._step + 1
-        elif isinstance(given, bool) or not isinstance(given, int) or given < 1:
-            raise SettingError(f"step {given!r} must be a whole number from 1")
         else:
-            step = given
+            step = 0 if isinstance(given, bool) or not hasattr(given, "__index__") else index(given)
+            if step < 1:
+                raise SettingError(f"step {given!r} must be a whole number from 1")
         if not self._loops and self.max_steps is not None and step > self.max_steps:
             raise EndTrial
         return step
@@ -300,6 +304,6 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
             continue
         try:
             values[name] = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise SettingError(f"{name}: {value!r} is no number") from None
     return values

@@ -41,8 +41,10 @@ def plain(text: str) -> str:
 
 def last_line(error: str | None) -> str:
     """The line of a traceback that says what happened."""
-    lines = [line.strip() for line in plain(error or "").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    lines = [line for line in plain(error or "").splitlines() if line.strip()]
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
+    return next((line.strip() for line in after if not line.startswith(" ")), "")
 
 
 def state_of(trial: TrialRecord, driven: bool) -> State:

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 _COMMANDS = {
     "run": "run",
     "resume": "run",
-    "list": "list",
+    "list": "listing",
     "show": "show",
     "best": "show",
     "stop": "manage",

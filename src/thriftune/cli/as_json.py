@@ -62,6 +62,8 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         state = "running"
     elif spec.target.kind == "outside":
         state = "ask-tell"
+    elif history.entries == 0:
+        state = "not started"
     else:
         state = "finished" if history.finished else "stopped"
     return {

@@ -12,7 +12,6 @@ import click
 
 from thriftune.cli.common import existing_store, store_option
 from thriftune.errors import SettingError, StudyBusy
-from thriftune.store import Store
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0
@@ -59,16 +58,10 @@ def delete_command(name: str, store: str | None, yes: bool) -> None:
                 f"stop it first: thriftune stop {name} --store {opened.url}"
             )
         if not yes:
-            trials = _trials(opened, name)
-            click.confirm(f"delete study {name!r} with its {trials} trials and their checkpoints?", abort=True)
+            click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
         opened.delete(name)
         left = _remove_files(Path(spec["storage"])) if spec["storage"] else None
     click.echo(f"study {name!r} is deleted" + (f"; {left} has files of others and stays" if left else ""))
-
-
-def _trials(store: Store, name: str) -> int:
-    listed = next(listed for listed in store.studies() if listed.name == name)
-    return sum(listed.summary.get("counts", {}).values())
 
 
 def _remove_files(folder: Path) -> Path | None:

@@ -109,7 +109,7 @@ def _show(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
         click.echo(f"best    {result.spec.metric} {number(best.value)} (trial {best.id})")
         for name, value in best.config.items():
             click.echo(f"        {name} = {value}")
-    click.echo(f"cost    {result.cost} (an estimate)")
+    click.echo(f"cost    {result.cost}; an estimate")
     where_to_look = "" if store.url == ":memory:" else f"thriftune show {result.name} --store {store.url}"
     if where_to_look and sys.stderr.isatty():
         click.echo(f"more    {where_to_look}", err=True)

@@ -44,7 +44,10 @@ class Engine(Protocol):
         ...
 
     def wait(self, timeout: float | None) -> list[Event]:
-        """What has happened, as soon as anything has; empty after `timeout` seconds or a wake()."""
+        """What has happened, as soon as anything has; empty after `timeout` seconds or a wake().
+
+        The driver has recorded what one wait() returned before it calls the next, or start().
+        """
         ...
 
     def wake(self) -> None:

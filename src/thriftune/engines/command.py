@@ -1,4 +1,4 @@
-"""How is a command a training function? It runs in a process of its own, and what it prints or reports is its trial's."""
+"""How is a command a training function? It runs in a process of its own; what it says is its trial's."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from thriftune.engines.endings import ending, out_of_memory_kills
+from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.wire import Lines, from_line
 from thriftune.errors import ThriftuneError
-from thriftune.events import Reported
+from thriftune.events import DiskFull, Reported, Warned
 from thriftune.inside import NEXT_STEP, environment
 from thriftune.spec import PLACEHOLDER
 from thriftune.trial import EndTrial, Trial, TrialFailed, TrialLost
 
 _TERM_GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_READ_BYTES = 65_536
+_PIPE_READS = 17
+"""So many reads take all that a pipe can hold: a megabyte at most."""
+
+_LINE_BYTES = 1 << 20
+"""A line that goes on longer, as progress bars do that never end theirs, is looked at in pieces."""
 
 
 class Command:
@@ -37,24 +44,19 @@ class Command:
         self._folder = folder
 
     def __call__(self, trial: Trial) -> None:
-        memory_kills = out_of_memory_kills()
-        with tempfile.TemporaryDirectory(prefix="thriftune-") as short:  # a socket's path must be short
-            path = str(Path(short) / "socket")
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-                door.bind(path)
-                door.listen()
-                with self._start(trial, path) as process:
-                    try:
-                        told = _Session(trial, process, door, self._patterns).run()
-                    except BaseException:
-                        _signal(process, signal.SIGKILL)
-                        raise
+        memory_kills = MemoryKills()
+        with _door(trial.folder) as door, self._start(trial, door.getsockname()) as process:
+            try:
+                told = _Session(trial, process, door, self._patterns, memory_kills).run()
+            except BaseException:
+                _signal(process, signal.SIGKILL)
+                raise
         if told:
             return
         code = process.returncode
         if code != 0:
             status = -code if code < 0 else code << 8
-            end = ending(status, out_of_memory_kills() > memory_kills)
+            end = ending(status, memory_kills)
             if end.kind is None:
                 raise TrialLost(end.message)
             raise TrialFailed(end.kind, end.message.replace(" in the middle of the trial", ""))
@@ -86,6 +88,7 @@ class _Session:
         process: subprocess.Popen[bytes],
         door: socket.socket,
         patterns: Mapping[str, re.Pattern[str]],
+        memory_kills: MemoryKills,
     ) -> None:
         assert process.stdout is not None
         self._trial = trial
@@ -93,29 +96,36 @@ class _Session:
         self._door = door
         self._output = process.stdout.fileno()
         self._patterns = patterns
-        self._lines = Lines()
+        self._memory_kills = memory_kills
+        self._lines = Lines(most=_LINE_BYTES)
         self._found: dict[str, float] = {}  # since the last report
         self._step: int | None = None
         self._end_at: float | None = None  # when to stop asking politely
 
     def run(self) -> bool:
-        """Until the command's output has ended and so has it. True: it was told to end."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._output, selectors.EVENT_READ)
-            selector.register(self._door, selectors.EVENT_READ)
-            open_output = True
-            while open_output or self._process.poll() is None:
+        """Until the command has ended, with whatever it sent into the background. True: it was told to end."""
+        with selectors.DefaultSelector() as selector, _exit_seen(self._process.pid) as exited:
+            selector.register(self._output, selectors.EVENT_READ, self._read)
+            selector.register(self._door, selectors.EVENT_READ, self._answer)
+            if exited is not None:
+                selector.register(exited, selectors.EVENT_READ, lambda: True)
+            while not self._has_exited():
+                self._memory_kills.look()
                 for key, _ in selector.select(_POLL_SECONDS):
-                    if key.fileobj is self._door:
-                        self._answer()
-                    elif not self._read():
-                        selector.unregister(self._output)
-                        open_output = False
-                if self._process.poll() is not None and open_output:
-                    # A child that the command left behind may hold the output open for ever.
-                    open_output = bool(selector.select(_POLL_SECONDS))
+                    if not key.data():
+                        selector.unregister(key.fileobj)
                 self._end_if_told()
+        _signal(self._process, signal.SIGKILL)  # before it is buried: its number cannot be another's yet
+        os.set_blocking(self._output, False)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_PIPE_READS):  # and no more: a child of another group may go on printing
+                if not self._read():
+                    break
+        self._look_for_metrics(b"\n")
         return self._end_at is not None
+
+    def _has_exited(self) -> bool:
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _end_if_told(self) -> None:
         if self._end_at is None:
@@ -129,20 +139,24 @@ class _Session:
         _signal(self._process, signal.SIGTERM)
 
     def _read(self) -> bool:
-        chunk = os.read(self._output, 65536)
+        """False: there will be no more output."""
+        chunk = os.read(self._output, _READ_BYTES)
         sys.stdout.buffer.write(chunk)
         sys.stdout.flush()
-        if self._patterns:
-            for line in self._lines.feed(chunk or b"\n"):
-                self._match(line.decode(errors="replace"))
+        self._look_for_metrics(chunk)
         return bool(chunk)
+
+    def _look_for_metrics(self, chunk: bytes) -> None:
+        if self._patterns:
+            for line in self._lines.feed(chunk):
+                self._match(line.decode(errors="replace"))
 
     def _match(self, line: str) -> None:
         """AMT's way: a metric is what its pattern captures; the objective's closes a report."""
         told = False
         for name, pattern in self._patterns.items():
             for match in pattern.finditer(line):
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, TypeError, OverflowError):  # no number, or no step
                     number = float(match.group(1))
                     if name == "step":
                         self._step = int(number)
@@ -161,7 +175,7 @@ class _Session:
         except EndTrial:
             self._begin_end()
 
-    def _answer(self) -> None:
+    def _answer(self) -> bool:
         """One report from the inside; answered when it is safe."""
         line, _ = self._door.accept()
         with line, contextlib.suppress(OSError):
@@ -173,12 +187,49 @@ class _Session:
                 if isinstance(event, Reported):
                     step = None if event.step == NEXT_STEP else event.step
                     self._report(event.metrics, step, saved=event.saved)
+                elif isinstance(event, (Warned, DiskFull)):
+                    self._trial.relay(replace(event, trial=self._trial.id, attempt=self._trial.attempt))
                 else:
-                    self._trial.relay(event)
+                    raise ValueError(f"{type(event).__name__} is not a command's to say")
                 answer: dict[str, object] = {"end": self._end_at is not None}
             except (ThriftuneError, ValueError) as error:
                 answer = {"error": str(error)}
             line.sendall(json.dumps(answer).encode() + b"\n")
+        return True
+
+
+@contextlib.contextmanager
+def _door(folder: Path) -> Iterator[socket.socket]:
+    """Where the command is heard: in the trial's folder, where what a killed worker leaves does no harm.
+
+    Where that has too long a path or takes no sockets, among the temporary files.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door, contextlib.ExitStack() as stack:
+        path = folder.absolute() / "socket"
+        try:
+            path.unlink(missing_ok=True)
+            door.bind(str(path))
+        except OSError:
+            home = None if len(tempfile.gettempdir()) < 70 else "/tmp"
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thriftune-", dir=home))) / "socket"
+            door.bind(str(path))
+        stack.callback(path.unlink, missing_ok=True)
+        door.listen()
+        yield door
+
+
+@contextlib.contextmanager
+def _exit_seen(pid: int) -> Iterator[int | None]:
+    """A descriptor that can be read once the process has exited; None on a system that has none."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

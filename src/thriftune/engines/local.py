@@ -13,22 +13,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from thriftune.engines import Doing
-from thriftune.engines.endings import ending, out_of_memory_kills
+from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, Lines, from_line, read_spool
 from thriftune.engines.worker import MARK
-from thriftune.errors import StudyBusy
-from thriftune.events import Ended, Event, Failed, Killed, Lost
+from thriftune.errors import StudyBusy, ThriftuneError
+from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Reported, Warned
 from thriftune.trial import Run
 
 _OUTPUT_BYTES = 16_384
 """How much of the end of an attempt's output is kept for the case that it fails."""
 
 _GONE_WITHIN_SECONDS = 30.0
+_CLOSED_WITHIN_SECONDS = 10.0
+
+_CHUNK_BYTES = 262_144
+_PIPE_READS = 5
+"""So many reads take all that a pipe can hold: a megabyte at most."""
+
+_STILLBORN_LIMIT = 3
+"""A nursery that ends this often in a row without having borne a worker will not do better the next time."""
 
 _RUN_FIELDS = tuple(field.name for field in fields(Run))
 
@@ -40,8 +48,10 @@ class _Worker:
     output: int  # the reading end of its stdout and stderr
     pid: int | None = None
     run: Run | None = None  # what it was given and has not ended
+    begun: bool = False  # the run has
     killed: bool = False  # by our own decision
     leaving: bool = False  # it has said goodbye
+    fault: str | None = None  # why it is not to be trusted any more
     lines: Lines = field(default_factory=Lines)
     tail: bytes = b""
 
@@ -61,34 +71,38 @@ class LocalEngine:
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._waker, selectors.EVENT_READ, self._woken)
         self._events: list[Event] = []
-        self._memory_kills = 0
-        self._memory_kills_read_at = 0.0
+        self._woke = False
+        self._stillborn = 0  # nurseries in a row that ended before they bore a worker
+        self._memory_kills = MemoryKills()
+        self._spent: list[int] = []  # ids of dead workers, all of whose words will be recorded by the next wait()
 
     # --- the protocol -----------------------------------------------------------------------------------
 
     def recover(self) -> list[Event]:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._wait_until_gone()
-        spools = sorted(self._spools.glob("*.spool"))
-        return sorted((event for spool in spools for event in read_spool(spool)), key=lambda event: event.at)
+        found: list[tuple[float, Event]] = []
+        for spool in sorted(self._spools.glob("*.spool")):
+            latest = 0.0  # a clock that was set back must not turn the order of one worker's words
+            for event in read_spool(spool):
+                latest = max(latest, event.at)
+                found.append((latest, event))
+        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
     def open(self) -> None:
         shutil.rmtree(self._spools, ignore_errors=True)
         self._spools.mkdir(parents=True)
-        self._memory_kills = out_of_memory_kills()
         self._start_nursery()
-        for _ in range(self._slots):  # they import what the training function needs while others are set up
+        for _ in range(self._slots):  # they are there by the time the first trials are
             self._spawn()
 
     def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (there is only this one)
         if self._control is None:
             self._start_nursery()
-        idle = next((w for w in self._workers.values() if w.run is None and not (w.killed or w.leaving)), None)
-        worker = idle or self._spawn()
+        fit = (w for w in self._workers.values() if w.run is None and not (w.killed or w.leaving or w.fault))
+        worker = next(fit, None) or self._spawn()
         worker.run = run
-        now = time.monotonic()
-        if now - self._memory_kills_read_at > 1.0:  # reading it costs more than a short trial
-            self._memory_kills, self._memory_kills_read_at = out_of_memory_kills(), now
+        worker.begun = False
         _send(worker.link, {"run": [getattr(run, name) for name in _RUN_FIELDS]})
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
@@ -101,32 +115,45 @@ class LocalEngine:
             _send(self._control, {"kill": worker.id})
 
     def wait(self, timeout: float | None) -> list[Event]:
-        if not self._events:
-            for key, _ in self._selector.select(timeout if timeout is None else max(0.0, timeout)):
+        while self._spent:
+            (self._spools / f"{self._spent.pop()}.spool").unlink(missing_ok=True)
+        self._memory_kills.look()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._events and not self._woke:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            for key, _ in self._selector.select(left):
                 if key.fd in self._selector.get_map():  # it may be gone by what came before it
                     handler: Callable[[], None] = key.data
                     handler()
+            if left == 0.0:
+                break
+        self._woke = False
         events, self._events = self._events, []
         return events
 
     def wake(self) -> None:
-        os.eventfd_write(self._waker, 1)
+        if self._waker >= 0:
+            os.eventfd_write(self._waker, 1)
 
     def doing(self) -> list[Doing]:
         return [Doing(f"worker {w.id}", w.pid, w.run.trial if w.run else None) for w in self._workers.values()]
 
     def close(self) -> None:
         if self._control is not None:
-            self._control.close()
-            self._control = None
+            self._hang_up()
         if self._nursery is not None:
-            self._nursery.wait()
+            try:
+                self._nursery.wait(_CLOSED_WITHIN_SECONDS)
+            except subprocess.TimeoutExpired:  # somebody has stopped it; its warden does not need it
+                self._nursery.terminate()
+                self._nursery.wait()
             self._nursery = None
         for worker in list(self._workers.values()):
             self._forget(worker)
-        if self._selector.get_map():
+        if self._waker >= 0:
+            waker, self._waker = self._waker, -1
             self._selector.close()
-            os.close(self._waker)
+            os.close(waker)
 
     # --- processes --------------------------------------------------------------------------------------
 
@@ -155,38 +182,49 @@ class LocalEngine:
 
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
+        with theirs, self._alive_file.open("a") as alive:
+            fcntl.flock(alive, fcntl.LOCK_SH)
             settings = {"target": self._target, "spools": str(self._spools)}
-            start = [sys.path, theirs.fileno(), str(self._alive_file), settings]
+            start = [sys.path, theirs.fileno(), alive.fileno(), settings]
             code = (
-                "import sys, json; path, fd, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
-                "from thriftune.engines.nursery import main; main(fd, alive, settings)"
+                "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
+                "from thriftune.engines.nursery import main; main(control, alive, settings)"
             )
-            self._nursery = subprocess.Popen(
-                [sys.executable, "-c", code, json.dumps(start)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                env={**_thread_limits(self._slots), **os.environ},
-            )
+            try:
+                self._nursery = subprocess.Popen(
+                    [sys.executable, "-c", code, json.dumps(start)],
+                    pass_fds=[theirs.fileno(), alive.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env={**_thread_limits(self._slots), **os.environ},
+                )
+            except OSError as error:
+                ours.close()
+                raise ThriftuneError(f"no process can be started to keep the workers: {error}") from error
         self._control = ours
         self._selector.register(ours, selectors.EVENT_READ, self._nursery_speaks)
 
     def _spawn(self) -> _Worker:
         assert self._control is not None
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(reading, False)
-        worker = _Worker(self._next_id, ours, reading)
-        self._next_id += 1
-        with theirs:
-            try:
-                message = json.dumps({"spawn": worker.id}).encode()
-                socket.send_fds(self._control, [message], [theirs.fileno(), writing])
-            except OSError:
-                pass  # the nursery is gone, which its own line tells next
-            finally:
-                os.close(writing)
+        try:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            with theirs:
+                reading, writing = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(reading, False)
+                worker = _Worker(self._next_id, ours, reading)
+                self._next_id += 1
+                try:
+                    message = json.dumps({"spawn": worker.id}).encode()
+                    with contextlib.suppress(OSError):  # the nursery is gone, which its own line tells next
+                        socket.send_fds(self._control, [message], [theirs.fileno(), writing])
+                finally:
+                    os.close(writing)
+        except OSError as error:
+            raise ThriftuneError(
+                f"no worker can be added to the {len(self._workers)} there are: {error}; "
+                "give fewer workers, or allow more open files ('ulimit -n')"
+            ) from error
         self._workers[worker.id] = worker
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._worker_speaks(worker))
         self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_output(worker))
@@ -201,6 +239,7 @@ class LocalEngine:
     # --- what comes in ----------------------------------------------------------------------------------
 
     def _woken(self) -> None:
+        self._woke = True
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._waker)
 
@@ -214,35 +253,48 @@ class LocalEngine:
             self._nursery_died()
             return
         news = json.loads(message)
-        worker = self._workers.get(news.get("born", news.get("died")))
+        self._stillborn = 0
+        worker = self._workers.get(news.get("born", news.get("died", news.get("unborn"))))
         if worker is None:
             return
         if "born" in news:
             worker.pid = news["pid"]
+        elif "died" in news:
+            self._worker_died(worker, news["status"])
         else:
-            moved = out_of_memory_kills() > self._memory_kills
-            self._worker_died(worker, news["status"], moved)
-            self._memory_kills = out_of_memory_kills()
+            self._lost(worker, news["why"])
+            self._forget(worker)
 
     def _nursery_died(self) -> None:
         """Somebody killed it, and its workers went with it; another is started when it is needed."""
-        assert self._control is not None
-        self._selector.unregister(self._control)
-        self._control.close()
-        self._control = None
+        self._hang_up()
         if self._nursery is not None:
             self._nursery.wait()
         self._wait_until_gone()
         for worker in list(self._workers.values()):
             self._drain(worker)
-            if worker.run is not None:
-                self._lost(worker, "the process that keeps the workers was ended from outside")
+            self._lost(worker, "the process that keeps the workers was ended from outside")
             self._forget(worker)
+        self._stillborn += 1
+        if self._stillborn >= _STILLBORN_LIMIT and self._nursery is not None:
+            raise ThriftuneError(
+                f"the process that keeps the workers ends as soon as it is started, with status "
+                f"{self._nursery.returncode}; what it printed to standard error says why"
+            )
+
+    def _hang_up(self) -> None:
+        assert self._control is not None
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(self._control)
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # a fork of this process may have the line, too
+        self._control.close()
+        self._control = None
 
     def _worker_speaks(self, worker: _Worker) -> bool:
         """Takes in what the worker sent; False: nothing more will come, or nothing is there now."""
         try:
-            chunk = worker.link.recv(262_144, socket.MSG_DONTWAIT)
+            chunk = worker.link.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionError:
@@ -254,21 +306,35 @@ class LocalEngine:
         for line in worker.lines.feed(chunk):
             if line == GOODBYE:
                 worker.leaving = True
-                continue
-            event = from_line(line)
-            if isinstance(event, Failed):
-                while self._read_output(worker):
-                    pass
-                event = Failed(event.at, event.trial, event.attempt, event.kind, event.error, _text(worker.tail))
-            if isinstance(event, (Ended, Failed, Lost)):
-                worker.run = None
-            self._events.append(event)
+            elif worker.fault is None:
+                self._take_in(worker, line)
         return True
+
+    def _take_in(self, worker: _Worker, line: bytes) -> None:
+        try:
+            event = from_line(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, (Reported, Ended, Failed, Lost, Warned, DiskFull)):
+            # It may have been the news of the end, so nothing can be waited for any more.
+            worker.fault = f"the trial has written to its worker's line to the driver: {line[:80]!r}"
+            if self._control is not None:
+                _send(self._control, {"kill": worker.id})
+            return
+        run = worker.run
+        if run is None or event.attempt != run.attempt or event.trial != run.trial:
+            return  # from something that an earlier attempt has left behind
+        if isinstance(event, (Ended, Failed, Lost)):
+            worker.run = None
+            if isinstance(event, Failed):
+                self._read_all_output(worker)
+                event = replace(event, output=_text(worker.tail))
+        self._events.append(event)
 
     def _read_output(self, worker: _Worker) -> bool:
         """Keeps the end of what the current attempt prints; False: nothing more is there now."""
         try:
-            chunk = os.read(worker.output, 262_144)
+            chunk = os.read(worker.output, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not chunk:
@@ -276,36 +342,46 @@ class LocalEngine:
                 self._selector.unregister(worker.output)
             return False
         *before, last = chunk.rsplit(MARK, 1)
+        worker.begun = worker.begun or bool(before)
         worker.tail = (last if before else worker.tail + last)[-_OUTPUT_BYTES:]
         return True
+
+    def _read_all_output(self, worker: _Worker) -> None:
+        """All that is there; not what a child that prints without end adds meanwhile."""
+        for _ in range(_PIPE_READS):
+            if not self._read_output(worker):
+                break
 
     def _drain(self, worker: _Worker) -> None:
         while self._worker_speaks(worker):
             pass
-        while self._read_output(worker):
-            pass
+        self._read_all_output(worker)
 
-    def _worker_died(self, worker: _Worker, status: int, out_of_memory: bool) -> None:
+    def _worker_died(self, worker: _Worker, status: int) -> None:
         self._drain(worker)
         run = worker.run
         if run is not None:
-            end = ending(status, out_of_memory)
-            now = time.time()
-            if worker.killed:
-                self._events.append(Killed(now, run.trial, run.attempt, _text(worker.tail)))
-            elif end.kind is None:
+            end = ending(status, self._memory_kills)
+            if worker.fault is not None:
+                end = Ending("exited", worker.fault)
+            if worker.killed or end.kind is None or not worker.begun:
                 self._lost(worker, end.message)
             else:
-                output = _text(worker.tail)
-                self._events.append(Failed(now, run.trial, run.attempt, end.kind, end.message, output))
+                failed = Failed(time.time(), run.trial, run.attempt, end.kind, end.message, _text(worker.tail))
+                self._events.append(failed)
         self._forget(worker)
 
     def _lost(self, worker: _Worker, why: str) -> None:
-        assert worker.run is not None
-        self._events.append(Lost(time.time(), worker.run.trial, worker.run.attempt, why))
+        """Its run, if it had one, has ended through no fault of the trial's."""
+        if (run := worker.run) is not None:
+            if worker.killed:
+                self._events.append(Killed(time.time(), run.trial, run.attempt, _text(worker.tail)))
+            else:
+                self._events.append(Lost(time.time(), run.trial, run.attempt, why))
 
     def _forget(self, worker: _Worker) -> None:
         self._workers.pop(worker.id, None)
+        self._spent.append(worker.id)
         for line in (worker.link, worker.output):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(line)

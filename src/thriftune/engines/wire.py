@@ -16,18 +16,31 @@ def to_line(event: Event) -> bytes:
 
 
 def from_line(line: bytes) -> Event:
+    """Raises ValueError where it is none."""
     kind, _, body = line.decode().partition(" ")
     return Codec.event(kind, body)
 
 
 class Lines:
-    """Cuts a stream of bytes into whole lines."""
+    """Cuts a stream of bytes into whole lines; one longer than `most` bytes is cut where that shows."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, most: int | None = None) -> None:
+        self._most = most
+        self._parts: list[bytes] = []  # of the line that has not ended
+        self._length = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if b"\n" in chunk:
+            *lines, rest = b"".join((*self._parts, chunk)).split(b"\n")
+            self._parts, self._length = [], 0
+        else:
+            lines, rest = [], chunk
+        if rest:
+            self._parts.append(rest)
+            self._length += len(rest)
+            if self._most is not None and self._length > self._most:
+                lines.append(b"".join(self._parts))
+                self._parts, self._length = [], 0
         return lines
 
 

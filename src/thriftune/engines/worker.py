@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.engines import pickled
+from thriftune.engines.surroundings import Surroundings
 from thriftune.engines.wire import GOODBYE, Lines, to_line
 from thriftune.errors import SettingError
 from thriftune.events import DiskFull, Ended, Event, Failed, Lost
-from thriftune.trial import EndTrial, Run, Trial, TrialFailed, TrialLost
+from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
 
 Train = Callable[[Trial], object]
 
@@ -38,6 +39,9 @@ MARK = b"\x1e"
 
 _SPOOL_BYTES = 1 << 16
 """A spool longer than this is emptied once all it holds is known to be recorded."""
+
+_ERROR_CHARACTERS = 50_000
+"""The most that is kept of an attempt's error: some exceptions show a whole array."""
 
 
 class DriverLink:
@@ -50,11 +54,12 @@ class DriverLink:
         self._lines = Lines()
         self._inbox: list[Any] = []
         self._told: set[tuple[int, int]] = set()
-        self._run: Run | None = None
+        self._run: Run | None = None  # the attempt that may speak
+        # Against threads that a trial has, or has left behind; a handler of a signal may report too.
+        self._lock = threading.RLock()
 
     def next_run(self) -> Run | None:
         """Waits for the next attempt; None: the driver is gone."""
-        self._run = None
         while True:
             while self._inbox:
                 message = self._inbox.pop(0)
@@ -70,29 +75,38 @@ class DriverLink:
                 return None
 
     def told_to_end(self) -> bool:
-        if self._run is None:
-            return False
-        with contextlib.suppress(BlockingIOError):
-            if not self._receive(socket.MSG_DONTWAIT):
-                os._exit(0)
-        for message in self._inbox:
-            if "end" in message:
-                self._told.add(tuple(message["end"]))
-        self._inbox = [message for message in self._inbox if "end" not in message]
-        return (self._run.trial, self._run.attempt) in self._told
+        with self._lock:
+            if self._run is None:  # only next_run() reads now
+                return False
+            with contextlib.suppress(BlockingIOError):
+                if not self._receive(socket.MSG_DONTWAIT):
+                    os._exit(0)
+            if self._inbox:
+                self._told.update(tuple(message["end"]) for message in self._inbox if "end" in message)
+                self._inbox = [message for message in self._inbox if "end" not in message]
+            return (self._run.trial, self._run.attempt) in self._told
 
     def send(self, event: Event) -> None:
-        line = to_line(event)
-        self._keep(line, event)
-        try:
-            self._socket.sendall(line)
-        except OSError:
-            os._exit(0)  # the driver is gone, and what was said is safe
+        """What the attempt says. Ends a thread of an earlier one that still speaks."""
+        with self._lock:
+            run = self._run
+            if run is None or (event.trial, event.attempt) != (run.trial, run.attempt):  # type: ignore[attr-defined]
+                raise EndTrial
+            line = to_line(event)
+            self._keep(line, event)
+            try:
+                self._socket.sendall(line)
+            except OSError:
+                os._exit(0)  # the driver is gone, and what was said is safe
 
-    def say_goodbye(self) -> None:
-        """This worker ends after what it sends next, and must not be given another run."""
-        with contextlib.suppress(OSError):
-            self._socket.sendall(GOODBYE + b"\n")
+    def send_last(self, outcome: Event, *, stay: bool) -> None:
+        """How the attempt ended. `stay`: this worker may be given another; else it ends now."""
+        with self._lock:
+            if not stay:
+                with contextlib.suppress(OSError):
+                    self._socket.sendall(GOODBYE + b"\n")
+            self.send(outcome)
+            self._run = None
 
     def _keep(self, line: bytes, event: Event) -> None:
         """Writes to the spool; where the disk is full, says so and waits for room or for the word to end."""
@@ -119,68 +133,70 @@ class DriverLink:
             time.sleep(0.2)
 
     def _receive(self, flags: int) -> bool:
-        chunk = self._socket.recv(65536, flags)
+        try:
+            chunk = self._socket.recv(65536, flags)
+        except ConnectionError:
+            chunk = b""
         self._inbox.extend(json.loads(line) for line in self._lines.feed(chunk))
         return bool(chunk)
 
 
 def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any]) -> None:
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
-    os.close(output_fd)
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    for fd in (link_fd, output_fd):
+        os.set_inheritable(fd, False)
+    surroundings = Surroundings(output_fd)
     faulthandler.enable(file=2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):  # if memory runs out, the kernel shall take a trial and not the driver
         Path("/proc/self/oom_score_adj").write_text("500")
     link = DriverLink(socket.socket(fileno=link_fd), Path(settings["spools"]) / f"{worker_id}.spool")
     train: Train | None = None
-    home, environment = Path.cwd(), dict(os.environ)
     while (run := link.next_run()) is not None:
-        os.write(1, MARK)
-        try:
-            if train is None:
+        surroundings.mark(MARK)
+        if train is None:
+            try:
                 train = load_target(settings["target"])
-        except BaseException:
-            link.say_goodbye()
-            link.send(Failed(time.time(), run.trial, run.attempt, "raised", traceback.format_exc()))
+            except BaseException:
+                failed = Failed(time.time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
+                link.send_last(failed, stay=False)
+                break
+        outcome = attempt(train, run, link)
+        stay = surroundings.restore() and isinstance(outcome, Ended)
+        link.send_last(outcome, stay=stay)
+        if not stay:
             break
-        if not attempt(train, run, link):
-            break
-        os.chdir(home)
-        if os.environ != environment:
-            os.environ.clear()
-            os.environ.update(environment)
     os._exit(0)
 
 
-def attempt(train: Train, run: Run, link: DriverLink) -> bool:
-    """Runs one attempt and says how it ended. False: this worker had better not run another."""
+def attempt(train: Train, run: Run, link: Link) -> Event:
+    """Runs one attempt; returns how it ended."""
     trial = Trial(run, link)
+    worker_pid = os.getpid()
     started = time.perf_counter()
-    outcome: Event
     try:
-        try:
-            trial.finish(train(trial))
-        except EndTrial:
-            pass
-        outcome = Ended(time.time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
+        with contextlib.suppress(EndTrial):
+            returned = train(trial)
+            if os.getpid() == worker_pid:
+                trial.finish(returned)
+        outcome: Event = Ended(time.time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
     except TrialLost as lost:
         outcome = Lost(time.time(), run.trial, run.attempt, str(lost))
     except TrialFailed as failure:
-        outcome = Failed(time.time(), run.trial, run.attempt, failure.kind, str(failure))
+        outcome = Failed(time.time(), run.trial, run.attempt, failure.kind, shortened(str(failure)))
     except BaseException as error:
         kind = "exited" if isinstance(error, SystemExit) else "raised"
-        outcome = Failed(time.time(), run.trial, run.attempt, kind, _traceback(error))
-    with contextlib.suppress(Exception):  # a trial may have closed or replaced them
-        sys.stdout.flush()
-        sys.stderr.flush()
-    fit = isinstance(outcome, Ended) and not _left_something()
-    if not fit:
-        link.say_goodbye()
-    link.send(outcome)
-    return fit
+        outcome = Failed(time.time(), run.trial, run.attempt, kind, shortened(_traceback(error)))
+    if os.getpid() != worker_pid:  # a fork of the trial's that came back from train(): the end is not its to tell
+        if isinstance(outcome, Failed):
+            os.write(2, outcome.error.encode(errors="replace") + b"\n")
+        os._exit(int(isinstance(outcome, Failed)))
+    return outcome
+
+
+def shortened(text: str) -> str:
+    """Of an error's text, both ends: where it began, and what it says."""
+    half = _ERROR_CHARACTERS // 2
+    return text if len(text) <= _ERROR_CHARACTERS else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def _traceback(error: BaseException) -> str:
@@ -189,20 +205,6 @@ def _traceback(error: BaseException) -> str:
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-
-
-def _left_something() -> bool:
-    """Whether the trial left a process or a thread behind that could disturb the next one.
-
-    Daemon threads are the helpers of libraries, which keep them on purpose.
-    """
-    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
-        return True
-    try:
-        os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return False
-    return True
 
 
 def load_target(target: dict[str, Any]) -> Train:

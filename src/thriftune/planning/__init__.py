@@ -13,7 +13,10 @@ class Provisioner(Protocol):
     """Policy over machines: pure, and asked by the conductor; engines and clouds carry out what it says."""
 
     def react(self, event: Event, history: History) -> Sequence[Decision]:
-        """What to Rent, Release or Move because of this event, which the history has taken in already."""
+        """What to Rent, Release or Move because of this event, which the history has taken in already.
+
+        A Tick says only that time has passed; Finish, that every machine which was rented is to go back.
+        """
         ...
 
     def machine_for_next(self, history: History) -> str | None:

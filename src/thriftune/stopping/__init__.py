@@ -19,7 +19,11 @@ class Stopper(Protocol):
     """A pure function of what has been observed; what it keeps between calls is only a cache."""
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        """Asked after every report of a running trial, which is the last of `trial.reports`."""
+        """Asked after every report of a running trial on a new step, which is the last of `trial.reports`.
+
+        A step that is done again after a loss is not judged again. What is decided here stands, however the
+        attempt ends that it was said to.
+        """
         ...
 
     def promote(self, history: History) -> int | None:

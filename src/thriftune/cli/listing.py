@@ -66,6 +66,8 @@ def _state(listed: Listed, summary: dict[str, Any]) -> str:
         return "ask-tell"
     if listed.driver is not None:
         return "running"
+    if listed.entries == 0:
+        return "not started"
     return "finished" if summary.get("finished") else "stopped"
 
 

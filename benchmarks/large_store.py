@@ -1,0 +1,173 @@
+"""How long do resuming and listing take with a large store: 1,000 trials of 100 reports each?
+
+The log is what a real conductor says to 1,000 trials that report and end; only the trials are made up. Once its
+driver ended in good order, once it was killed in the middle of the last trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import thriftune as tt
+from benchmarks.common import Row, fresh, main, say, scratch
+from thriftune import events as ev
+from thriftune.clouds.local import LocalCloud
+from thriftune.conductor import Conductor
+from thriftune.driver import summarize
+from thriftune.history import History
+from thriftune.parameters import Parameter
+from thriftune.planning import PresentMachines
+from thriftune.search import named
+from thriftune.spec import Spec, Target
+from thriftune.store import open_store
+from thriftune.study import enter, make_spec, read_history
+
+NAME = "large"
+SPACE: dict[str, Parameter] = {
+    "lr": tt.Float(1e-4, 1e-1, log=True),
+    "width": tt.Int(16, 256, log=True),
+    "act": tt.Choice(["relu", "tanh"]),
+}
+RESUME_BAR = 2.0  # seconds
+LIST_BAR = 0.2
+
+
+def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
+    """Writes the store; returns how many entries the log has."""
+    spec = make_spec(
+        SPACE,
+        name=NAME,
+        minimize="loss",
+        maximize=None,
+        searcher="random",
+        seed=0,
+        target=Target("pickled"),
+        trials=trials + 1 if killed else trials,
+        max_steps=reports,
+        workers=1,
+    )
+    with open_store(path) as store:
+        spec = enter(store, spec)
+        conductor = _conductor(spec, History(spec.space, spec.metric, spec.maximize, spec.seed))
+        history, cloud, now = conductor.history, LocalCloud(1), 1.7e9
+        log = conductor.handle([ev.DriverStarted(now, 1, "here"), *cloud.open(now)], now)
+        store.append(NAME, 0, log, summarize(history, now))
+        for trial in range(trials):
+            before = history.entries
+            log = []
+            for step in range(1, reports + 1):
+                now += 0.5
+                metrics = {"loss": 1 / (trial + step), "accuracy": 1 - 1 / (trial + step)}
+                log += conductor.handle([ev.Reported(now, trial, 1, step, step, metrics, step % 10 == 0)], now)
+            log += conductor.handle([ev.Ended(now, trial, 1, reports * 0.5)], now)
+            # A driver brings the summary up to date twice a second, so that of a killed one is a little behind.
+            behind = killed and trial == trials - 1
+            store.append(NAME, before, log, None if behind else summarize(history, now))
+        if not killed:
+            before = history.entries
+            log = conductor.handle([*cloud.close(now), ev.DriverStopped(now)], now)
+            store.append(NAME, before, log, summarize(history, now))
+        history.validate()
+        return history.entries
+
+
+def _conductor(spec: Spec, history: History) -> Conductor:
+    return Conductor(spec, history, named(spec.searcher), PresentMachines())
+
+
+def resume_seconds(path: Path) -> float:
+    """From opening the store until the conductor has decided where the next trial runs."""
+    started = time.perf_counter()
+    with open_store(path) as store:
+        spec = Spec.from_json(store.spec(NAME))
+        conductor = _conductor(spec, read_history(store, spec))
+        now = time.time()
+        log = conductor.handle([ev.DriverStarted(now, 1, "here"), *LocalCloud(1).open(now)], now)
+        took = time.perf_counter() - started
+    if not any(isinstance(entry, ev.Place) for entry in log):
+        raise AssertionError("the resumed study placed no trial")
+    return took
+
+
+def tune_seconds(path: Path, trials: int, reports: int) -> float:
+    """A whole call of tune() that has one trial left to do."""
+    started = time.perf_counter()
+    tt.tune(
+        _train,
+        SPACE,
+        minimize="loss",
+        trials=trials,
+        max_steps=reports,
+        workers=1,
+        name=NAME,
+        store=path,
+        progress=False,
+    )
+    return time.perf_counter() - started
+
+
+def _train(trial: tt.Trial) -> float:  # noqa: ARG001 (the protocol's)
+    return 0.0
+
+
+def studies_seconds(path: Path) -> float:
+    started = time.perf_counter()
+    with open_store(path, create=False) as store:
+        store.studies()
+    return time.perf_counter() - started
+
+
+def command_seconds(path: Path) -> float:
+    """The whole command as a user types it, the start of Python included."""
+    command = [str(Path(sys.executable).with_name("thriftune")), "list", "--json", "--store", str(path)]
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    trials, reports, times = (10, 5, 2) if options.quick else (1000, 100, 5)
+    with scratch() as folder:
+        ended, killed = folder / "ended" / "studies.db", folder / "killed" / "studies.db"
+        for path in (ended, killed):
+            say(f"writing {trials:,} trials of {reports} reports; the driver was {path.parent.name}")
+            entries = make(path, trials, reports, killed=path is killed)
+
+        def row(what: str, bar: float | None, once: Callable[[], float]) -> Row:
+            say(f"{what}: {times} times")
+            took = [once() for _ in range(times)]
+            middle = median(took)
+            return Row(
+                what,
+                f"{middle:.3f} s ({min(took):.3f} to {max(took):.3f}; {entries:,} entries)",
+                bar=f"under {bar:g} s" if bar else "",
+                met=None if options.quick or bar is None else middle < bar,
+                data={"seconds": took, "entries": entries, "bytes": killed.stat().st_size},
+            )
+
+        def whole_tune() -> float:
+            copy = folder / "copy"
+            shutil.copytree(killed.parent, copy)
+            try:
+                return fresh(tune_seconds, copy / killed.name, trials + 1, reports)
+            finally:
+                shutil.rmtree(copy)
+
+        return [
+            row("resume: until the next trial is placed", RESUME_BAR, lambda: fresh(resume_seconds, killed)),
+            row("resume: a whole tune() with one no-op trial left", None, whole_tune),
+            row("list: store.studies()", LIST_BAR, lambda: fresh(studies_seconds, ended)),
+            row("list: the command", LIST_BAR, lambda: command_seconds(ended)),
+            row("list: the command, after the driver was killed", LIST_BAR, lambda: command_seconds(killed)),
+        ]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))

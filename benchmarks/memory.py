@@ -1,0 +1,118 @@
+"""Does the driver's memory stay flat? Its resident memory over 10,000 no-op trials, less the trials' own records.
+
+The records are what a fresh process allocates (tracemalloc) to fold the same log: the History with its trials and
+their reports. That leaves out the allocator's overhead, so it is on the strict side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import time
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import thriftune as tt
+from benchmarks.common import Row, fresh, main, say, scratch
+from thriftune.engines import Doing
+from thriftune.history import History
+from thriftune.progress import Silent
+from thriftune.spec import Spec, Target
+from thriftune.store import open_store
+from thriftune.study import drive, enter, make_spec
+
+NAME = "memory"
+BAR_PERCENT = 10.0
+
+
+class Scales(Silent):
+    """A view that draws nothing and weighs its process every so many trials."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self._every = every
+        self.weights: dict[int, int] = {}  # trials ended -> bytes resident
+
+    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:  # noqa: ARG002 (the protocol's)
+        ended = len(history.trials) - len(history.running) - len(history.waiting)
+        mark = ended - ended % self._every
+        if mark and mark not in self.weights:
+            self.weights[mark] = resident_bytes()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def weigh_driver(path: Path, trials: int, every: int) -> dict[int, int]:
+    """A real drive of a real study, by this process."""
+    spec = make_spec(
+        {"lr": tt.Float(1e-4, 1e-1, log=True), "act": tt.Choice(["relu", "tanh"])},
+        name=NAME,
+        minimize="loss",
+        maximize=None,
+        searcher="random",
+        seed=0,
+        target=Target("pickled"),
+        trials=trials,
+        workers=2,
+    )
+    scales = Scales(every)
+    with open_store(path) as store:
+        drive(store, enter(store, spec), "random", scales, _train)
+    return scales.weights
+
+
+def _train(trial: tt.Trial) -> float:
+    return float(trial["lr"])
+
+
+def weigh_records(path: Path, trials: int) -> int:
+    """Bytes that the History of the first so many trials takes."""
+    with open_store(path, create=False) as store:
+        spec = Spec.from_json(store.spec(NAME))
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        history = History(spec.space, spec.metric, spec.maximize, spec.seed)
+        for entry in store.read(NAME):
+            if getattr(entry, "trial", 0) < trials:
+                history.apply(entry)
+        del entry
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0] - before
+    if len(history.trials) != trials:
+        raise AssertionError(f"{len(history.trials)} trials in the log instead of {trials}")
+    return size
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    first, last = (20, 60) if options.quick else (1000, 10_000)
+    with scratch() as folder:
+        path = folder / "studies.db"
+        say(f"{last:,} trials")
+        started = time.perf_counter()
+        weights = fresh(weigh_driver, path, last, first // 10)
+        took = time.perf_counter() - started
+        say("weighing the records")
+        records = {trials: fresh(weigh_records, path, trials) for trials in (first, last)}
+    growth = weights[last] - weights[first]
+    own = records[last] - records[first]
+    left = 100 * (growth - own) / weights[first]
+    mb = 1e6
+    return [
+        Row(
+            f"driver memory, growth from trial {first:,} to {last:,} apart from the trials' own records",
+            f"{left:.1f} % ({weights[first] / mb:.1f} MB to {weights[last] / mb:.1f} MB, "
+            f"of which {own / mb:.1f} MB records)",
+            bar=f"within {BAR_PERCENT:g} %",
+            met=None if options.quick else left <= BAR_PERCENT,
+            data={"resident_bytes": weights, "record_bytes": records, "percent_left": left, "seconds": took},
+        ),
+        Row("a trial's own records, each", f"{own / (last - first):,.0f} bytes"),
+    ]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))

@@ -1,0 +1,279 @@
+"""`thriftune show` and `thriftune best`: what came of a study so far."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from thriftune import words
+from thriftune.cli.as_json import best_json, report_json, result_json, trial_json
+from thriftune.cli.common import existing_store, json_option, print_json, store_option
+from thriftune.curves import best_so_far, draw, learning_curve
+from thriftune.errors import SettingError
+from thriftune.history import History
+from thriftune.result import Result, format_seconds
+from thriftune.spec import Spec
+from thriftune.store import Store
+from thriftune.study import load
+from thriftune.trial import State, TrialRecord
+
+_BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
+_TRACEBACK_LINES = 4
+_WIDTH_OF_PIPES = 120
+
+
+@click.command("show")
+@click.argument("name")
+@store_option
+@click.option("--trial", "number", type=int, metavar="N", help="Show one trial, with all that is known of it.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture: .png, .svg or .pdf."
+)
+@json_option
+def show_command(name: str, store: str | None, number: int | None, plot: Path | None, as_json: bool) -> None:
+    """How a study stands: its state, its best trial, its curve, its failures."""
+    with existing_store(store) as opened:
+        result = load(name, opened).result
+        if plot is not None:
+            from thriftune.plot import save_plot  # late: needs the extra
+
+            save_plot(result, plot)
+            click.echo(f"wrote {plot}", err=True)
+        trial = None if number is None else _trial(result, number)
+        if as_json:
+            print_json(_json(result, opened, trial))
+            return
+        if plot is not None and trial is None:
+            return
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_PIPES)
+        if trial is None:
+            _show_study(console, result, opened)
+        else:
+            _show_trial(console, trial, result, opened.driver(name) is not None)
+
+
+@click.command("best")
+@click.argument("name")
+@store_option
+@json_option
+def best_command(name: str, store: str | None, as_json: bool) -> None:
+    """The best configuration so far."""
+    with existing_store(store) as opened:
+        history = load(name, opened).history
+        best = history.best
+        if as_json:
+            print_json(best_json(history, opened.driver(name) is not None))
+            return
+    click.echo(f"{history.metric} = {words.number(best.value)}  (trial {best.id})")
+    for parameter, value in best.config.items():
+        click.echo(f"{parameter} = {value}")
+
+
+def _trial(result: Result, number: int) -> TrialRecord:
+    if not 0 <= number < len(result.trials):
+        have = f"0 to {len(result.trials) - 1}" if result.trials else "none yet"
+        raise SettingError(f"study {result.name!r} has no trial {number}; it has {have}")
+    return result.trials[number]
+
+
+def _json(result: Result, store: Store, trial: TrialRecord | None) -> dict[str, object]:
+    driven = store.driver(result.name) is not None
+    if trial is not None:
+        return {**trial_json(trial, driven), "reports": [report_json(report) for report in trial.reports]}
+    return {**result_json(result, store), "trials": [trial_json(trial, driven) for trial in result.trials]}
+
+
+# --- a study ----------------------------------------------------------------------------------------------
+
+
+def _show_study(console: Console, result: Result, store: Store) -> None:
+    spec, history = result.spec, result.history
+    driver = store.driver(spec.name)
+    driven = driver is not None
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("study", Text(spec.name, style="bold"))
+    facts.add_row("state", Text(_state(spec, history, store)))
+    facts.add_row("runs", Text(_what_runs(spec)))
+    facts.add_row("trials", Text(_counts(spec, history, driven)))
+    facts.add_row("best", Text(words.best_line(history) or "no value yet", style="bold"))
+    if spec.target.kind != "outside":
+        now = time.time() if driven else history.last_at
+        facts.add_row("time", Text(words.time_line(history, spec, now)))
+        facts.add_row("cost", Text(words.cost_line(history, now)))
+    console.print(facts)
+
+    curve = [(float(point.trials), point.value) for point in best_so_far(history)]
+    if len(curve) > 1:
+        _section(console, f"best {spec.metric} so far, by trials ended")
+        _chart(console, curve, stairs=True)
+    _tables(console, spec, history, driven)
+    _show_waiting(console, spec, history, driven)
+    _show_failed(console, spec, history)
+    _show_warnings(console, history)
+
+
+def _state(spec: Spec, history: History, store: Store) -> str:
+    if spec.target.kind == "outside":
+        return "open: its user asks and tells"
+    if (driver := store.driver(spec.name)) is not None:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
+        stopping = f", stopping ({history.stop_requested})" if history.stop_requested else ""
+        return f"running by process {driver.pid} on {driver.host} since {since}{stopping}"
+    if history.finished:
+        return f"finished: {history.finished}"
+    if history.driver is not None and history.stop_requested:
+        why = f"stopped at once ({history.stop_requested})"
+    elif history.driver is not None:
+        why = f"its driver, process {history.driver.pid} on {history.driver.host}, vanished"
+    elif history.disk_full and spec.disk_full == "stop":
+        why = "the disk was full"
+    elif history.stop_requested:
+        why = f"stopped by {history.stop_requested}"
+    else:
+        why = "not started yet"
+    return f"{why}; to go on: thriftune resume {spec.name} --store {store.url}"
+
+
+def _what_runs(spec: Spec) -> str:
+    how = "maximize" if spec.maximize else "minimize"
+    what = {"outside": "its user's own code", "pickled": "a function of a script"}
+    return f"{what.get(spec.target.kind, str(spec.target))}, to {how} {spec.metric} by {spec.searcher} search"
+
+
+def _counts(spec: Spec, history: History, driven: bool) -> str:
+    of = f" of {spec.trials}" if spec.trials else ""
+    return f"{words.ended(history)}{of} ended: {words.counts_line(words.counts(history, driven))}"
+
+
+def _tables(console: Console, spec: Spec, history: History, driven: bool) -> None:
+    valued = [trial for trial in history.trials if words.finite(trial.value) and trial.state is not State.FAILED]
+    valued.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
+    best = valued[:_BEST_SHOWN]
+    if best:
+        _section(console, "best trials")
+        _table(console, spec, best, driven)
+    shown = {trial.id for trial in best}
+    recent = [trial for trial in history.trials[-_RECENT_SHOWN:][::-1] if trial.id not in shown]
+    if recent:
+        _section(console, "most recent trials")
+        _table(console, spec, recent, driven)
+
+
+def _table(console: Console, spec: Spec, trials: Sequence[TrialRecord], driven: bool) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("trial", justify="right")
+    table.add_column("state", no_wrap=True)
+    table.add_column(Text(spec.metric), justify="right", no_wrap=True)
+    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("configuration", overflow="fold")
+    for trial in trials:
+        steps = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
+        table.add_row(
+            str(trial.id),
+            words.state_of(trial, driven).lower(),
+            words.number(trial.value),
+            steps,
+            format_seconds(trial.seconds),
+            Text(words.config_line(trial.config)),
+        )
+    console.print(table)
+
+
+def _show_waiting(console: Console, spec: Spec, history: History, driven: bool) -> None:
+    whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in history.trials)
+    lines = [f"trial {number} {why}" for number, why in whys if why]
+    if lines:
+        _section(console, "waiting")
+        _list(console, lines, _WAITING_SHOWN)
+
+
+def _show_failed(console: Console, spec: Spec, history: History) -> None:
+    failed = [trial for trial in history.trials if trial.state is State.FAILED]
+    if not failed:
+        return
+    _section(console, "failed trials")
+    for trial in failed[-_FAILED_SHOWN:][::-1]:
+        what = (
+            f"trial {trial.id}: {trial.error_kind}, {trial.attempts} attempts, {words.config_line(trial.config)}"
+        )
+        console.print(Text(what, style="red"))
+        for line in words.plain(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
+            console.print(Text(f"    {line}"))
+    if len(failed) > _FAILED_SHOWN:
+        console.print(Text(f"and {len(failed) - _FAILED_SHOWN} more", style="dim"))
+    console.print(Text(f"all of it: thriftune show {spec.name} --trial N", style="dim"))
+
+
+def _show_warnings(console: Console, history: History) -> None:
+    lines = [f"trial {trial.id}: {words.plain(warning)}" for trial in history.trials for warning in trial.warnings]
+    if lines:
+        _section(console, "warnings")
+        _list(console, lines[::-1], _FAILED_SHOWN)
+
+
+# --- a trial ----------------------------------------------------------------------------------------------
+
+
+def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bool) -> None:
+    spec, history = result.spec, result.history
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
+    facts.add_row("state", Text(words.state_of(trial, driven).lower()))
+    if why := words.waits_for(trial, history, spec, driven):
+        facts.add_row("", Text(why, style="yellow"))
+    facts.add_row(Text(spec.metric), Text(words.number(trial.value)))
+    for name, value in trial.config.items():
+        facts.add_row(Text(f"  {name}"), Text(str(value)))
+    facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
+    facts.add_row("steps", Text(f"{trial.step}, the last checkpoint at step {trial.resume_step or 'none'}"))
+    facts.add_row("time", Text(format_seconds(trial.seconds)))
+    console.print(facts)
+    curve = learning_curve(trial, spec.metric)
+    if len(curve) > 1:
+        _section(console, f"{spec.metric} by step")
+        _chart(console, curve, stairs=False)
+    if trial.reports:
+        others = {name: value for name, value in trial.reports[-1].metrics.items() if name != spec.metric}
+        if others:
+            _section(console, f"other metrics at step {trial.step}")
+            _list(console, [f"{name} {words.number(value)}" for name, value in others.items()], len(others))
+    for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
+        if text:
+            _section(console, title)
+            console.print(Text(words.plain(text)))
+    if trial.warnings:
+        _section(console, "warnings")
+        _list(console, [words.plain(warning) for warning in trial.warnings], len(trial.warnings))
+
+
+# --- pieces -----------------------------------------------------------------------------------------------
+
+
+def _section(console: Console, title: str) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+
+
+def _list(console: Console, lines: Sequence[str], most: int) -> None:
+    for line in lines[:most]:
+        console.print(Text(line))
+    if len(lines) > most:
+        console.print(Text(f"and {len(lines) - most} more", style="dim"))
+
+
+def _chart(console: Console, curve: Sequence[tuple[float, float]], *, stairs: bool) -> None:
+    width = max(10, min(72, console.width - 16))
+    for line in draw(curve, width=width, height=8, stairs=stairs):
+        console.print(Text(line, no_wrap=True, overflow="crop"))

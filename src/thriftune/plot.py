@@ -1,0 +1,124 @@
+"""What does a study look like? Its best-so-far curve and its learning curves, as a picture.
+
+Matplotlib is needed here only, and comes with the extra `plot`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from thriftune import words
+from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
+from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.result import Result
+from thriftune.trial import State
+
+KINDS = (".png", ".svg", ".pdf")
+
+_BEST, _OTHERS, _FAILED, _INK = "#d1495b", "#8d99ae", "#c9a227", "#2b2d42"
+_MOST_CURVES = 500
+"""More lines than this are a grey surface and a huge file; of longer studies, evenly chosen ones are drawn."""
+
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+
+
+def save_plot(result: Result, path: Path) -> None:
+    """Writes the picture; its kind is the ending of the file."""
+    if path.suffix.lower() not in KINDS:
+        raise SettingError(f"plot: {str(path)!r} must end in {', '.join(KINDS)}")
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("a plot needs matplotlib; install it with: pip install 'thriftune[plot]'") from None
+    best = best_so_far(result.history)
+    curves = _learning_curves(result)
+    if not best and not curves:
+        raise ThriftuneError(f"there is nothing to plot: no trial of {result.name!r} has a value yet")
+    panels = bool(best) + bool(curves)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.2 * panels, 4.2), dpi=150, layout="constrained")
+        axes = iter(figure.subplots(1, panels, squeeze=False)[0])
+        if best:
+            _draw_best(next(axes), result, best)
+        if curves:
+            _draw_curves(next(axes), result, curves)
+        figure.suptitle(_title(result), x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
+        figure.savefig(path)
+
+
+def _title(result: Result) -> str:
+    line = words.best_line(result.history, config=False)
+    return f"{result.name}: best {line}" if line else result.name
+
+
+def _learning_curves(result: Result) -> dict[int, list[tuple[float, float]]]:
+    """By trial; none where no trial has more than one step."""
+    metric = result.spec.metric
+    curves = {trial.id: learning_curve(trial, metric) for trial in result.trials}
+    curves = {number: curve for number, curve in curves.items() if curve}
+    return curves if any(len(curve) > 1 for curve in curves.values()) else {}
+
+
+def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
+    spec, history = result.spec, result.history
+    ended = sorted(
+        (trial for trial in history.trials if trial.ended_at is not None),
+        key=lambda trial: (trial.ended_at or 0.0, trial.id),
+    )
+    numbered = [(number, trial) for number, trial in enumerate(ended, 1) if words.finite(trial.value)]
+    each = [(number, trial.value) for number, trial in numbered if trial.state is not State.FAILED]
+    axes.scatter(*zip(*each, strict=True), s=16, color=_OTHERS, alpha=0.7, linewidths=0, label="each trial")
+    failed = [number for number, trial in enumerate(ended, 1) if trial.state is State.FAILED]
+    if failed:
+        # On the axis itself: a failed trial has no value to stand at.
+        across = axes.get_xaxis_transform()
+        axes.plot(failed, [0.0] * len(failed), "x", color=_FAILED, transform=across, clip_on=False, label="failed")
+    numbers, values = [point.trials for point in best], [point.value for point in best]
+    axes.step(numbers, values, where="post", color=_BEST, linewidth=2, label="best so far")
+    first = next(point for point in best if point.trial == best[-1].trial)
+    axes.plot(first.trials, first.value, "o", color=_BEST, markersize=7)
+    _scale(axes, [value for _, value in each if value is not None])
+    axes.set(xlabel="trials ended", ylabel=spec.metric, title="Best so far")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(loc="lower right" if spec.maximize else "upper right")
+
+
+def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, float]]]) -> None:
+    spec = result.spec
+    best = result.best.id if words.best_line(result.history) else None
+    others = [number for number in curves if number != best]
+    chosen = others[:: max(1, -(-len(others) // _MOST_CURVES))]
+    alpha = max(0.15, min(0.7, 12 / max(len(chosen), 1)))
+    for i, number in enumerate(chosen):
+        label = "other trials" if i == 0 else None
+        axes.plot(*zip(*curves[number], strict=True), color=_OTHERS, alpha=alpha, linewidth=1, label=label)
+    if best in curves:
+        label = f"trial {best}, the best"
+        axes.plot(*zip(*curves[best], strict=True), color=_BEST, linewidth=2.2, label=label)
+    _scale(axes, [value for curve in curves.values() for _, value in curve])
+    axes.set(xlabel="step", ylabel=spec.metric, title="Learning curves")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.legend(loc="lower right" if spec.maximize else "upper right")
+
+
+def _scale(axes: Any, values: list[float]) -> None:
+    if wants_log(values):
+        axes.set_yscale("log")

@@ -1,0 +1,67 @@
+"""Studies for the tests of what people see: written straight into a store, without running anything."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from thriftune import events as ev
+from thriftune.driver import summarize
+from thriftune.history import History
+from thriftune.parameters import Choice, Float
+from thriftune.space import Space
+from thriftune.spec import Spec, Target
+from thriftune.store import Store
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "train.py", line 8, in train\n    raise ValueError("bad [red]")\n'
+    "ValueError: bad [red]\nand a second line"
+)
+
+
+def spec(name: str = "digits", **settings: object) -> Spec:
+    space = Space({"lr": Float(0.001, 1.0, log=True), "act": Choice(["relu", "tanh"])})
+    target = Target("command", command=("true",))
+    known: dict[str, object] = {"target": target, "trials": 6, "max_steps": 3, "storage": "", **settings}
+    return Spec(name, space, "loss", False, 0, **known)  # type: ignore[arg-type]
+
+
+def log(*, finished: bool = True) -> list[ev.Event]:
+    """Trials 0 and 1 complete, 2 fails for good, 3 is running, 4 waits for its retry."""
+    entries: list[ev.Event] = [
+        ev.DriverStarted(100.0, 77, "there"),
+        ev.MachineReady(100.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
+    ]
+    for trial, top in ((0, 4.0), (1, 2.0)):
+        entries.append(ev.Create(101.0, trial, {"lr": 0.01 * (trial + 1), "act": "relu"}))
+        entries.append(ev.Place(101.0, trial, 1, ev.THIS_MACHINE, 0))
+        for step in (1, 2, 3):
+            metrics = {"loss": top / step, "gap": math.nan}
+            entries.append(ev.Reported(101.0 + step, trial, 1, step, step, metrics, saved=step == 2))
+        entries.append(ev.Warned(104.0, trial, 1, f"odd \x1b[31m{trial}"))
+        entries.append(ev.Ended(105.0 + trial, trial, 1, 3.0))
+    entries.append(ev.Create(107.0, 2, {"lr": 0.5, "act": "tanh"}))
+    for attempt in (1, 2):
+        entries.append(ev.Place(107.0, 2, attempt, ev.THIS_MACHINE, 0))
+        entries.append(ev.Failed(108.0, 2, attempt, "raised", TRACEBACK, "10%\r20%\n\x1b[2Jlast words"))
+    entries.append(ev.GiveUp(108.0, 2, "failed 2 times"))
+    if finished:
+        return [*entries, ev.Finish(109.0, "all 3 trials done"), ev.DriverStopped(110.0)]
+    for trial in (3, 4):
+        entries.append(ev.Create(109.0, trial, {"lr": 0.7, "act": ("relu", "tanh")[trial - 3]}))
+        entries.append(ev.Place(109.0, trial, 1, ev.THIS_MACHINE, 0))
+        entries.append(ev.Reported(109.5, trial, 1, 1, 1, {"loss": 9.0}, saved=True))
+    return [*entries, ev.Failed(110.0, 4, 1, "raised", TRACEBACK)]
+
+
+def fold(entries: list[ev.Event], of: Spec) -> History:
+    return History(of.space, of.metric, of.maximize, of.seed).replay(entries)
+
+
+def write(store: Store, of: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:
+    store.create(of.name, of.to_json(), 99.0)
+    store.append(of.name, 0, entries, summarize(fold(entries, of), 110.0) if summary else None)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))

@@ -1,0 +1,299 @@
+"""list, show, best, export, delete, stop and the errors, without running any study."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import thriftune as tt
+from tests.cli import studies
+from tests.cli.programs import strict
+from thriftune.cli import cli
+from thriftune.store import open_store
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+@pytest.fixture
+def typed(where: Path) -> Type:
+    """Types a command, on this test's store; checks its status."""
+
+    def call(command: str, *args: str, status: int = 0, answer: str = "") -> Result:
+        result = CliRunner().invoke(cli, [command, *args, "--store", str(where)], input=answer)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def finished(where: Path, tmp_path: Path) -> None:
+    with open_store(where) as store:
+        studies.write(store, studies.spec(storage=str(tmp_path / "digits")), studies.log())
+
+
+@pytest.fixture
+def killed(where: Path) -> None:
+    with open_store(where) as store:
+        studies.write(store, studies.spec("killed"), studies.log(finished=False), summary=False)
+
+
+# --- list
+
+
+def test_list_of_nothing(typed: Type, where: Path) -> None:
+    result = typed("list")
+    assert result.stdout == ""
+    assert f"there is no store at {where}" in result.stderr
+    assert strict(typed("list", "--json").stdout) == []
+    assert not where.exists()
+    open_store(where).close()
+    assert f"no studies in sqlite:///{where}" in typed("list").stderr
+
+
+def test_list(typed: Type, finished: None) -> None:
+    header, line = typed("list").stdout.splitlines()
+    assert header.split() == ["NAME", "STATE", "TRIALS", "BEST", "CREATED"]
+    assert line.startswith("digits  finished  3 of 6 (1 failed)  loss 0.666667  ")
+    (row,) = strict(typed("list", "--json").stdout)
+    assert row["counts"] == {"COMPLETED": 2, "FAILED": 1}
+    assert row["best"]["trial"] == 1
+    assert (row["seconds"], row["dollars"]) == (10.0, pytest.approx(0.001))
+
+
+def test_list_is_exact_after_a_kill(typed: Type, killed: None) -> None:
+    (row,) = strict(typed("list", "--json").stdout)
+    assert row["state"] == "stopped"
+    assert row["counts"] == {"WAITING": 2, "COMPLETED": 2, "FAILED": 1}
+
+
+def test_list_of_other_studies(typed: Type, where: Path) -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=where)
+    study.ask()
+    with open_store(where) as store:
+        store.create("new", studies.spec("new").to_json(), 5.0)
+    rows = {row["name"]: row for row in strict(typed("list", "--json").stdout)}
+    assert rows["asked"]["state"] == "ask-tell"
+    assert rows["asked"]["counts"] == {"RUNNING": 1}
+    assert rows["new"]["state"] == "not started"
+
+
+# --- show
+
+
+def test_show(typed: Type, finished: None) -> None:
+    shown = typed("show", "digits").stdout
+    for text in (
+        "finished: all 3 trials done",
+        "3 of 6 ended: 2 completed, 1 failed",
+        "loss 0.666667 (trial 1) lr=0.02 act=relu",
+        "$0.0010 (estimate: AWS c7i.large on demand)",
+        "best loss so far, by trials ended",
+        "trial 2: raised, 2 attempts, lr=0.5 act=tanh",
+        "ValueError: bad [red]",
+        "trial 1: odd 1",
+    ):
+        assert text in shown
+    assert any("⠀" <= character <= "⣿" for character in shown)
+    assert "\x1b" not in shown
+
+
+def test_show_what_was_killed(typed: Type, killed: None, where: Path) -> None:
+    shown = " ".join(typed("show", "killed").stdout.split())
+    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store sqlite:///{where}" in shown
+    assert "trial 3 waits for the study to be resumed; goes on after step 1" in shown
+    assert "trial 4 waits for the study to be resumed; retry 1 of 1 after ValueError: bad [red]; goes on" in shown
+
+
+def test_show_trial(typed: Type, finished: None) -> None:
+    shown = typed("show", "digits", "--trial", "2").stdout
+    for text in ("failed", "2: 2 failed, 0 lost", studies.TRACEBACK, "20%\nlast words"):
+        assert text in shown
+    shown = typed("show", "digits", "--trial", "0").stdout
+    for text in ("loss by step", "other metrics at step 3", "gap nan", "odd 0", "the last checkpoint at step 2"):
+        assert text in shown
+    assert "\x1b" not in shown
+    wrong = typed("show", "digits", "--trial", "3", status=1)
+    assert wrong.stderr == "error: study 'digits' has no trial 3; it has 0 to 2\n"
+
+
+def test_show_json(typed: Type, finished: None) -> None:
+    shown = strict(typed("show", "digits", "--json").stdout)
+    assert [trial["state"] for trial in shown["trials"]] == ["COMPLETED", "COMPLETED", "FAILED"]
+    assert shown["cost"]["estimate"] is True
+    assert shown["best"]["config"] == {"lr": 0.02, "act": "relu"}
+    trial = strict(typed("show", "digits", "--trial", "0", "--json").stdout)
+    assert trial["reports"][0]["metrics"] == {"loss": 4.0, "gap": None}
+
+
+def test_show_of_a_study_without_trials(typed: Type, where: Path) -> None:
+    with open_store(where) as store:
+        store.create("new", studies.spec("new").to_json(), 5.0)
+    shown = " ".join(typed("show", "new").stdout.split())
+    assert "not started yet; to go on: thriftune resume new" in shown
+    assert "no trials yet" in shown
+    assert "it has none yet" in typed("show", "new", "--trial", "0", status=1).stderr
+    assert strict(typed("show", "new", "--json").stdout)["best"] is None
+
+
+def test_show_and_best_of_an_asked_study(typed: Type, where: Path) -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, maximize="score", name="asked", store=where)
+    trial = study.ask()
+    study.tell(trial, 3.5)
+    study.ask()
+    shown = typed("show", "asked").stdout
+    assert "open: its user asks and tells" in shown
+    assert "to maximize score by random search" in shown
+    assert "1 running, 1 completed" in shown
+    assert typed("best", "asked").stdout == f"score = 3.5  (trial 0)\nx = {trial['x']}\n"
+    for command in ("resume", "stop"):
+        assert "in its user's own code, by ask and tell" in typed(command, "asked", status=1).stderr
+
+
+def test_best(typed: Type, finished: None) -> None:
+    assert typed("best", "digits").stdout == "loss = 0.666667  (trial 1)\nlr = 0.02\nact = relu\n"
+    best = strict(typed("best", "digits", "--json").stdout)
+    assert (best["trial"], best["metrics"]["gap"]) == (1, None)
+
+
+# --- export
+
+
+def test_export_csv(typed: Type, finished: None) -> None:
+    rows = list(csv.DictReader(StringIO(typed("export", "digits").stdout)))
+    assert [row["config.lr"] for row in rows] == ["0.01", "0.02", "0.5"]
+    assert [row["metrics.loss"] for row in rows][2] == ""
+    assert rows[2]["error"] == studies.TRACEBACK
+    rows = list(csv.DictReader(StringIO(typed("export", "digits", "--reports").stdout)))
+    assert [(row["trial"], row["step"]) for row in rows] == [(t, s) for t in "01" for s in "123"]
+    assert (rows[1]["metrics.loss"], rows[1]["saved"], rows[1]["metrics.gap"]) == ("2.0", "true", "nan")
+
+
+def test_export_json(typed: Type, finished: None, tmp_path: Path) -> None:
+    rows = strict(typed("export", "digits", "--format", "json", "--reports").stdout)
+    assert rows[0]["metrics"] == {"loss": 4.0, "gap": None}
+    file = tmp_path / "out.json"
+    assert typed("export", "digits", "-o", str(file)).output == ""
+    assert [row["trial"] for row in strict(file.read_text())] == [0, 1, 2]
+    wrong = typed("export", "digits", "-o", str(tmp_path / "no" / "out.csv"), status=1)
+    assert wrong.stderr == f"error: {tmp_path}/no/out.csv: No such file or directory\n"
+
+
+def test_export_of_no_trials(typed: Type, where: Path) -> None:
+    with open_store(where) as store:
+        store.create("new", studies.spec("new").to_json(), 5.0)
+    assert typed("export", "new").stdout.startswith("trial,config.lr,config.act")
+    assert strict(typed("export", "new", "--format", "json").stdout) == []
+
+
+# --- delete and stop
+
+
+def test_delete_removes_what_the_study_made_and_nothing_else(typed: Type, finished: None, tmp_path: Path) -> None:
+    home = tmp_path / "digits"
+    (home / "trials" / "0" / "checkpoints").mkdir(parents=True)
+    (home / "run").mkdir()
+    (home / "run" / "alive").touch()
+    (home / "function.pickle").touch()
+    assert "Aborted" in typed("delete", "digits", answer="n\n", status=1).stderr
+    assert "with all its trials and their checkpoints?" in typed("delete", "digits", status=1).stdout
+    assert home.exists()
+    assert typed("delete", "digits", "--yes").stdout == "study 'digits' is deleted\n"
+    assert not home.exists()
+    assert "there is no study 'digits'" in typed("show", "digits", status=1).stderr
+
+
+def test_delete_leaves_files_of_others(typed: Type, finished: None, tmp_path: Path) -> None:
+    home = tmp_path / "digits"
+    (home / "trials" / "0").mkdir(parents=True)
+    (home / "trials" / "notes").mkdir()
+    (home / "run").mkdir()
+    (home / "thesis.tex").touch()
+    deleted = typed("delete", "digits", answer="y\n").stdout
+    assert f"{home} has files of others and stays" in deleted
+    assert studies.files(home) == ["run", "thesis.tex", "trials", "trials/notes"]
+
+
+def test_delete_and_stop_while_driven(typed: Type, finished: None, where: Path) -> None:
+    with open_store(where) as store, store.drive("digits"):
+        assert "is being run by process" in typed("delete", "digits", "--yes", status=1).stderr
+        assert "asked process" in typed("stop", "digits", "--no-wait").stdout
+        assert store.take_requests("digits") == ["stop"]
+    assert typed("stop", "digits").stdout == "study 'digits' is not running\n"
+    with open_store(where) as store:
+        assert store.take_requests("digits") == []
+
+
+# --- errors
+
+
+@pytest.mark.parametrize("command", ["show", "best", "stop", "delete", "export", "resume"])
+def test_unknown_study(command: str, typed: Type, finished: None) -> None:
+    wrong = typed(command, "digit", status=1)
+    assert wrong.stderr.startswith("error: there is no study 'digit' in ")
+    assert wrong.stderr.endswith("; did you mean 'digits'?\n")
+    assert wrong.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["show", "best", "stop", "delete", "export", "resume"])
+def test_no_store(command: str, typed: Type, where: Path) -> None:
+    assert typed(command, "digits", status=1).stderr.startswith(f"error: there is no store at {where}")
+
+
+def test_a_store_that_is_none(typed: Type, where: Path) -> None:
+    where.write_text("hello " * 100)
+    assert "the file is no database" in typed("list", status=1).stderr
+
+
+def test_run_errors(typed: Type, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    assert f"error: {missing}: the study file cannot be read" in typed("run", str(missing), status=1).stderr
+
+
+def test_another_question_under_that_name_is_refused(typed: Type, finished: None, tmp_path: Path) -> None:
+    file = tmp_path / "digits.toml"
+    file.write_text(
+        'command = ["true"]\nminimize = "loss"\ntrials = 1\n[space.lr]\ntype = "int"\nlow = 1\nhigh = 2\n'
+    )
+    wrong = typed("run", str(file), status=1).stderr
+    assert "study 'digits' is there already and asks another question: lr: was Float, is now Int" in wrong
+
+
+def test_usage() -> None:
+    runner = CliRunner()
+    assert runner.invoke(cli, ["--version"]).output == f"thriftune {tt.__version__}\n"
+    wrong = runner.invoke(cli, ["shwo", "digits"])
+    assert wrong.exit_code == 2
+    assert "there is no command 'shwo'; did you mean show?" in wrong.output
+    assert "use one of run, resume, list" in runner.invoke(cli, ["xyz"]).output
+    assert runner.invoke(cli, ["show"]).exit_code == 2
+    assert runner.invoke(cli, ["list", "--nope"]).exit_code == 2
+    helped = runner.invoke(cli, ["--help"])
+    assert helped.exit_code == 0
+    for command in ("run", "resume", "list", "show", "best", "stop", "delete", "export", "report"):
+        assert f"  {command} " in helped.output
+        assert runner.invoke(cli, [command, "--help"]).exit_code == 0
+
+
+def test_list_loads_nothing_heavy(finished: None, where: Path) -> None:
+    code = (
+        "import sys\nfrom thriftune.cli import cli\n"
+        f"cli(['list', '--store', {str(where)!r}], standalone_mode=False)\n"
+        "print(sorted({'numpy', 'scipy', 'rich', 'cloudpickle'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,362 @@
+"""run, resume and stop, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.programs import MAIN, PATIENCE_SECONDS, run, run_json, set_pause, slow_study, start, strict, until
+from thriftune.errors import StudyNotFound
+from thriftune.store import open_store
+from thriftune.study import load
+
+STORE = ("--store", "studies.db")
+
+
+def trials(folder: Path) -> Any:
+    return load("study", folder / "studies.db").trials
+
+
+def seen(folder: Path) -> Any:
+    """The trials of a study that may not have begun yet."""
+    try:
+        return trials(folder)
+    except StudyNotFound:
+        return ()
+
+
+def checks(folder: Path) -> None:
+    """Nothing was lost or doubled, and no finished trial ran again, whatever was done to the study."""
+    for trial in trials(folder):
+        assert trial.state == "COMPLETED"
+        assert [report.step for report in trial.reports] == list(range(1, 21))
+        began = (folder / "study" / "trials" / str(trial.id) / "began").read_text().split()
+        assert len(began) == trial.attempts
+        assert all(int(after) > 0 for after in began[1:])
+
+
+@contextmanager
+def running(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """A study in the middle of its first trials."""
+    slow_study(folder, pause=0.05)
+    process = start("run", "study.toml", *args, cwd=folder)
+    try:
+        until(lambda: sum(bool(trial.resume_step) for trial in seen(folder)) >= 2)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_run_then_run_again_then_more(tmp_path: Path) -> None:
+    slow_study(tmp_path, pause=0)
+    out, _ = run("run", str(tmp_path / "study.toml"), cwd=Path("/"))
+    assert "study study: all 4 trials done" in out
+    assert "4 completed" in out
+    assert "an estimate" in out
+    again = run_json("run", "study.toml", cwd=tmp_path)
+    assert again["counts"] == {"COMPLETED": 4}
+    assert again["state"] == "finished"
+    more = run_json("run", "study.toml", "--trials", "6", "--workers", "1", "--quiet", cwd=tmp_path)
+    assert more["counts"] == {"COMPLETED": 6}
+    assert run("run", "study.toml", "--trials", "6", "--quiet", cwd=tmp_path) == ("", "")
+    checks(tmp_path)
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    slow_study(tmp_path, pause=0)
+    run(
+        "run",
+        "study.toml",
+        "--name",
+        "other",
+        "--trials",
+        "1",
+        "--deadline",
+        "5m",
+        "--store",
+        "b.db",
+        cwd=tmp_path,
+    )
+    found = load("other", tmp_path / "b.db")
+    assert (found.spec.trials, found.spec.deadline_seconds) == (1, 300.0)
+    assert not (tmp_path / "studies.db").exists()
+    assert [row["name"] for row in strict(run("--store", "b.db", "list", "--json", cwd=tmp_path)[0])] == ["other"]
+
+
+def test_another_seed_is_not_taken_in_silence(tmp_path: Path) -> None:
+    slow_study(tmp_path, pause=0)
+    run("run", "study.toml", cwd=tmp_path)
+    text = (tmp_path / "study.toml").read_text().replace("seed = 0", "seed = 9")
+    (tmp_path / "study.toml").write_text(text)
+    assert "began with 0 and goes on with it, not with 9" in run("run", "study.toml", cwd=tmp_path)[1]
+
+
+@pytest.mark.parametrize("again", [("resume", "study", *STORE), ("run", "study.toml")])
+def test_goes_on_after_sigkill(tmp_path: Path, again: tuple[str, ...]) -> None:
+    with running(tmp_path) as process:
+        process.kill()
+        process.wait()
+        (row,) = run_json("list", *STORE, cwd=tmp_path)
+        assert (row["state"], row["pid"]) == ("stopped", None)
+        assert row["counts"].get("RUNNING", 0) == 0
+        shown, _ = run("show", "study", *STORE, cwd=tmp_path)
+        assert f"process {process.pid}" in shown
+        assert "vanished; to go on: thriftune resume study" in shown
+        assert "waits for the study to be resumed" in shown
+        set_pause(tmp_path, 0)
+        run(*again, cwd=tmp_path)
+        checks(tmp_path)
+        assert "all 4 trials done" in run(*again, cwd=tmp_path)[0]
+        checks(tmp_path)
+
+
+def test_looked_at_and_stopped_from_another_process(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        (row,) = run_json("list", *STORE, cwd=tmp_path)
+        assert (row["state"], row["pid"]) == ("running", process.pid)
+        assert f"running ({process.pid})" in run("list", *STORE, cwd=tmp_path)[0]
+        assert f"running by process {process.pid}" in run("show", "study", *STORE, cwd=tmp_path)[0]
+        assert (
+            f"is being run by process {process.pid}" in run("resume", "study", *STORE, cwd=tmp_path, status=1)[1]
+        )
+        refusal = run("delete", "study", "--yes", *STORE, cwd=tmp_path, status=1)[1]
+        assert f"run by process {process.pid}" in refusal
+        assert "thriftune stop study" in refusal
+        assert "has stopped; to go on: thriftune resume study" in run("stop", "study", *STORE, cwd=tmp_path)[0]
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+        assert "stopped by thriftune stop" in err
+        assert "thriftune resume study --store" in err
+    assert "is not running" in run("stop", "study", *STORE, cwd=tmp_path)[0]
+    assert "stopped by thriftune stop; to go on" in run("show", "study", *STORE, cwd=tmp_path)[0]
+    set_pause(tmp_path, 0)
+    run("resume", "study", *STORE, cwd=tmp_path)
+    checks(tmp_path)
+
+
+def test_stop_without_waiting(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        assert f"asked process {process.pid}" in run("stop", "study", "--no-wait", *STORE, cwd=tmp_path)[0]
+        process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+
+
+def test_ctrl_c_once_stops_cleanly(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+        assert out == ""
+        assert "Ctrl-C again to stop now" in err
+        assert "stopped by Ctrl-C" in err
+        assert "Traceback" not in err
+    set_pause(tmp_path, 0)
+    # From another folder: the study is at home in its own.
+    (tmp_path / "elsewhere").mkdir()
+    run("resume", "study", "--store", str(tmp_path / "studies.db"), cwd=tmp_path / "elsewhere")
+    checks(tmp_path)
+
+
+def test_ctrl_c_twice_stops_now(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        set_pause(tmp_path, 600)  # no step will end
+        until(lambda: _still(tmp_path))
+        process.send_signal(signal.SIGINT)
+        until(lambda: load("study", tmp_path / "studies.db").history.stop_requested)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 130
+        assert "stopped now; what trials reported and saved is safe" in err
+        assert "thriftune resume study --store" in err
+        assert "Traceback" not in err
+    assert "stopped at once (Ctrl-C)" in run("show", "study", *STORE, cwd=tmp_path)[0]
+    set_pause(tmp_path, 0)
+    run("resume", "study", *STORE, cwd=tmp_path)
+    checks(tmp_path)
+
+
+def _still(folder: Path) -> bool:
+    """Nothing has been reported for a while."""
+    with open_store(folder / "studies.db") as store:
+        before = store.length("study")
+        time.sleep(0.5)
+        return store.length("study") == before
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+COMMAND_FILE = """
+minimize = "loss"
+trials = 2
+max_steps = 3
+workers = 1
+retries = 0
+store = "studies.db"
+command = {command}
+{more}
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
+"""
+
+
+def command_study(folder: Path, script: str, more: str = "", *, first: str = "", args: str = ', "{x}"') -> None:
+    (folder / "work.py").write_text(script)
+    command = first or f'["{sys.executable}", "work.py"{args}]'
+    (folder / "study.toml").write_text(COMMAND_FILE.format(command=command, more=more))
+
+
+def test_metrics_by_regular_expression(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "for step in (5, 10): print(f'step={step} acc={step / 10} loss={float(sys.argv[1]) / step:.9f}')\n"
+    )
+    patterns = "metrics = { loss = 'loss=(\\S+)', acc = 'acc=(\\S+)', step = 'step=(\\d+)' }"
+    command_study(tmp_path, script, patterns)
+    text = (tmp_path / "study.toml").read_text().replace("max_steps = 3\n", "")
+    (tmp_path / "study.toml").write_text(text)
+    run("run", "study.toml", cwd=tmp_path)
+    for trial in trials(tmp_path):
+        assert [report.step for report in trial.reports] == [5, 10]
+        assert [report.metrics["acc"] for report in trial.reports] == [0.5, 1.0]
+        assert trial.value == pytest.approx(trial["x"] / 10)
+
+
+def test_metrics_by_thriftune_report(tmp_path: Path) -> None:
+    shell = (
+        f"r() {{ '{sys.executable}' -c '{MAIN}' report \\\"$@\\\" || echo status $?; }}; "
+        "r loss=2 acc=0.5; r loss=-1 --step 3"
+    )
+    command_study(tmp_path, "", first=f'["sh", "-c", "{shell}"]')
+    run("run", "study.toml", cwd=tmp_path)
+    for trial in trials(tmp_path):
+        assert [(report.step, dict(report.metrics)) for report in trial.reports] == [
+            (1, {"loss": 2.0, "acc": 0.5}),
+            (3, {"loss": -1.0}),
+        ]
+
+
+def test_thriftune_report_says_when_to_end(tmp_path: Path) -> None:
+    script = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+report = [sys.executable, "-c", {MAIN!r}, "report", "loss=1"]
+for step in range(10_000):
+    ended = subprocess.run(report, capture_output=True, text=True)
+    assert ended.stdout == ""
+    if ended.returncode == 3:
+        open("told", "a").write(ended.stderr)
+        sys.exit(0)
+    assert (ended.returncode, ended.stderr) == (0, "")
+"""
+    command_study(tmp_path, script)
+    text = (tmp_path / "study.toml").read_text().replace("max_steps = 3\n", "")
+    (tmp_path / "study.toml").write_text(text)
+    with start("run", "study.toml", cwd=tmp_path) as process:
+        until(lambda: any(trial.reports for trial in seen(tmp_path)))
+        run("stop", "study", *STORE, cwd=tmp_path)
+        process.communicate(timeout=PATIENCE_SECONDS)
+    assert (tmp_path / "told").read_text() == "this trial is to end now\n"
+
+
+def test_python_command_with_checkpoints(tmp_path: Path) -> None:
+    script = """
+import os, sys, thriftune
+trial = thriftune.current_trial()
+before = trial.restore(lambda folder: None)
+for step in trial.steps():
+    thriftune.report(loss=float(sys.argv[1]) / step, save=lambda folder: (folder / "x").write_text("x"))
+    if step == 2 and trial.attempt == 1:
+        sys.exit("enough")
+assert before == (2 if trial.attempt == 2 else 0)
+"""
+    command_study(tmp_path, script)
+    text = (tmp_path / "study.toml").read_text().replace("retries = 0", "retries = 1")
+    (tmp_path / "study.toml").write_text(text)
+    run("run", "study.toml", cwd=tmp_path)
+    for trial in trials(tmp_path):
+        assert (trial.state, trial.attempts, trial.failures) == ("COMPLETED", 2, 1)
+        assert [report.attempt for report in trial.reports] == [1, 1, 2]
+
+
+def test_a_command_that_fails_is_shown_with_what_it_printed(tmp_path: Path) -> None:
+    command_study(tmp_path, "print('so far so good'); raise SystemExit('no [bold]data')")
+    out, _ = run("run", "study.toml", cwd=tmp_path)
+    assert "2 failed" in out
+    assert "no trial has reported 'loss' yet" in out
+    shown, _ = run("show", "study", "--trial", "1", *STORE, cwd=tmp_path)
+    assert "so far so good\nno [bold]data" in shown
+    assert run("best", "study", *STORE, cwd=tmp_path, status=1)[1].startswith(
+        "error: no trial has reported 'loss'"
+    )
+
+
+def test_report_outside_of_a_trial(tmp_path: Path) -> None:
+    assert "error: this process is not a trial's command" in run("report", "loss=1", cwd=tmp_path, status=1)[1]
+    assert "error: 'loss' is no KEY=VALUE, such as loss=0.3" in run("report", "loss", cwd=tmp_path, status=1)[1]
+    assert "error: loss: 'low' is no number" in run("report", "loss=low", cwd=tmp_path, status=1)[1]
+    assert "Missing argument" in run("report", cwd=tmp_path, status=2)[1]
+    run("report", "loss=1", "--step", "0", cwd=tmp_path, status=2)
+
+
+# --- studies of scripts -----------------------------------------------------------------------------------
+
+SCRIPT = """
+import time
+from pathlib import Path
+import thriftune as tt
+import helper
+
+def train(trial):
+    for step in trial.steps():
+        time.sleep(float((Path(helper.__file__).parent / "pause").read_text()))
+        trial.report(loss=helper.half(trial["x"]), save=lambda folder: (folder / "x").write_text("x"))
+
+if __name__ == "__main__":
+    space = {"x": tt.Float(0, 1)}
+    result = tt.tune(train, space, minimize="loss", trials=4, max_steps=20, workers=2, name="study",
+                     store="studies.db", seed=0)
+    print(len(result.trials))
+"""
+
+
+def script(folder: Path) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, str(folder / "code" / "script.py")]
+    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_script_is_resumed_by_name(tmp_path: Path) -> None:
+    """With the module beside it, which is nowhere that thriftune itself would look."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "script.py").write_text(SCRIPT)
+    (tmp_path / "code" / "helper.py").write_text("def half(x): return x / 2")
+    set_pause(tmp_path / "code", 0.1)
+    with script(tmp_path) as process:
+        try:
+            until(lambda: any(trial.reports for trial in seen(tmp_path)))
+            with script(tmp_path) as second:  # refused, and without harm to the study that runs
+                _, err = second.communicate(timeout=PATIENCE_SECONDS)
+                assert f"is being run by process {process.pid}" in err
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+    set_pause(tmp_path / "code", 0)
+    (tmp_path / "elsewhere").mkdir()
+    store = ("--store", str(tmp_path / "studies.db"))
+    assert "4 completed" in run("resume", "study", *store, cwd=tmp_path / "elsewhere")[0]
+    (tmp_path / "code" / "helper.py").unlink()
+    with script(tmp_path) as process:
+        assert process.wait() != 0
+    err = run("resume", "study", *store, cwd=tmp_path, status=1)[1]
+    assert "cannot be loaded here (ModuleNotFoundError: No module named 'helper')" in err

@@ -1,0 +1,363 @@
+"""What do trials do in these tests? `act` plays the part that its configuration names."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from thriftune.trial import Trial
+
+MEMORY_GROUP = "TEST_MEMORY_GROUP"
+"""The variable that names a group with little memory, for eat_memory."""
+
+HOME = Path.cwd()
+VARIABLES = dict(os.environ)
+
+
+def act(trial: Trial) -> object:
+    """`do` is the name of a function here; what follows a colon only tells two trials of it apart."""
+    return ACTS[trial["do"].partition(":")[0]](trial)
+
+
+def check(trial: Trial) -> float:
+    """Succeeds where no earlier trial has changed anything around this one."""
+    assert Path.cwd() == HOME
+    assert os.environ == VARIABLES
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
+    assert all(not line.startswith("State:\tT") for line in Path("/proc/self/status").read_text().splitlines())
+    mask = os.umask(0o022)
+    assert os.umask(mask) == 0o022
+    assert mask != 0o777
+    print("said as ever", flush=True)
+    os.write(1, b"and below\n")
+    return 1.0
+
+
+def pid(trial: Trial) -> dict[str, float]:
+    return {"loss": 1.0, "pid": float(os.getpid())}
+
+
+def train(trial: Trial) -> None:
+    """Steps with checkpoints; writes down each step it does. After step 2 of the first attempt, does `then`."""
+    state = {"step": 0}
+
+    def load(folder: Path) -> None:
+        state.update(json.loads((folder / "state").read_text()))
+
+    def save(folder: Path) -> None:
+        (folder / "state").write_text(json.dumps(state))
+
+    trial.restore(load)
+    for step in trial.steps():
+        assert state["step"] == step - 1
+        state["step"] = step
+        with (trial.folder / "steps_done").open("a") as done:
+            done.write(f"{trial.attempt} {step}\n")
+        trial.report(loss=1.0 / step, save=save)
+        if step == 2 and trial.attempt == 1:
+            ACTS[trial.get("then", "check")](trial)
+
+
+def count(trial: Trial) -> None:
+    """Reports until told to end, or to max_steps."""
+    for step in trial.steps():
+        trial.report(loss=1.0 / step)
+        time.sleep(trial.get("pause", 0.0))
+
+
+def raise_error(trial: Trial) -> None:
+    print("about to raise")
+    raise ValueError("deliberate")
+
+
+def raise_huge(trial: Trial) -> None:
+    raise ValueError("began" + "x" * 10_000_000 + "ended")
+
+
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def raise_unspeakable(trial: Trial) -> None:
+    raise _Unspeakable
+
+
+def raise_interrupt(trial: Trial) -> None:
+    raise KeyboardInterrupt
+
+
+def recurse(trial: Trial) -> object:
+    return recurse(trial)
+
+
+def exit_3(trial: Trial) -> None:
+    print("about to exit", flush=True)
+    os._exit(3)
+
+
+def exit_0(trial: Trial) -> None:
+    os._exit(0)
+
+
+def sys_exit(trial: Trial) -> None:
+    sys.exit("leaving")
+
+
+def segfault(trial: Trial) -> None:
+    ctypes.string_at(0)
+
+
+def abort(trial: Trial) -> None:
+    os.abort()
+
+
+def kill_itself(trial: Trial) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def eat_memory(trial: Trial) -> float:
+    group = Path(os.environ[MEMORY_GROUP])
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    print("hungry", flush=True)
+    eaten = [bytearray(os.urandom(1 << 20)) for _ in range(1000)]
+    return float(len(eaten))
+
+
+def print_much(trial: Trial) -> None:
+    line = b"x" * 99_999 + b"\n"
+    for _ in range(1000):
+        os.write(1, line)
+    os.write(1, b"the last of it\n")
+    raise ValueError("after 100 MB")
+
+
+def print_no_newline(trial: Trial) -> None:
+    print("no end of line", end="")
+    raise ValueError("deliberate")
+
+
+def print_bytes(trial: Trial) -> None:
+    os.write(1, b"\xff\xfe\x00 no text \x80")
+    raise ValueError("deliberate")
+
+
+def print_mark(trial: Trial) -> float:
+    os.write(1, b"\x1e" * 10)
+    return 1.0
+
+
+def return_nan(trial: Trial) -> float:
+    return float("nan")
+
+
+def return_inf(trial: Trial) -> float:
+    return float("-inf")
+
+
+def return_none(trial: Trial) -> None:
+    return None
+
+
+def return_text(trial: Trial) -> str:
+    return "good"
+
+
+def return_dict(trial: Trial) -> dict[str, float]:
+    return {"loss": 0.5, "accuracy": 0.9}
+
+
+def return_other(trial: Trial) -> dict[str, float]:
+    return {"accuracy": 0.9}
+
+
+def report_text(trial: Trial) -> None:
+    trial.report(loss="small")  # type: ignore[arg-type]
+
+
+def close_stdout(trial: Trial) -> float:
+    sys.stdout.close()
+    sys.stderr.close()
+    return 1.0
+
+
+def close_descriptors_1_and_2(trial: Trial) -> float:
+    os.close(1)
+    os.close(2)
+    return 1.0
+
+
+def close_all(trial: Trial) -> float:
+    os.closerange(0, 4096)
+    return 1.0
+
+
+def replace_stdout(trial: Trial) -> float:
+    sys.stdout = io.StringIO()
+    sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    return 1.0
+
+
+def unblock_stdout(trial: Trial) -> float:
+    os.set_blocking(1, False)
+    return 1.0
+
+
+def write_on_every_line(trial: Trial) -> float:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
+                os.write(int(name), b"Nonsense {]\n\xff\n")
+        except OSError:
+            continue
+    time.sleep(60)
+    return 1.0
+
+
+def change_folder(trial: Trial) -> float:
+    os.chdir("/")
+    os.umask(0o777)
+    return 1.0
+
+
+def remove_folder(trial: Trial) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+    return 1.0
+
+
+def change_variables(trial: Trial) -> float:
+    os.environ.clear()
+    os.environ["LEFT"] = "behind"
+    return 1.0
+
+
+def change_signals(trial: Trial) -> float:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    return 1.0
+
+
+def change_limits(trial: Trial) -> float:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    return 1.0
+
+
+def leave_thread(trial: Trial) -> float:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return 1.0
+
+
+def leave_speaking_thread(trial: Trial) -> float:
+    """It goes on reporting when its trial is over, and while others run."""
+
+    def speak() -> None:
+        while True:
+            trial.report(loss=-1000.0)
+
+    def begin() -> None:
+        time.sleep(0.05)
+        speak()
+
+    threading.Thread(target=begin, daemon=True).start()
+    return 1.0
+
+
+def leave_child(trial: Trial) -> float:
+    subprocess.Popen(["sleep", "600"])
+    return 1.0
+
+
+def leave_printing_child(trial: Trial) -> float:
+    subprocess.Popen(["yes"])
+    raise ValueError("deliberate")
+
+
+def leave_zombie(trial: Trial) -> dict[str, float]:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    return pid(trial)
+
+
+def leave_daemon(trial: Trial) -> float:
+    daemonize(["sleep", "600"])
+    return 1.0
+
+
+def daemonize(command: list[str]) -> None:
+    """The classic way out of one's parent's reach: fork, setsid, fork."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execvp(command[0], command)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def fork_and_return(trial: Trial) -> float:
+    """Two processes come back from the training function."""
+    child = os.fork()
+    if child == 0:
+        return -1000.0
+    os.waitpid(child, 0)
+    return 1.0
+
+
+def fork_and_raise(trial: Trial) -> float:
+    child = os.fork()
+    if child == 0:
+        raise ValueError("of the fork")
+    os.waitpid(child, 0)
+    return 1.0
+
+
+def sleep(trial: Trial) -> float:
+    print("asleep", flush=True)
+    time.sleep(600)
+    return 1.0
+
+
+def sleep_in_company(trial: Trial) -> float:
+    """With a child that has a child, and a daemon."""
+    subprocess.Popen(["sh", "-c", "sleep 601 & sleep 602"], start_new_session=True)
+    daemonize(["sh", "-c", "sleep 603 & sleep 604"])
+    trial.report(loss=1.0)
+    return sleep(trial)
+
+
+def spin(trial: Trial) -> None:
+    """Holds the interpreter's lock: one call of C that takes for ever."""
+    print("spinning", flush=True)
+    pow(7, 10**10)
+
+
+def ignore_sigterm(trial: Trial) -> float:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return sleep(trial)
+
+
+ACTS: dict[str, Callable[[Trial], Any]] = {
+    name: value for name, value in list(globals().items()) if callable(value) and name.islower() and name != "act"
+}

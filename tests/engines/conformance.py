@@ -1,0 +1,271 @@
+"""What every engine must do. An engine's own tests inherit EngineConformance and say how to make one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
+from thriftune.engines import Engine
+from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Reported
+from thriftune.trial import Run
+
+END = (Ended, Failed, Killed, Lost)
+TARGET = {"kind": "function", "where": "tests.engines.acts:act", "folder": str(Path(__file__).parents[2])}
+"""What the engine is to run."""
+
+
+def told(events: list[Event], trial: int, attempt: int = 1) -> list[Any]:
+    """What was said about one attempt."""
+    return [e for e in events if getattr(e, "trial", None) == trial and getattr(e, "attempt", None) == attempt]
+
+
+def ends(events: list[Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, END)]
+
+
+def until(engine: Engine, done: Callable[[list[Event]], object], so_far: list[Event] | None = None) -> list[Event]:
+    """Waits on the engine until what it told is enough."""
+    events = [] if so_far is None else so_far
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not done(events):
+        assert time.monotonic() < deadline, f"all that was told: {events}"
+        events += engine.wait(0.5)
+    return events
+
+
+def until_ended(engine: Engine, *trials: int, attempt: int = 1) -> list[Event]:
+    return until(engine, lambda events: all(ends(told(events, trial, attempt)) for trial in trials))
+
+
+def nothing_more(engine: Engine) -> None:
+    assert engine.wait(0.3) == []
+
+
+class EngineConformance(ABC):
+    """`folder` is the study's; an engine made anew on it follows one that is gone."""
+
+    @abstractmethod
+    def make(self, folder: Path, slots: int) -> Engine:
+        """An engine that runs TARGET, or any other that runs the functions of acts.py."""
+
+    @abstractmethod
+    def make_code(self, folder: Path, slots: int) -> str:
+        """A Python expression, with its imports in it, that makes the same in another process."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return tmp_path / "study"
+
+    @pytest.fixture
+    def opened(self, folder: Path) -> Iterator[Callable[[int], Engine]]:
+        with ExitStack() as stack:
+
+            def open_one(slots: int) -> Engine:
+                engine = self.make(folder, slots)
+                stack.callback(engine.close)
+                assert engine.recover() == []
+                engine.open()
+                return engine
+
+            yield open_one
+
+    @pytest.fixture
+    def engine(self, opened: Callable[[int], Engine]) -> Engine:
+        return opened(2)
+
+    @pytest.fixture
+    def run(self, folder: Path) -> Callable[..., Run]:
+        def make(
+            trial: int, do: str, attempt: int = 1, resume_step: int = 0, max_steps: int = 3, **config: Any
+        ) -> Run:
+            home = str(folder / "trials" / str(trial))
+            return Run(trial, attempt, {"do": do, **config}, resume_step, "loss", max_steps, 7, home, 2)
+
+        return make
+
+    # --- how attempts end
+
+    def test_an_attempt_ends_once_and_its_reports_come_before_in_order(
+        self, engine: Engine, run: Callable[..., Run]
+    ) -> None:
+        engine.start(run(0, "count", max_steps=200), THIS_MACHINE)
+        engine.start(run(1, "raise_error"), THIS_MACHINE)
+        events = until_ended(engine, 0, 1)
+        counted = told(events, 0)
+        assert [type(event) for event in counted] == [Reported] * 200 + [Ended]
+        assert [event.number for event in counted[:-1]] == list(range(1, 201))
+        assert not counted[-1].cut
+        assert counted[-1].seconds > 0
+        (failed,) = told(events, 1)
+        assert (failed.kind, failed.output) == ("raised", "about to raise")
+        assert "ValueError: deliberate" in failed.error
+        nothing_more(engine)
+
+    def test_many_attempts_one_after_the_other(self, engine: Engine, run: Callable[..., Run]) -> None:
+        events: list[Event] = []
+        for trial in range(100):
+            engine.start(run(trial, "pid" if trial % 10 else "exit_3"), THIS_MACHINE)
+            if trial % 2:
+                until(engine, lambda e, n=trial: len(ends(e)) == n + 1, events)  # type: ignore[misc]
+        assert [len(ends(told(events, trial))) for trial in range(100)] == [1] * 100
+        kinds = {type(ends(told(events, trial))[0]) for trial in range(100) if trial % 10}
+        assert kinds == {Ended}
+
+    def test_told_to_end_it_ends_after_its_next_step(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
+        events = until(engine, lambda events: len(events) >= 3)
+        engine.tell_to_end(0, 1)
+        engine.tell_to_end(0, 1)
+        until(engine, ends, events)
+        assert isinstance(events[-1], Ended)
+        assert events[-1].cut
+        nothing_more(engine)
+
+    def test_killed_it_is_gone(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
+        engine.start(run(1, "ignore_sigterm"), THIS_MACHINE)
+        events = until(engine, lambda events: told(events, 0))
+        engine.kill(0, 1)
+        engine.kill(1, 1)
+        engine.kill(1, 1)
+        until(engine, lambda events: len(ends(events)) == 2, events)
+        assert all(isinstance(told(events, trial)[-1], Killed) for trial in (0, 1))
+        engine.start(run(2, "check"), THIS_MACHINE)
+        assert isinstance(until_ended(engine, 2)[-1], Ended)
+
+    def test_killed_at_once(self, opened: Callable[[int], Engine], run: Callable[..., Run]) -> None:
+        """Also before the process that is to run it is quite there."""
+        engine = opened(1)
+        for trial in range(10):
+            engine.start(run(trial, "sleep"), THIS_MACHINE)
+            engine.kill(trial, 1)
+            assert [type(event) for event in until_ended(engine, trial)] == [Killed]
+
+    def test_unknown_and_ended_attempts_are_ignored(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.tell_to_end(5, 1)
+        engine.kill(5, 1)
+        engine.start(run(0, "pid"), THIS_MACHINE)
+        until_ended(engine, 0)
+        engine.tell_to_end(0, 1)
+        engine.kill(0, 1)
+        engine.start(run(0, "count", attempt=2), THIS_MACHINE)
+        engine.tell_to_end(0, 1)  # not the attempt that runs
+        engine.kill(0, 3)
+        events = until_ended(engine, 0, attempt=2)
+        assert [type(event) for event in told(events, 0, 2)] == [Reported] * 3 + [Ended]
+        assert not events[-1].cut  # type: ignore[attr-defined]
+
+    def test_a_huge_configuration(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "pid", ballast="ä" * 3_000_000), THIS_MACHINE)
+        assert isinstance(until_ended(engine, 0)[-1], Ended)
+
+    def test_an_attempt_goes_on_from_its_checkpoint(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "train", then="exit_3", max_steps=4), THIS_MACHINE)
+        first = until_ended(engine, 0)
+        assert [(type(e).__name__, getattr(e, "saved", None)) for e in first[:2]] == [("Reported", True)] * 2
+        engine.start(run(0, "train", attempt=2, resume_step=2, max_steps=4), THIS_MACHINE)
+        second = until_ended(engine, 0, attempt=2)
+        assert [event.step for event in told(second, 0, 2)[:-1]] == [3, 4]
+        assert isinstance(second[-1], Ended)
+
+    # --- waiting
+
+    def test_wait_returns_when_its_time_is_over(self, engine: Engine) -> None:
+        assert engine.wait(0.0) == []
+        assert engine.wait(0.05) == []
+        assert engine.wait(-1.0) == []
+
+    def test_wake_from_another_thread(self, engine: Engine) -> None:
+        timer = threading.Timer(0.2, engine.wake)
+        timer.start()
+        assert engine.wait(PATIENCE_SECONDS * 5) == []  # the test would run into its own limit
+        timer.join()
+        engine.wake()
+        engine.wake()
+        assert engine.wait(None) == []
+
+    def test_wake_from_a_signal_handler(self, engine: Engine) -> None:
+        before = signal.signal(signal.SIGUSR1, lambda *_: engine.wake())
+        try:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            assert engine.wait(PATIENCE_SECONDS * 5) == []
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def test_doing_names_what_runs(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(7, "sleep"), THIS_MACHINE)
+        assert [doing.trial for doing in engine.doing() if doing.trial is not None] == [7]
+        engine.kill(7, 1)
+        until_ended(engine, 7)
+        assert all(doing.trial is None for doing in engine.doing())
+
+    # --- the end
+
+    def test_close_ends_all_and_may_be_called_twice(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark = os.urandom(8).hex()
+        monkeypatch.setenv("TEST_MARK", mark)
+        engine = opened(2)
+        engine.start(run(0, "sleep_in_company"), THIS_MACHINE)
+        engine.start(run(1, "spin"), THIS_MACHINE)
+        until(engine, lambda events: told(events, 0))
+        engine.close()
+        all_gone(f"TEST_MARK={mark}")
+        engine.close()
+        engine.wake()
+
+    def test_close_without_open(self, folder: Path) -> None:
+        engine = self.make(folder, 1)
+        engine.recover()
+        engine.close()
+
+    def test_recover_gives_what_a_killed_driver_was_not_told(self, folder: Path, run: Callable[..., Run]) -> None:
+        """Every report that returned in the trial is known afterwards, and everybody is gone."""
+        mark = os.urandom(8).hex()
+        code = f"""
+import time
+engine = {self.make_code(folder, 3)}
+from thriftune.trial import Run
+engine.recover()
+engine.open()
+for run in {[repr(run(n, "train", max_steps=10**6)) for n in range(2)] + [repr(run(2, "raise_error"))]!r}:
+    engine.start(eval(run), "this machine")
+time.sleep(600)
+"""
+        driver = subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, "TEST_MARK": mark}, cwd=Path(__file__).parents[2]
+        )
+        try:
+            done = [folder / "trials" / str(n) / "steps_done" for n in range(2)]
+            eventually(lambda: all(path.exists() and path.stat().st_size > 200 for path in done), "steps done")
+        finally:
+            driver.kill()
+            driver.wait()
+        events = self.make(folder, 3).recover()
+        all_gone(f"TEST_MARK={mark}")
+        for trial, path in enumerate(done):
+            steps = [event.step for event in told(events, trial)]
+            assert steps == list(range(1, len(steps) + 1))
+            # A step is done just before it is reported, so the last may have been cut off between the two.
+            assert len(path.read_text().splitlines()) - len(steps) in (0, 1)
+        (failed,) = told(events, 2)
+        assert isinstance(failed, Failed)
+        assert "deliberate" in failed.error
+        following = self.make(folder, 1)
+        following.recover()
+        following.open()
+        following.close()
+        assert self.make(folder, 1).recover() == []

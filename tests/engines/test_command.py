@@ -1,0 +1,375 @@
+"""Commands as trials: what they print and report, how they end, and what they find around them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.conformance import ends, until, until_ended
+from tests.engines.processes import all_gone, eventually, marked
+from thriftune.engines import command as command_module
+from thriftune.engines.command import Command
+from thriftune.engines.local import LocalEngine
+from thriftune.engines.worker import attempt
+from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Lost, Reported
+from thriftune.trial import Run
+
+PYTHON = sys.executable
+LOSS = {"loss": r"loss=(\S+)", "accuracy": r"accuracy=(\S+)", "step": r"step (\S+)"}
+
+
+class FakeLink:
+    """A driver that hears everything and may say one thing."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.end = threading.Event()
+
+    def send(self, event: Event) -> None:
+        self.heard.append(event)
+
+    def told_to_end(self) -> bool:
+        return self.end.is_set()
+
+
+class Stage:
+    """Runs commands in this process, as a worker would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.link = FakeLink()
+
+    def run(
+        self,
+        *command: str,
+        patterns: Mapping[str, str] | None = None,
+        max_steps: int | None = None,
+        attempt_number: int = 1,
+        resume_step: int = 0,
+        **config: Any,
+    ) -> Any:
+        run = Run(3, attempt_number, config, resume_step, "loss", max_steps, 7, str(self.folder / "trial"), 2)
+        return attempt(Command(command, patterns or {}, str(self.folder)), run, self.link)
+
+    def shell(self, script: str, **how: Any) -> Any:
+        return self.run("sh", "-c", script, **how)
+
+    def python(self, script: str, **how: Any) -> Any:
+        return self.run(PYTHON, "-c", script, **how)
+
+    @property
+    def values(self) -> list[tuple[int, float]]:
+        return [(event.step, event.metrics["loss"]) for event in self.link.heard if isinstance(event, Reported)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    value = os.urandom(8).hex()
+    monkeypatch.setenv("TEST_MARK", value)
+    return f"TEST_MARK={value}"
+
+
+# --- how they end -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "error"),
+    [
+        ("exit 3", "exited", "status 3"),
+        ("kill -SEGV $$", "signal", "SIGSEGV"),
+        ("kill -ABRT $$", "signal", "SIGABRT"),
+    ],
+)
+def test_a_command_that_fails(script: str, kind: str, error: str, stage: Stage) -> None:
+    outcome = stage.shell(script)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == kind
+    assert error in outcome.error
+
+
+def test_a_command_that_succeeds_or_is_killed_from_outside(stage: Stage) -> None:
+    assert isinstance(stage.shell("exit 0"), Ended)
+    for name in ("KILL", "TERM"):
+        outcome = stage.shell(f"kill -{name} $$")
+        assert isinstance(outcome, Lost)
+        assert f"SIG{name}" in outcome.why
+
+
+def test_a_command_that_is_not_there(stage: Stage) -> None:
+    outcome = stage.run("no-such-command")
+    assert (outcome.kind, "'no-such-command' cannot be started" in outcome.error) == ("raised", True)
+    run = Run(3, 1, {}, 0, "loss", None, 7, str(stage.folder / "trial"), 2)
+    outcome = attempt(Command(["true"], {}, str(stage.folder / "gone")), run, stage.link)
+    assert isinstance(outcome, Failed)
+    assert "/gone" in outcome.error
+
+
+def test_told_to_end_it_gets_sigterm(stage: Stage) -> None:
+    script = "trap 'echo loss=5; exit 1' TERM; echo loss=1; while :; do sleep 0.05; done"
+    timer = threading.Timer(0.5, stage.link.end.set)
+    timer.start()
+    outcome = stage.shell(script, patterns=LOSS)
+    assert isinstance(outcome, Ended)
+    assert outcome.cut
+    assert stage.values == [(1, 1.0)]  # what it says on its way out is about no step
+
+
+def test_one_that_ignores_sigterm_is_killed(stage: Stage, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_module, "_TERM_GRACE_SECONDS", 0.3)
+    threading.Timer(0.3, stage.link.end.set).start()
+    outcome = stage.shell("trap '' TERM; sleep 600 & sleep 600; sleep 600")
+    assert isinstance(outcome, Ended)
+    assert outcome.cut
+    all_gone(mark)
+
+
+def test_it_ends_after_the_last_step(stage: Stage) -> None:
+    outcome = stage.shell(
+        "n=0; while :; do n=$((n+1)); echo loss=$n; sleep 0.01; done", patterns=LOSS, max_steps=4
+    )
+    assert isinstance(outcome, Ended)
+    assert not outcome.cut
+    assert stage.values == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+
+
+@pytest.mark.parametrize("way", ["sleep 600 &", "yes &", "setsid sleep 600 &", "(sleep 600; echo loss=9) &"])
+def test_what_it_sends_into_the_background_does_not_hold_it_up(way: str, stage: Stage, mark: str) -> None:
+    outcome = stage.shell(f"{way} echo loss=2", patterns=LOSS)
+    assert isinstance(outcome, Ended)
+    assert stage.values == [(1, 2.0)]
+    for pid, command in marked(mark).items():  # one that has left the group is ended with the worker
+        if "setsid" in way and command.startswith(("sleep", "setsid")):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    all_gone(mark)
+
+
+def test_nan_ends_it(stage: Stage, mark: str) -> None:
+    outcome = stage.shell("echo loss=0.5; echo loss=nan; sleep 600", patterns=LOSS)
+    assert (outcome.kind, stage.values[0]) == ("nan", (1, 0.5))
+    all_gone(mark)
+
+
+# --- what they print --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("printed", "values"),
+    [
+        ("loss=1", [(1, 1.0)]),
+        ("loss=1\\nloss=2\\n", [(1, 1.0), (2, 2.0)]),
+        ("step 5 loss=1\\nstep 7 loss=1e-3", [(5, 1.0), (7, 0.001)]),
+        ("loss=much\\nloss=\\nloss=0.5\\n", [(1, 0.5)]),
+        ("step inf loss=1\\nstep x loss=2\\n", [(1, 1.0), (2, 2.0)]),
+        ("loss=3\\rloss=2\\rloss=1\\n", [(1, 1.0)]),
+        ("\\377\\376 loss=4 \\200\\n", [(1, 4.0)]),
+        ("nothing of note\\n", []),
+    ],
+)
+def test_metrics_by_pattern(printed: str, values: list[tuple[int, float]], stage: Stage) -> None:
+    assert isinstance(stage.shell(f"printf '{printed}'", patterns=LOSS), Ended)
+    assert stage.values == values
+
+
+def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -> None:
+    stage.shell("echo accuracy=0.5; echo loss=1; echo loss=2", patterns=LOSS)
+    assert [event.metrics for event in stage.link.heard] == [{"accuracy": 0.5, "loss": 1.0}, {"loss": 2.0}]
+
+
+def test_10_mb_of_output_with_and_without_lines(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    script = "import sys; sys.stdout.write('x' * {} + '{}loss=2'); sys.stdout.write('{}' + 'y' * 100)"
+    for length, end in ((10_000_000, "\\n"), (10_000_000, "")):
+        stage.link.heard.clear()
+        assert isinstance(stage.python(script.format(length, end, "\\n"), patterns=LOSS), Ended)
+        assert stage.values == [(1, 2.0)]
+        out = capfd.readouterr().out
+        assert len(out) >= length
+        assert out.endswith("y" * 100)
+
+
+# --- what they are given ----------------------------------------------------------------------------------
+
+
+def test_placeholders_are_whole_words_whatever_is_in_them(stage: Stage) -> None:
+    name = "a b 'c' \"d\" $HOME; `id` \n{x} ü"
+    script = "import sys, json; json.dump(sys.argv[1:], open('arguments', 'w'))"
+    stage.run(PYTHON, "-c", script, "--name={name}", "{x}", "{gone}", "{}", "{1}", name=name, x=0.1)
+    assert json.loads((stage.folder / "arguments").read_text()) == [f"--name={name}", "0.1", "", "{}", "{1}"]
+
+
+def test_its_environment(stage: Stage) -> None:
+    script = "import os, json; json.dump(dict(os.environ), open('environment', 'w'))"
+    stage.python(script, attempt_number=2, max_steps=9, lr=0.1, act="relu")
+    found = json.loads((stage.folder / "environment").read_text())
+    assert found["THRIFTUNE_TRIAL"] == "3"
+    assert found["THRIFTUNE_ATTEMPT"] == "2"
+    assert json.loads(found["THRIFTUNE_CONFIG"]) == {"lr": 0.1, "act": "relu"}
+    assert found["THRIFTUNE_SEED"] == "7"
+    assert found["THRIFTUNE_MAX_STEPS"] == "9"
+    assert found["THRIFTUNE_CHECKPOINT_DIR"] == str(stage.folder / "trial" / "state")
+    assert (stage.folder / "trial" / "state").is_dir()
+    stage.python(script)
+    assert json.loads((stage.folder / "environment").read_text())["THRIFTUNE_MAX_STEPS"] == ""
+
+
+def test_a_configuration_too_large_for_a_command_line_is_a_clear_failure(stage: Stage) -> None:
+    outcome = stage.python("", x="x" * 3_000_000)  # it is in the environment, too
+    assert "Argument list too long" in outcome.error
+
+
+def test_folders_with_too_long_a_path_for_a_socket(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.folder = long = tmp_path / ("x" * 100)
+    long.mkdir()
+    stage.python("import thriftune; thriftune.report(loss=1)")
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    stage.python("import thriftune; thriftune.report(loss=2)")
+    assert stage.values == [(1, 1.0), (1, 2.0)]
+
+
+def test_what_a_killed_worker_left_of_its_line_is_no_hindrance(stage: Stage) -> None:
+    (stage.folder / "trial").mkdir()
+    (stage.folder / "trial" / "socket").write_text("left")
+    stage.python("import thriftune; thriftune.report(loss=1)")
+    assert stage.values == [(1, 1.0)]
+    assert not (stage.folder / "trial" / "socket").exists()
+
+
+# --- reporting from the inside ----------------------------------------------------------------------------
+
+TRAINING = """
+import json, sys, thriftune
+trial = thriftune.current_trial()
+state = {"step": 0}
+trial.restore(lambda folder: state.update(json.loads((folder / "state").read_text())))
+for step in trial.steps():
+    state["step"] += 1
+    assert state["step"] == step
+    thriftune.report(loss=1 / step, save=lambda folder: (folder / "state").write_text(json.dumps(state)))
+    print("step", step, "of attempt", trial.attempt)
+    if step == 2 and trial.attempt == 1:
+        sys.exit(5)
+"""
+
+
+def test_reports_from_the_inside_and_resumes(stage: Stage) -> None:
+    assert stage.python(TRAINING, max_steps=4).kind == "exited"
+    assert [(event.step, event.saved) for event in stage.link.heard] == [(1, True), (2, True)]
+    stage.link.heard.clear()
+    assert isinstance(stage.python(TRAINING, max_steps=4, attempt_number=2, resume_step=2), Ended)
+    assert [(event.step, event.number, event.saved) for event in stage.link.heard] == [(3, 1, True), (4, 2, True)]
+
+
+def test_told_to_end_from_the_inside(stage: Stage) -> None:
+    stage.link.end.set()
+    script = "import thriftune, time\nwhile True: thriftune.report(loss=1); time.sleep(0.01)"
+    outcome = stage.python(script)
+    assert isinstance(outcome, Ended)
+    assert outcome.cut
+    assert len(stage.values) <= 1
+
+
+def test_nonsense_from_the_inside_is_answered_and_harmless(stage: Stage) -> None:
+    script = """
+import os, socket, thriftune
+for said in (b"nonsense\\n", b"\\xff\\n", b"", b'Ended {"at": 1, "trial": 3, "attempt": 1, "seconds": 1}\\n'):
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(os.environ["THRIFTUNE_SOCKET"])
+        line.sendall(said)
+        line.shutdown(socket.SHUT_WR)
+        assert b"error" in line.recv(4096)
+thriftune.report(loss=1)
+"""
+    assert isinstance(stage.python(script), Ended)
+    assert stage.values == [(1, 1.0)]
+
+
+def test_outside_of_a_trial_it_says_so(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+    outcome = stage.python(
+        "import os; os.environ.pop('THRIFTUNE_RUN'); import thriftune; thriftune.report(loss=1)"
+    )
+    assert outcome.kind == "exited"
+    script = """
+import os, thriftune
+os.environ["THRIFTUNE_SOCKET"] = "/nowhere"
+try:
+    thriftune.report(loss=1)
+except thriftune.ThriftuneError as error:
+    assert "gone" in str(error)
+"""
+    assert isinstance(stage.python(script), Ended)
+
+
+# --- in the engine ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine_for(tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
+    engines = []
+
+    def make(*command: str, **patterns: str) -> LocalEngine:
+        target = {"kind": "command", "command": list(command), "patterns": patterns, "folder": str(tmp_path)}
+        engine = LocalEngine(tmp_path / "run", 1, target)
+        engine.recover()
+        engine.open()
+        engines.append(engine)
+        return engine
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def a_run(tmp_path: Path, trial: int = 0) -> Run:
+    return Run(trial, 1, {}, 0, "loss", None, 7, str(tmp_path / "trial"), 2)
+
+
+def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
+    engine = engine_for("sh", "-c", "seq 200000; printf 'and no more'; exit 3")
+    engine.start(a_run(tmp_path), THIS_MACHINE)
+    (failed,) = until_ended(engine, 0)
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.output[-22:]) == ("exited", "99999\n200000\nand no more"[-22:])
+
+
+def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str) -> None:
+    engine = engine_for("sh", "-c", "setsid sleep 600 & sleep 600 & echo loss=1; sleep 600", loss="loss=(.*)")
+    engine.start(a_run(tmp_path), THIS_MACHINE)
+    events = until(engine, len)
+    workers = {doing.pid for doing in engine.doing()}
+    engine.kill(0, 1)
+    until(engine, ends, events)
+
+    def only_keepers() -> bool:
+        left = marked(mark)
+        return (
+            not any(command.startswith(("sleep", "setsid", "sh ")) for command in left.values())
+            and not workers & left.keys()
+        )
+
+    eventually(only_keepers, "the worker and all it started are gone")
+
+
+def test_a_worker_that_ran_a_clean_command_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
+    engine = engine_for("sh", "-c", "echo loss=1", loss="loss=(.*)")
+    pids = set()
+    for trial in range(5):
+        engine.start(a_run(tmp_path, trial), THIS_MACHINE)
+        until_ended(engine, trial)
+        pids |= {doing.pid for doing in engine.doing()}
+    assert len(pids) == 1

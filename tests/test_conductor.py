@@ -1,0 +1,847 @@
+"""The conductor, by tables of event sequences: events in, decisions out. tables.py checks the state after each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tables import START, Table, replayed, state
+from thriftune import events as ev
+from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
+from thriftune.errors import ThriftuneError
+from thriftune.history import History
+from thriftune.parameters import Choice, Float
+from thriftune.planning import PresentMachines
+from thriftune.search import Past
+from thriftune.search.grid import Grid
+from thriftune.space import Space
+from thriftune.stopping import Verdict
+from thriftune.trial import State, TrialRecord
+
+# --- trials and slots -------------------------------------------------------------------------------------
+
+
+def test_every_slot_is_filled_and_the_limit_is_a_total() -> None:
+    table = Table(slots=0, trials=3)
+    assert table.start(slots=2) == ["create 0", "place 0/1", "create 1", "place 1/1"]
+    assert table.report(0, 1, 0.5) == []
+    assert table.end(0) == ["create 2", "place 2/1"]
+    assert table.report(1, 1, 0.4) == []
+    assert table.end(1) == []
+    assert table.report(2, 1, 0.6) == []
+    assert table.end(2) == ["finish: all 3 trials done"]
+    assert [trial.state for trial in table.history.trials] == [State.COMPLETED] * 3
+    assert table.history.best.id == 1
+    assert table.conductor.nothing_left(table.now)
+
+
+def test_nothing_happens_without_a_driver_or_a_machine() -> None:
+    table = Table(slots=0, trials=1)
+    assert table() == []
+    assert table(ev.DriverStarted(table.now, 1, "host")) == []
+    ready = ev.MachineReady(table.now, ev.THIS_MACHINE, "desk", 1, 1.0)
+    assert table(ready) == ["create 0", "place 0/1"]
+
+
+def test_what_waits_goes_before_what_is_new() -> None:
+    table = Table(slots=2, trials=4, retries=2)
+    assert table.fail(0) == ["place 0/2"]
+    assert table.fail(1) == ["place 1/2"]
+    assert table.report(0, 1, 0.1) + table.end(0) == ["create 2", "place 2/1"]
+
+
+def test_a_raised_limit_goes_on_after_the_finish() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.stop() == []
+    table.kill_driver(trials=2)
+    assert table.history.finished
+    assert not table.conductor.nothing_left(table.now)
+    assert table.start() == ["create 1", "place 1/1"]
+    assert table.history.finished is None
+    table.report(1, 1, 0.5)
+    assert table.end(1) == ["finish: all 2 trials done"]
+
+
+def test_a_lowered_limit_finishes_what_there_is() -> None:
+    table = Table(slots=2, trials=5)
+    table.kill_driver(trials=1)
+    assert table.start(2) == ["place 0/2", "place 1/2"]
+
+
+def test_a_searcher_with_nothing_left() -> None:
+    space = Space({"act": Choice(["relu", "tanh"])})
+    table = Table(slots=0, space=space, searcher=Grid(), trials=9)
+    assert table.start(slots=3) == ["create 0", "place 0/1", "create 1", "place 1/1"]
+    table.report(0, 1, 0.5)
+    assert table.end(0) == []
+    table.report(1, 1, 0.4)
+    assert table.end(1) == ["finish: the searcher has nothing left to suggest"]
+
+
+def test_suggestions_after_a_resume_are_those_that_would_have_come() -> None:
+    straight, killed = Table(trials=6), Table(trials=6)
+    for number in range(6):
+        for table in (straight, killed):
+            if table is killed:
+                table.now += 100
+                table.kill_driver()
+                table.start()
+            table.report(number, 1, 0.5)
+            table.end(number)
+    assert [t.config for t in straight.history.trials] == [t.config for t in killed.history.trials]
+
+
+# --- how attempts end -------------------------------------------------------------------------------------
+
+
+def test_a_trial_without_the_metric_fails() -> None:
+    table = Table(trials=1, retries=1)
+    table.report(0, 1, accuracy=0.5)
+    assert table.end(0) == ["place 0/2"]
+    assert table.end(0) == ["give up 0", "finish: all 1 trials done"]
+    trial = table.trial(0)
+    assert (trial.state, trial.error_kind, trial.failures) == (State.FAILED, "no_value", 2)
+    assert trial.error == "the trial ended without a value of 'loss'; it reported accuracy"
+
+
+def test_a_trial_that_says_nothing_fails() -> None:
+    table = Table(trials=1, retries=0)
+    assert table.end(0)[0] == "give up 0"
+    assert table.trial(0).error == "the trial ended without a value of 'loss'; it reported nothing"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_no_number_fails(value: float) -> None:
+    table = Table(trials=1, retries=0)
+    table.report(0, 1, value)
+    assert table.end(0)[0] == "give up 0"
+    assert table.trial(0).error_kind == "nan"
+    assert table.trial(0).error == f"loss ended as {value}"
+
+
+def test_a_failure_is_retried_from_the_checkpoint_up_to_the_limit() -> None:
+    table = Table(trials=1, retries=2)
+    table.report(0, 1, 0.5, saved=True)
+    table.report(0, 2, 0.4)
+    assert table.fail(0, "signal", "segfault", "bye") == ["place 0/2 from 1"]
+    assert table.fail(0) == ["place 0/3 from 1"]
+    assert table.fail(0, "memory", "out of memory", "last words") == ["give up 0", "finish: all 1 trials done"]
+    trial = table.trial(0)
+    assert (trial.error_kind, trial.error, trial.output) == ("memory", "out of memory", "last words")
+    assert (trial.attempts, trial.failures, trial.losses) == (3, 3, 0)
+
+
+def test_a_failure_without_words_still_says_why() -> None:
+    table = Table(trials=1, retries=0)
+    table.fail(0, error="")
+    assert table.trial(0).error == "failed 1 times"
+
+
+def test_a_lost_worker_uses_up_no_retry() -> None:
+    table = Table(trials=1, retries=0)
+    for attempt in range(2, 2 + STALLED_LOSSES_LIMIT - 1):
+        assert table.lose(0) == [f"place 0/{attempt}"]
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.trial(0).state is State.COMPLETED
+
+
+def test_losses_without_progress_are_not_for_ever() -> None:
+    table = Table(trials=1, retries=3)
+    table.fail(0, error="the first error")
+    for _ in range(STALLED_LOSSES_LIMIT - 1):
+        assert table.lose(0)[0].startswith("place")
+    assert table.lose(0) == ["give up 0", "finish: all 1 trials done"]
+    trial = table.trial(0)
+    assert (trial.state, trial.error_kind, trial.failures) == (State.FAILED, "lost", 1)
+    assert trial.error is not None
+    assert trial.error.startswith(f"its worker vanished {STALLED_LOSSES_LIMIT} times in a row")
+    assert trial.error.endswith("before that: the first error")
+
+
+def test_progress_forgives_losses_and_repetition_is_no_progress() -> None:
+    table = Table(trials=1)
+    for step in range(1, 2 * STALLED_LOSSES_LIMIT):
+        table.report(0, step, 0.5)
+        assert table.lose(0)[0].startswith("place")
+    for _ in range(STALLED_LOSSES_LIMIT - 2):
+        table.report(0, 1, 0.5)  # again, for it has no checkpoint
+        assert table.lose(0)[0].startswith("place")
+    table.report(0, 1, 0.5)
+    assert table.lose(0)[0] == "give up 0"
+
+
+def test_a_hang_is_killed_and_retried() -> None:
+    table = Table(trials=1, retries=1, timeout_seconds=60)
+    assert table.conductor.wake_at(table.now) == START + 60
+    assert table.later(59) == []
+    assert table.later(1) == ["kill 0/1"]
+    assert table.later(100) == []
+    assert table.conductor.wake_at(table.now) is None
+    assert table.killed(0, "zzz") == ["place 0/2"]
+    assert table.trial(0).error_kind == "timeout"
+    assert table.trial(0).error == "still running after its limit of 60 s"
+    assert table.trial(0).output == "zzz"
+    assert table.later(60) == ["kill 0/2"]
+    assert table.killed(0) == ["give up 0", "finish: all 1 trials done"]
+
+
+def test_the_limit_is_for_each_attempt_and_the_earliest_is_woken_for() -> None:
+    table = Table(slots=2, trials=3, timeout_seconds=60)
+    table.now += 30
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["create 2", "place 2/1"]
+    assert table.conductor.wake_at(table.now) == START + 60
+    assert table.later(30) == ["kill 1/1"]
+    assert table.conductor.wake_at(table.now) == START + 90
+
+
+def test_a_trial_that_ends_while_it_is_killed_has_ended() -> None:
+    table = Table(trials=1, timeout_seconds=60)
+    table.report(0, 1, 0.5)
+    assert table.later(60) == ["kill 0/1"]
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.dropped(ev.Killed(table.now, 0, 1))
+    assert table.trial(0).state is State.COMPLETED
+
+
+# --- what comes late, twice or out of order ---------------------------------------------------------------
+
+
+def test_reports_and_endings_that_come_late_or_twice_are_dropped() -> None:
+    table = Table(trials=2)
+    first = table.a_report(0, 1, 0.5)
+    assert table(first) == []
+    assert table.dropped(first)
+    assert table.lose(0) == ["place 0/2"]
+    assert table.dropped(table.a_report(0, 2, 0.1, attempt=1))
+    assert table.dropped(table.an_end(0, attempt=1))
+    assert table.dropped(ev.Failed(table.now, 0, 1, "raised", "late"))
+    assert table.dropped(ev.Lost(table.now, 0, 1, "late"))
+    assert table.dropped(ev.Killed(table.now, 0, 1))
+    assert table.dropped(ev.Warned(table.now, 0, 1, "late"))
+    assert table.dropped(ev.DiskFull(table.now, 0, 1, "late"))
+    assert table.dropped(table.a_report(0, 1, 0.5, attempt=3))
+    table.report(0, 1, 0.4)
+    ending = table.an_end(0)
+    assert table(ending) == ["create 1", "place 1/1"]
+    assert table.dropped(ending)
+    assert table.dropped(table.a_report(0, 2, 0.1))
+    assert table.dropped(table.a_report(7, 1, 0.1, attempt=1))
+    assert table.dropped(table.a_report(-1, 1, 0.1, attempt=1))
+    assert table.dropped(ev.Tick(table.now))
+    assert table.trial(0).value == 0.4
+
+
+def test_one_step_told_twice_by_an_attempt_is_one_report() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5, saved=True)
+    table.report(0, 1, accuracy=0.9)
+    (report,) = table.trial(0).reports
+    assert (report.metrics, report.saved) == ({"loss": 0.5, "accuracy": 0.9}, True)
+
+
+def test_a_step_done_again_replaces_what_the_lost_attempt_said() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5, saved=True)
+    table.report(0, 2, 0.4, accuracy=0.9)
+    table.report(0, 3, 0.3)
+    table.lose(0)
+    table.report(0, 2, 0.45)
+    assert [dict(r.metrics) for r in table.trial(0).reports] == [{"loss": 0.5}, {"loss": 0.45}, {"loss": 0.3}]
+    assert table.trial(0).value == 0.3  # at the furthest step known
+
+
+def test_the_value_is_what_the_attempt_that_ended_has_made() -> None:
+    table = Table(trials=1)
+    for step, loss in enumerate([0.5, 0.4, 0.3], 1):
+        table.report(0, step, loss)
+    table.lose(0)
+    table.report(0, 1, 0.6)
+    table.report(0, 2, 0.7)
+    table.end(0)
+    assert table.trial(0).value == 0.7
+    assert len(table.trial(0).reports) == 3
+
+
+def test_what_is_said_of_a_restored_step_adds_to_it() -> None:
+    """Killed after its last step and before its end, a training function only returns its last word again."""
+    table = Table(trials=1)
+    table.report(0, 1, 0.5, saved=True, accuracy=0.9)
+    table.kill_driver()
+    assert table.start() == ["place 0/2 from 1"]
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    (report,) = table.trial(0).reports
+    assert (report.metrics, report.saved) == ({"loss": 0.5, "accuracy": 0.9}, True)
+
+
+def test_an_attempt_with_nothing_left_to_do_keeps_the_value() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5, saved=True)
+    table.kill_driver()
+    table.start()
+    table.end(0)
+    assert (table.trial(0).state, table.trial(0).value) == (State.COMPLETED, 0.5)
+
+
+def test_steps_may_come_in_any_order() -> None:
+    table = Table(trials=1)
+    table.report(0, 5, 0.5)
+    table.report(0, 2, 0.2)
+    assert [r.step for r in table.trial(0).reports] == [2, 5]
+    assert table.trial(0).value == 0.5
+
+
+def test_a_clock_that_is_ahead_moves_no_limit_and_no_bill() -> None:
+    table = Table(trials=1, deadline_seconds=3600)
+    table.now += 10
+    table(ev.Reported(table.now + 86_400, 0, 1, 1, 1, {"loss": 0.5}))
+    assert table.history.last_at == table.now
+    table.kill_driver()
+    assert table.history.driven_seconds(table.now) == 10
+    assert table.start() == ["place 0/2"]
+
+
+def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
+    table = Table(trials=1)
+    table.later(100)
+    table.report(0, 1, 0.5)
+    table.now -= 86_400
+    table.kill_driver()
+    table.start()
+    table.now += 5
+    table.report(0, 2, 0.5)
+    table.kill_driver()
+    table.start()
+    assert table.history.driven_seconds(table.now) == 105
+    assert table.history.dollars(table.now) == pytest.approx(0.105)
+
+
+# --- limits on time and money -----------------------------------------------------------------------------
+
+
+def test_at_the_deadline_trials_stop_after_their_next_step_and_their_value_counts() -> None:
+    table = Table(slots=2, deadline_seconds=100)
+    table.report(0, 1, 0.5)
+    table.report(1, 1, 0.4)
+    assert table.conductor.wake_at(table.now) == START + 100
+    assert table.later(100) == ["stop 0/1", "stop 1/1"]
+    assert table.conductor.wake_at(table.now) == START + 100 + GRACE_SECONDS
+    table.report(0, 2, 0.3)
+    assert table.end(0, cut=True) == []
+    assert table.later(GRACE_SECONDS) == ["kill 1/1"]
+    assert table.conductor.wake_at(table.now) is None
+    assert table.killed(1) == ["finish: deadline reached"]
+    assert [(t.state, t.value, t.failures) for t in table.history.trials] == [
+        (State.STOPPED, 0.3, 0),
+        (State.STOPPED, 0.4, 0),
+    ]
+    assert table.conductor.wake_at(table.now) is None
+
+
+@pytest.mark.parametrize("how", ["lose", "fail"])
+def test_what_was_stopped_stays_so_however_it_ends(how: str) -> None:
+    table = Table(deadline_seconds=100)
+    table.report(0, 1, 0.5)
+    assert table.later(100) == ["stop 0/1"]
+    assert getattr(table, how)(0) == ["finish: deadline reached"]
+    assert (table.trial(0).state, table.trial(0).value) == (State.STOPPED, 0.5)
+
+
+def test_a_trial_that_fails_at_the_deadline_without_a_value_waits() -> None:
+    table = Table(deadline_seconds=100)
+    table.later(100)
+    assert table.fail(0) == ["finish: deadline reached"]
+    assert table.trial(0).state is State.WAITING
+    assert table.conductor.nothing_left(table.now)  # so that the same script again returns at once
+    table.stop()
+    table.kill_driver(deadline_seconds=200)
+    assert not table.conductor.nothing_left(table.now)
+    assert table.start() == ["place 0/2"]
+
+
+def test_time_runs_only_while_driven() -> None:
+    table = Table(deadline_seconds=100)
+    table.later(60)
+    table.report(0, 1, 0.5)
+    table.kill_driver()
+    table.now += 1_000_000
+    assert not table.conductor.nothing_left(table.now)
+    assert table.start() == ["place 0/2"]
+    assert table.conductor.wake_at(table.now) == table.now + 40
+    assert table.later(40) == ["stop 0/2"]
+
+
+def test_a_study_of_a_killed_driver_has_its_time_left() -> None:
+    table = Table(slots=0, deadline_seconds=100)
+    table(ev.DriverStarted(table.now, 1, "host"))
+    table.kill_driver()
+    table.now += 1_000_000
+    assert not table.conductor.nothing_left(table.now)
+
+
+def test_the_budget_is_a_limit_like_the_deadline() -> None:
+    table = Table(budget_dollars=0.5)  # 500 s
+    table.report(0, 1, 0.5)
+    assert table.conductor.wake_at(table.now) == pytest.approx(START + 500)
+    assert table.later(501) == ["stop 0/1"]
+    assert table.end(0, cut=True) == ["finish: budget reached"]
+
+
+@pytest.mark.parametrize("limit", [{"deadline_seconds": 0.3}, {"budget_dollars": 0.0003}])
+@pytest.mark.parametrize("begin", [0.0, 0.1, 1e-7, 12345.678])
+def test_a_virtual_clock_that_jumps_from_one_wake_to_the_next_gets_there(limit: Any, begin: float) -> None:
+    table = Table(slots=0, **limit)
+    table.now += begin
+    table.start()
+    for _ in range(20):
+        wake_at = table.conductor.wake_at(table.now)
+        assert wake_at is not None
+        assert wake_at > table.now
+        table.now = wake_at
+        if table():
+            break
+    assert table.trial(0).asked == "stop"
+
+
+def test_a_limit_that_passes_between_two_turns_is_due_at_once() -> None:
+    table = Table(deadline_seconds=100)
+    assert table.conductor.wake_at(START + 101) == START + 101
+
+
+def test_no_wake_without_a_limit_or_a_driver() -> None:
+    assert Table(trials=1).conductor.wake_at(START) is None
+    assert Table(slots=0, deadline_seconds=1).conductor.wake_at(START) is None
+
+
+# --- stopping and starting again --------------------------------------------------------------------------
+
+
+def test_a_request_to_stop_lets_trials_wait_and_a_resume_goes_on() -> None:
+    table = Table(slots=2, trials=3)
+    assert table(ev.StopRequested(table.now, "Ctrl-C")) == ["move 0/1", "move 1/1"]
+    assert table.dropped(ev.StopRequested(table.now, "Ctrl-C"))
+    assert table.conductor.halted == "Ctrl-C"
+    table.report(0, 1, 0.5, saved=True)
+    assert table.end(0, cut=True) == []
+    assert table.fail(1) == []
+    assert not table.history.running
+    assert table.history.finished is None
+    assert table.stop() == []
+    table.kill_driver()
+    assert table.conductor.halted is None or table.history.driver is None
+    assert table.start(2) == ["place 0/2 from 1", "place 1/2"]
+    assert table.conductor.halted is None
+
+
+def test_a_trial_that_ends_by_itself_when_told_to_move_has_completed() -> None:
+    table = Table(trials=1)
+    table.report(0, 1, 0.5)
+    table(ev.StopRequested(table.now, "Ctrl-C"))
+    table.end(0)
+    assert table.trial(0).state is State.COMPLETED
+    assert table.history.finished is None
+    table.stop()
+    table.kill_driver()
+    assert table.conductor.nothing_left(table.now)
+
+
+def test_a_hang_does_not_hold_up_a_stop() -> None:
+    table = Table(trials=1, timeout_seconds=60)
+    table(ev.StopRequested(table.now, "Ctrl-C"))
+    assert table.later(60) == ["kill 0/1"]
+    assert table.killed(0) == []
+    assert (table.trial(0).state, table.trial(0).failures) == (State.WAITING, 0)
+
+
+def test_a_killed_driver_costs_no_retry_and_is_billed_until_its_last_word() -> None:
+    table = Table(slots=2, trials=2, retries=0)
+    table.later(10)
+    table.report(0, 1, 0.5, saved=True)
+    table.now += 1000
+    table.kill_driver()
+    assert table.start(2) == ["place 0/2 from 1", "place 1/2"]
+    trial = table.trial(0)
+    assert (trial.failures, trial.losses, trial.stalled_losses, trial.seconds) == (0, 1, 0, 10)
+    (life,) = table.history.past_machines
+    assert (life.id, life.until) == (ev.THIS_MACHINE, START + 10)
+    assert table.history.dollars(table.now) == pytest.approx(0.01)
+
+
+def test_drivers_may_be_killed_without_end() -> None:
+    table = Table(trials=1)
+    for attempt in range(2, 4 * STALLED_LOSSES_LIMIT):
+        table.kill_driver()
+        assert table.start() == [f"place 0/{attempt}"]
+
+
+def test_what_the_workers_of_a_killed_driver_had_to_say_starts_nothing() -> None:
+    """It is taken in before there are workers to start anything on, and by the next driver's clock."""
+    table = Table(slots=1, trials=2, deadline_seconds=100, timeout_seconds=50)
+    report, end = table.a_report(0, 1, 0.5, saved=True), table.an_end(0)
+    table.kill_driver()
+    table.now += 1000
+    assert table(report, end) == []
+    assert table.trial(0).state is State.COMPLETED
+    assert table.conductor.wake_at(table.now) is None
+    assert table.start() == ["create 1", "place 1/1"]
+
+
+def test_recovered_warnings_and_full_disks_are_told_once() -> None:
+    table = Table(trials=1, disk_full="stop")
+    warning, full = ev.Warned(table.now, 0, 1, "corrupt"), ev.DiskFull(table.now, 0, 1, "no room")
+    table(warning, full)
+    table.kill_driver()
+    assert table.dropped(warning, full)
+    assert table.trial(0).warnings == ["corrupt", "no room"]
+
+
+def test_a_recovered_failure_is_the_last_one() -> None:
+    table = Table(trials=1, retries=0)
+    failed = ev.Failed(table.now, 0, 1, "raised", "boom")
+    table.kill_driver()
+    assert table(failed) == ["give up 0"]
+    assert table.start() == ["finish: all 1 trials done"]
+
+
+# --- a full disk ------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_stops_the_study_if_so_told() -> None:
+    table = Table(slots=2, trials=2, disk_full="stop")
+    assert table(ev.DiskFull(table.now, 0, 1, "no room")) == ["move 0/1", "move 1/1"]
+    assert table.conductor.halted == "disk full"
+    assert table.report(0, 1, 0.5) == []
+    assert table.end(0, cut=True) + table.lose(1) == []
+    assert table.history.finished is None
+    table.stop()
+    table.kill_driver()
+    assert table.start(2) == ["place 0/2", "place 1/2"]
+
+
+def test_a_full_disk_is_a_warning_if_so_told() -> None:
+    table = Table(trials=1, disk_full="go_on")
+    assert table(ev.DiskFull(table.now, 0, 1, "no room")) == []
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.trial(0).warnings == ["no room"]
+
+
+# --- ask and tell -----------------------------------------------------------------------------------------
+
+
+def test_asking_needs_no_driver() -> None:
+    table = Table(slots=0, retries=0)
+    assert table(ev.Asked(table.now)) == ["create 0", "place 0/1 on outside"]
+    assert table(ev.Asked(table.now), ev.Asked(table.now)) == [
+        "create 1",
+        "place 1/1 on outside",
+        "create 2",
+        "place 2/1 on outside",
+    ]
+    assert table.report(0, 1, 0.5) == []
+    assert table.end(0) == []
+    assert table.fail(1, "told", "why") == ["give up 1"]
+    assert [t.state for t in table.history.trials] == [State.COMPLETED, State.FAILED, State.RUNNING]
+    table.kill_driver()
+    assert table.trial(2).state is State.RUNNING
+
+
+def test_an_ask_that_finds_nothing_is_not_answered_later() -> None:
+    answers = [None, {"act": "relu"}, {"act": "tanh"}]
+
+    class Moody:
+        def suggest(self, past: Past, rng: np.random.Generator) -> Any:
+            return answers.pop(0)
+
+    table = Table(slots=0, space=Space({"act": Choice(["relu", "tanh"])}), searcher=Moody())
+    assert table(ev.Asked(table.now)) == []
+    table.kill_driver()
+    assert table(ev.Asked(table.now)) == ["create 0", "place 0/1 on outside"]
+
+
+def test_what_runs_outside_is_nobody_elses_to_end() -> None:
+    table = Table(trials=1, timeout_seconds=10, deadline_seconds=20)
+    assert table(ev.Asked(table.now)) == ["create 1", "place 1/1 on outside"]
+    table.report(0, 1, 0.5)
+    table.end(0)
+    assert table.later(10) == []
+    assert table.conductor.wake_at(table.now) == START + 20
+    assert table.later(10) == []
+    table.kill_driver()
+    table.start()
+    assert (table.trial(1).state, table.trial(1).attempts) == (State.RUNNING, 1)
+
+
+# --- machines ---------------------------------------------------------------------------------------------
+
+
+def rented(table: Table, name: str, price: float = 1.0) -> ev.MachineRented:
+    return ev.MachineRented(table.now, name, "spot", price)
+
+
+def ready(table: Table, name: str, slots: int = 1, price: float = 1.0) -> ev.MachineReady:
+    return ev.MachineReady(table.now, name, "spot", slots, price)
+
+
+def test_two_machines_the_fuller_one_first() -> None:
+    table = Table(slots=0, trials=5)
+    table(ev.DriverStarted(table.now, 1, "host"))
+    assert table(rented(table, "a"), rented(table, "b")) == []
+    assert table(ready(table, "a", 2)) == ["create 0", "place 0/1 on a", "create 1", "place 1/1 on a"]
+    assert table(ready(table, "b", 2)) == ["create 2", "place 2/1 on b", "create 3", "place 3/1 on b"]
+    assert table.dropped(ready(table, "a", 2), rented(table, "a"))
+    assert table.later(3600) == []
+    assert table.history.dollars(table.now) == pytest.approx(2.0)
+
+
+def test_a_notice_moves_trials_off_and_nothing_new_is_placed() -> None:
+    table = Table(slots=0, trials=3)
+    table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a", 2), ready(table, "b", 1))
+    assert table.history.machines["a"].running == {1, 2}
+    notice = ev.MachineNotice(table.now, "a", table.now + 120)
+    assert table(notice) == ["move 1/1", "move 2/1"]
+    assert table.dropped(notice)
+    table.report(1, 1, 0.5, saved=True)
+    assert table.end(1, cut=True) == []
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["place 1/2 on b from 1"]
+    assert table(ev.MachineLost(table.now, "a", "revoked")) == []
+    assert table.trial(2).state is State.WAITING
+    assert table.trial(2).stalled_losses == 0  # announced, so the cloud's doing
+    assert table.dropped(ev.MachineLost(table.now, "a", "revoked"))
+    assert table.dropped(ev.MachineNotice(table.now, "a", table.now))
+    assert table.dropped(ev.MachineReleased(table.now, "a"))
+
+
+def test_a_lost_machine_sends_its_trials_back() -> None:
+    table = Table(slots=0, trials=2, retries=0)
+    table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a", 2))
+    table.report(0, 1, 0.5, saved=True)
+    assert table(ev.MachineLost(table.now, "a", "gone")) == []
+    assert [(t.state, t.failures, t.losses) for t in table.history.trials] == [(State.WAITING, 0, 1)] * 2
+    assert table(ready(table, "b", 2)) == ["place 0/2 on b from 1", "place 1/2 on b"]
+
+
+def test_trials_that_bring_machines_down_are_given_up_on() -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "host"))
+    for number in range(STALLED_LOSSES_LIMIT):
+        assert table(ready(table, f"m{number}"))[-1] == f"place 0/{number + 1} on m{number}"
+        last = table(ev.MachineLost(table.now, f"m{number}", "kernel panic"))
+    assert last == ["give up 0", "finish: all 1 trials done"]
+
+
+def test_all_done_needs_no_machine() -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a"))
+    table(ev.MachineNotice(table.now, "a", table.now + 120))
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done"]
+
+
+def test_a_machine_given_back_is_billed_no_more_and_never_comes_back() -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "host"), rented(table, "a"), ready(table, "a"))
+    table.now += 3600
+    assert table(ev.MachineReleased(table.now, "a")) == []
+    assert table.trial(0).state is State.WAITING
+    assert table.trial(0).stalled_losses == 0
+    table.now += 3600
+    assert table.dropped(ready(table, "a"), rented(table, "a"))  # late
+    assert table.history.dollars(table.now) == pytest.approx(1.0)
+
+
+def test_a_rented_machine_outlives_its_driver() -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "host"), rented(table, "a"), ready(table, "a"))
+    table.now += 3600
+    table.kill_driver()
+    assert table(ev.DriverStarted(table.now, 2, "host")) == ["place 0/2 on a"]
+    assert table.history.dollars(table.now) == pytest.approx(1.0)
+
+
+class Renter(PresentMachines):
+    """Rents one machine at the start, gives it back after an hour or when all is done."""
+
+    def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
+        match event:
+            case ev.DriverStarted() if not history.machines:
+                return [ev.Rent(event.at, "a", "spot"), ev.Rent(event.at, "a", "spot")]
+            case ev.Tick() if any(machine.seconds(event.at) >= 3600 for machine in history.machines.values()):
+                return [ev.Release(event.at, "a")]
+            case ev.Finish():
+                return [ev.Release(event.at, name) for name in history.machines]
+        return []
+
+
+def test_a_provisioner_rents_and_gives_back_at_the_end() -> None:
+    table = Table(slots=0, trials=1, provisioner=Renter())
+    assert table(ev.DriverStarted(table.now, 1, "host")) == ["rent a"]
+    assert table(rented(table, "a"), ready(table, "a")) == ["create 0", "place 0/1 on a"]
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["finish: all 1 trials done", "release a"]
+    assert table(ev.MachineReleased(table.now, "a")) == []
+    assert not table.history.machines
+
+
+def test_a_provisioner_sees_time_pass_and_nothing_goes_to_a_machine_that_is_leaving() -> None:
+    table = Table(slots=0, trials=2, provisioner=Renter())
+    table(ev.DriverStarted(table.now, 1, "host"))
+    table(rented(table, "a"), ready(table, "a"))
+    table.now += 3600
+    assert table(ev.Tick(table.now)) == ["release a"]
+    assert table.dropped(ev.Tick(table.now))
+    table.report(0, 1, 0.5)
+    assert table.end(0) == []  # nothing is placed there
+    table.kill_driver()
+    # Perhaps the driver was killed before it gave it back, so that is decided anew.
+    assert table(ev.DriverStarted(table.now, 2, "host")) == ["create 1", "place 1/1 on a"]
+    assert table(ev.Tick(table.now)) == ["release a"]
+
+
+def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
+    class Wrong(PresentMachines):
+        def machine_for_next(self, history: History) -> str | None:
+            return "nowhere"
+
+    with pytest.raises(ThriftuneError, match="Wrong gave trial 0 to 'nowhere', which has no room for it"):
+        Table(provisioner=Wrong(), trials=1)
+
+
+# --- stopping rules ---------------------------------------------------------------------------------------
+
+
+class Rungs:
+    """Sets every trial aside at step 2; promotes the best of them once two are there; stops what is above 1."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def judge(self, trial: TrialRecord, history: History) -> Verdict:
+        self.asked.append((trial.id, trial.reports[-1].step))
+        if trial.value is not None and trial.value > 1:
+            return Verdict.STOP
+        return Verdict.PAUSE if trial.reports[-1].step == 2 else Verdict.GO_ON
+
+    def promote(self, history: History) -> int | None:
+        paused = [trial for trial in history.trials if trial.state is State.PAUSED]
+        if history.counts[State.PAUSED] + sum(trial.step > 2 for trial in history.trials) < 2:
+            return None
+        best = min(paused, key=lambda trial: (trial.value or 0.0, trial.id), default=None)
+        return best.id if best is not None and all(trial.step <= 2 for trial in history.trials) else None
+
+
+def test_a_rule_sets_aside_promotes_and_stops() -> None:
+    table = Table(trials=3, stopper=Rungs())
+    assert table.report(0, 1, 0.5) == []
+    assert table.report(0, 2, 0.4, saved=True) == ["pause 0/1"]
+    assert table.end(0, cut=True) == ["create 1", "place 1/1"]
+    assert table.report(1, 2, 0.3, saved=True) == ["pause 1/1"]
+    assert table.end(1, cut=True) == ["promote 1", "place 1/2 from 2"]
+    assert table.report(1, 3, 0.2) == []
+    assert table.end(1) == ["create 2", "place 2/1"]
+    assert table.report(2, 1, 9.0) == ["stop 2/1"]
+    assert table.report(2, 2, 0.1) == []  # it was told already
+    assert table.end(2, cut=True) == ["finish: all 3 trials done"]
+    assert [t.state for t in table.history.trials] == [State.PAUSED, State.COMPLETED, State.STOPPED]
+    assert table.conductor.nothing_left(table.now)
+
+
+@pytest.mark.parametrize("how", ["lose", "fail", "driver", "machine"])
+@pytest.mark.parametrize(("loss", "state_then"), [(0.5, State.PAUSED), (9.0, State.STOPPED)])
+def test_a_verdict_stands_whatever_is_lost(how: str, loss: float, state_then: State) -> None:
+    table = Table(trials=1, stopper=Rungs(), retries=3)
+    table.report(0, 2, loss, saved=True)
+    if how == "driver":
+        table.kill_driver()
+        table.start()
+    elif how == "machine":
+        table(ev.MachineLost(table.now, ev.THIS_MACHINE, "gone"))
+    else:
+        getattr(table, how)(0)
+    assert table.trial(0).state is state_then
+    assert table.history.finished
+
+
+def test_steps_done_again_are_not_judged_again() -> None:
+    """Or a promoted trial that has to repeat its rung would be set aside for ever."""
+    rule = Rungs()
+    table = Table(trials=2, stopper=rule)
+    table.report(0, 1, 0.1, saved=True)
+    assert table.report(0, 2, 0.1) == ["pause 0/1"]
+    table.end(0, cut=True)
+    table.report(1, 2, 0.2)
+    assert table.end(1, cut=True) == ["promote 0", "place 0/2 from 1"]
+    assert table.report(0, 2, 0.1) == []
+    assert table.report(0, 3, 0.1) == []
+    assert rule.asked == [(0, 1), (0, 2), (1, 2), (0, 3)]
+
+
+def test_a_paused_trial_that_fails_too_often_is_given_up_on() -> None:
+    table = Table(trials=1, stopper=Rungs(), retries=0)
+    table.report(0, 2, 0.5)
+    assert table.fail(0) == ["give up 0", "finish: all 1 trials done"]
+
+
+def test_a_killed_trial_is_not_judged() -> None:
+    table = Table(trials=1, stopper=Rungs(), timeout_seconds=10)
+    assert table.later(10) == ["kill 0/1"]
+    assert table.report(0, 2, 0.5) == []
+    assert table.killed(0) == ["place 0/2"]
+
+
+def test_a_rule_that_promotes_what_is_not_paused_is_named() -> None:
+    class Wrong(Rungs):
+        def promote(self, history: History) -> int | None:
+            return 0 if history.trials else None
+
+    with pytest.raises(ThriftuneError, match="Wrong promoted trial 0, which is RUNNING and not PAUSED"):
+        Table(slots=2, trials=2, stopper=Wrong())
+
+
+def test_the_first_word_stands() -> None:
+    class Mover(PresentMachines):
+        def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
+            return [ev.Move(event.at, 0, 1, "elsewhere is cheaper")] if isinstance(event, ev.Reported) else []
+
+    table = Table(trials=1, stopper=Rungs(), provisioner=Mover())
+    assert table.report(0, 1, 9.0) == ["stop 0/1"]
+    assert table.end(0, cut=True) == ["finish: all 1 trials done"]
+    assert table.trial(0).state is State.STOPPED
+
+
+# --- the log ----------------------------------------------------------------------------------------------
+
+
+def test_every_prefix_of_a_log_is_a_sound_state_that_leads_to_the_same_end() -> None:
+    space = Space({"x": Float(0, 1)})
+    table = Table(slots=2, space=space, trials=4, stopper=Rungs(), deadline_seconds=1000, timeout_seconds=100)
+    table.report(0, 1, math.nan, saved=True)
+    table.fail(0, "nan")
+    table.report(1, 2, 0.2, saved=True)
+    table.end(1, cut=True)
+    table(ev.Warned(table.now, 0, 2, "corrupt"), ready(table, "b", 2))
+    table(ev.MachineNotice(table.now, "b", table.now + 30))
+    table.later(100)
+    table.killed(0)
+    table(ev.MachineLost(table.now, "b", "revoked"))
+    table.kill_driver()
+    table.start(2)
+    table(ev.StopRequested(table.now, "SIGTERM"))
+    for trial in list(table.history.running):
+        table.end(trial, cut=True)
+    table.stop()
+    for length in range(len(table.log) + 1):
+        history = replayed(table.spec, table.log[:length])
+        history.validate()
+        assert history.entries == length
+        history.replay(table.log[length:])
+        assert state(history) == state(table.history)

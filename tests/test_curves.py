@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli import studies
+from thriftune import events as ev
+from thriftune.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
+
+
+def test_best_so_far_by_the_order_of_ending() -> None:
+    history = studies.fold(studies.log(), studies.spec())
+    assert best_so_far(history) == [
+        BestSoFar(1, 4 / 3, 0),
+        BestSoFar(2, 2 / 3, 1),
+        BestSoFar(3, 2 / 3, 1),  # a failed one counts as a trial, and not as a value
+    ]
+    history.maximize = True
+    assert [point.trial for point in best_so_far(history)] == [0, 0, 0]
+
+
+def test_no_curve_before_the_first_value() -> None:
+    history = studies.fold([ev.DriverStarted(1.0, 1, "x")], studies.spec())
+    assert best_so_far(history) == []
+
+
+def test_learning_curve_leaves_out_what_is_no_number() -> None:
+    trial = studies.fold(studies.log(), studies.spec()).trials[0]
+    assert learning_curve(trial, "loss") == [(1.0, 4.0), (2.0, 2.0), (3.0, pytest.approx(4 / 3))]
+    assert learning_curve(trial, "gap") == []
+    assert learning_curve(trial, "unknown") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "log"), [([], False), ([1, 10], False), ([0.001, 1], True), ([0, 100], False), ([-1, 100], False)]
+)
+def test_wants_log(values: list[float], log: bool) -> None:
+    assert wants_log(values) is log
+
+
+def dots(lines: list[str], width: int) -> list[str]:
+    """The drawn dots, one character each."""
+    rows = []
+    for line in lines[:-1]:
+        cells = [ord(c) - 0x2800 if c != " " else 0 for c in line.partition("┤")[2].ljust(width)]
+        for left, right in ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80)):
+            rows.append("".join(".#"[bool(cell & bit)] for cell in cells for bit in (left, right)))
+    return rows
+
+
+def test_drawn_line() -> None:
+    lines = draw([(0, 0), (3, 3)], width=2, height=1)
+    assert dots(lines, 2) == ["...#", "..#.", ".#..", "#..."]
+    assert lines == ["3 ┤⡠⠊", "  └03"]
+
+
+def test_drawn_stairs() -> None:
+    lines = draw([(1, 8), (2, 4.5), (3, 1)], width=3, height=2, stairs=True)
+    assert dots(lines, 3) == [
+        "###...",
+        "..#...",
+        "..#...",
+        "..#...",
+        "..####",
+        ".....#",
+        ".....#",
+        ".....#",
+    ]
+    assert [line[:3] for line in lines] == ["8 ┤", "1 ┤", "  └"]
+    assert lines[-1] == "  └1 3"
+
+
+def test_nothing_and_one_point() -> None:
+    assert draw([]) == []
+    assert draw([(1, 0.5)], width=4, height=2) == ["0.5 ┤", "0.5 ┤⠁", "    └1"]
+
+
+def test_log_says_so() -> None:
+    assert draw([(1, 0.001), (2, 1)])[-1].endswith("  (logarithmic)")
+    assert "logarithmic" not in draw([(1, 0.5), (2, 1)])[-1]
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=30),
+    st.integers(1, 40),
+    st.integers(1, 10),
+    st.booleans(),
+)
+def test_any_numbers_fit(values: list[float], width: int, height: int, stairs: bool) -> None:
+    lines = draw(list(enumerate(values)), width=width, height=height, stairs=stairs)
+    assert len(lines) == height + 1
+    cells = [line.partition("┤")[2] for line in lines[:-1]]
+    assert all(len(cell) <= width for cell in cells)
+    assert any(cells)
+    assert math.isfinite(max(values))

@@ -1,0 +1,422 @@
+"""The fold of the log: under whatever engines, clouds, users and kills can do to it; and what it tells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.tables import SPACE, START, Table, replayed, state
+from tests.test_conductor import Rungs
+from thriftune import events as ev
+from thriftune.conductor import STALLED_LOSSES_LIMIT
+from thriftune.errors import NoBestTrial
+from thriftune.history import History
+from thriftune.search.random import Random
+from thriftune.trial import State
+
+# --- the world --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Attempt:
+    """What an engine knows of one attempt it runs."""
+
+    trial: int
+    attempt: int
+    machine: str
+    step: int
+    told: bool = False
+    killed: bool = False
+
+
+@dataclass
+class World:
+    """An engine that obeys and checks what it is told, around a table."""
+
+    table: Table
+    live: dict[int, Attempt] = field(default_factory=dict)
+    sent: list[ev.Event] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    done: int = 0  # entries of the log that were carried out
+
+    def send(self, *events: ev.Event) -> None:
+        self.sent += [event for event in events if not isinstance(event, ev.Tick)]
+        self.table(*events)
+        self.carry_out()
+
+    def carry_out(self) -> None:
+        history = self.table.history
+        for entry in self.table.log[self.done :]:
+            match entry:
+                case ev.Place():
+                    assert entry.trial not in self.live, "a trial runs twice"
+                    assert entry.trial not in self.ended, "a trial that ended is run again"
+                    at_once = [one for one in self.live.values() if one.machine == entry.machine]
+                    assert len(at_once) < history.machines[entry.machine].slots
+                    assert history.machines[entry.machine].notice is None
+                    live = Attempt(entry.trial, entry.attempt, entry.machine, entry.resume_step)
+                    self.live[entry.trial] = live
+                case ev.Move() | ev.Pause() | ev.Stop() if one := self.of(entry):
+                    assert not one.told
+                    one.told = True
+                case ev.Kill() if one := self.of(entry):
+                    assert not one.killed
+                    one.killed = True
+                case _:
+                    pass
+        self.done = len(self.table.log)
+        self.ended |= {trial.id for trial in history.trials if trial.state.ended}
+
+    def of(self, decision: Any) -> Attempt | None:
+        """None: it died with its driver, and only its last words are being heard."""
+        one = self.live.get(decision.trial)
+        assert one is None or one.attempt == decision.attempt
+        return one
+
+    # What an attempt does; each ends the attempt but report().
+
+    def report(self, one: Attempt, loss: float, saved: bool) -> None:
+        one.step += 1
+        self.send(self.table.a_report(one.trial, one.step, loss, saved=saved))
+
+    def end(self, one: Attempt) -> None:
+        del self.live[one.trial]
+        self.send(self.table.an_end(one.trial, cut=one.told))
+
+    def over(self, one: Attempt, kind: str) -> None:
+        del self.live[one.trial]
+        now = self.table.now
+        self.send(
+            {
+                "fail": ev.Failed(now, one.trial, one.attempt, "raised", "boom"),
+                "lose": ev.Lost(now, one.trial, one.attempt, "SIGKILL"),
+                "kill": ev.Killed(now, one.trial, one.attempt),
+            }[kind]
+        )
+
+    def start(self, slots: int) -> None:
+        self.live.clear()
+        self.table.start(slots)
+        self.carry_out()
+
+
+LOSSES = st.sampled_from([0.1, 0.5, 0.5, 0.9, 2.0, math.nan, math.inf])
+
+
+class Walk(RuleBasedStateMachine):
+    """Any order of what can happen, with what cannot in between."""
+
+    world: World
+    slots: int
+    machines: int
+    raised: int
+
+    @initialize(
+        slots=st.integers(1, 3),
+        trials=st.integers(1, 5),
+        retries=st.integers(0, 2),
+        timeout=st.sampled_from([None, 40.0]),
+        limit=st.sampled_from([{}, {"deadline_seconds": 300.0}, {"budget_dollars": 0.5}]),
+        disk_full=st.sampled_from(["stop", "go_on"]),
+        rungs=st.booleans(),
+        maximize=st.booleans(),
+    )
+    def begin(
+        self,
+        slots: int,
+        trials: int,
+        retries: int,
+        timeout: float | None,
+        limit: dict[str, float],
+        disk_full: str,
+        rungs: bool,
+        maximize: bool,
+    ) -> None:
+        table = Table(
+            slots=0,
+            trials=trials,
+            retries=retries,
+            timeout_seconds=timeout,
+            disk_full=disk_full,
+            maximize=maximize,
+            stopper=Rungs() if rungs else None,
+            **limit,
+        )
+        self.world, self.slots, self.machines, self.raised = World(table), slots, 0, 0
+        self.world.start(slots)
+
+    @property
+    def table(self) -> Table:
+        return self.world.table
+
+    def is_driven(self) -> bool:
+        return self.table.history.finished is None
+
+    def one(self, data: st.DataObject) -> Attempt | None:
+        live = list(self.world.live.values())
+        return data.draw(st.sampled_from(live)) if live else None
+
+    # --- what can happen
+
+    @precondition(is_driven)
+    @rule(data=st.data(), loss=LOSSES, saved=st.booleans())
+    def reports(self, data: st.DataObject, loss: float, saved: bool) -> None:
+        if one := self.one(data):
+            self.world.report(one, loss, saved)
+
+    @precondition(is_driven)
+    @rule(data=st.data())
+    def ends(self, data: st.DataObject) -> None:
+        if one := self.one(data):
+            self.world.end(one)
+
+    @precondition(is_driven)
+    @rule(data=st.data(), kind=st.sampled_from(["fail", "lose", "kill"]))
+    def is_over(self, data: st.DataObject, kind: str) -> None:
+        one = self.one(data)
+        if one and (kind != "kill" or one.killed):
+            self.world.over(one, kind)
+
+    @precondition(is_driven)
+    @rule(data=st.data(), message=st.sampled_from(["corrupt", "no room"]))
+    def is_warned(self, data: st.DataObject, message: str) -> None:
+        if one := self.one(data):
+            kind = ev.Warned if message == "corrupt" else ev.DiskFull
+            self.world.send(kind(self.table.now, one.trial, one.attempt, message))
+
+    @precondition(is_driven)
+    @rule(seconds=st.sampled_from([0.0, 1.0, 39.0, 100.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.table.now += seconds
+        self.world.send(ev.Tick(self.table.now))
+
+    @precondition(is_driven)
+    @rule()
+    def somebody_wants_it_to_stop(self) -> None:
+        self.world.send(ev.StopRequested(self.table.now, "Ctrl-C"))
+
+    @precondition(is_driven)
+    @rule(slots=st.integers(1, 2), rented=st.booleans())
+    def a_machine_comes(self, slots: int, rented: bool) -> None:
+        self.machines += 1
+        name = f"m{self.machines}"
+        first = [ev.MachineRented(self.table.now, name, "spot", 1.0)] if rented else []
+        self.world.send(*first, ev.MachineReady(self.table.now, name, "spot", slots, 1.0))
+
+    @precondition(is_driven)
+    @rule(data=st.data(), what=st.sampled_from(["notice", "lost", "released"]))
+    def a_machine_goes(self, data: st.DataObject, what: str) -> None:
+        names = [name for name in self.table.history.machines if name != ev.THIS_MACHINE]
+        if not names:
+            return
+        name, now = data.draw(st.sampled_from(names)), self.table.now
+        if what == "notice":
+            self.world.send(ev.MachineNotice(now, name, now + 30))
+            return
+        for one in [one for one in self.world.live.values() if one.machine == name]:
+            del self.world.live[one.trial]
+        self.world.send(ev.MachineLost(now, name, "gone") if what == "lost" else ev.MachineReleased(now, name))
+
+    @rule(data=st.data(), away=st.sampled_from([0.0, 10_000.0]), loss=LOSSES, clock=st.sampled_from([0.0, -50.0]))
+    def the_driver_is_killed(self, data: st.DataObject, away: float, loss: float, clock: float) -> None:
+        """Its workers say a last word to their spools; the next driver reads those, perhaps twice, and goes on."""
+        unheard: list[ev.Event] = []
+        for one in list(self.world.live.values()):
+            last = data.draw(st.sampled_from(["nothing", "report", "end", "fail"]))
+            if last != "nothing":
+                unheard.append(self.table.a_report(one.trial, one.step + 1, loss, saved=True))
+            if last == "end":
+                unheard.append(self.table.an_end(one.trial, cut=one.told))
+            if last == "fail":
+                unheard.append(ev.Failed(self.table.now, one.trial, one.attempt, "raised", "boom"))
+        before = state(self.table.history)
+        self.table.kill_driver()
+        assert state(self.table.history) == before
+        self.table.now += away + clock
+        self.world.live.clear()
+        for _ in range(data.draw(st.integers(1, 2))):
+            self.world.send(*unheard)
+            assert not self.world.live, "a trial was started before there was an engine to run it"
+            self.table.kill_driver()
+        assert self.table.dropped(*unheard)
+        self.world.start(self.slots)
+
+    # --- what cannot
+
+    @rule(data=st.data())
+    def something_comes_twice(self, data: st.DataObject) -> None:
+        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned)
+        if sent := [event for event in self.world.sent if isinstance(event, once)]:
+            assert self.table.dropped(data.draw(st.sampled_from(sent)))
+
+    @rule(trial=st.integers(-2, 9), ago=st.integers(1, 3), kind=st.sampled_from(["report", "end", "fail", "lose"]))
+    def something_comes_late(self, trial: int, ago: int, kind: str) -> None:
+        known = 0 <= trial < len(self.table.history.trials)
+        attempt = self.table.trial(trial).attempts - ago if known else ago
+        now = self.table.now
+        late: dict[str, ev.Event] = {
+            "report": ev.Reported(now, trial, attempt, 99, 1, {"loss": 0.0}, True),
+            "end": ev.Ended(now, trial, attempt, 1.0),
+            "fail": ev.Failed(now, trial, attempt, "raised", "late"),
+            "lose": ev.Lost(now, trial, attempt, "late"),
+        }
+        assert self.table.dropped(late[kind])
+
+    # --- what must hold
+
+    @precondition(lambda self: self.table.history.finished and self.raised < 2)
+    @rule()
+    def the_limits_are_raised(self) -> None:
+        history, spec = self.table.history, self.table.spec
+        self.raised += 1
+        self.table.stop()
+        deadline = spec.deadline_seconds and history.driven_seconds(self.table.now) + 300
+        budget = spec.budget_dollars and history.dollars(self.table.now) + 0.5
+        trials = len(history.trials) + 1
+        self.table.kill_driver(trials=trials, deadline_seconds=deadline, budget_dollars=budget)
+        self.world.start(self.slots)
+
+    @invariant()
+    def a_halted_study_is_resumed(self) -> None:
+        history = self.table.history
+        if history.finished is None and self.table.conductor.halted and not history.running:
+            self.table.stop()
+            self.table.kill_driver()
+            self.world.start(self.slots)
+
+    @invariant()
+    def promises_are_kept(self) -> None:
+        history, spec = self.table.history, self.table.spec
+        assert set(history.running) == set(self.world.live)
+        for trial in history.trials:
+            assert trial.failures <= spec.retries + 1
+            assert trial.stalled_losses <= STALLED_LOSSES_LIMIT
+            assert trial.config == suggestion(trial.id)
+
+    def teardown(self) -> None:
+        """With an engine that obeys and trials that do nothing odd, every study finishes."""
+        if not hasattr(self, "world"):
+            return
+        for _ in range(200):
+            if self.table.history.finished:
+                return
+            self.a_halted_study_is_resumed()
+            if not any(machine.free > 0 for machine in self.table.history.machines.values()):
+                self.a_machine_comes(1, True)
+            for one in list(self.world.live.values()):
+                if one.killed:
+                    self.world.over(one, "kill")
+                elif one.told or one.step >= 4:
+                    self.world.end(one)
+                else:
+                    self.world.report(one, 0.5, True)
+        raise AssertionError("the study does not come to an end")
+
+
+def suggestion(number: int) -> Any:
+    """Of an infinite space, and so whatever was tried before."""
+    return Random().suggest(History(SPACE, "loss", False, 7), np.random.default_rng((7, number)))
+
+
+TestWalk = Walk.TestCase
+TestWalk.settings = settings(
+    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+# --- what it tells ----------------------------------------------------------------------------------------
+
+
+def test_the_best_is_the_earliest_of_equals_and_no_failed_one() -> None:
+    table = Table(slots=4, trials=4, retries=0)
+    with pytest.raises(NoBestTrial, match=r"no trial has reported 'loss' yet$"):
+        _ = table.history.best
+    for trial, loss in enumerate([0.5, 0.1, 0.3, 0.3]):
+        table.report(trial, 1, loss)
+    assert table.history.best.id == 1
+    table.report(1, 2, 0.4)  # the best became worse
+    assert table.history.best.id == 2
+    table.report(3, 2, math.nan)
+    table.report(0, 2, 0.3)
+    assert table.history.best.id == 0
+    table.fail(0)
+    assert table.history.best.id == 2
+    for trial in (1, 2, 3):
+        table.fail(trial)
+    with pytest.raises(NoBestTrial, match="yet; 4 failed, see their errors"):
+        _ = table.history.best
+
+
+def test_the_best_of_a_study_that_maximizes() -> None:
+    table = Table(slots=3, trials=3, maximize=True)
+    for trial, loss in enumerate([0.5, 0.9, math.inf]):
+        table.report(trial, 1, loss)
+    assert table.history.best.id == 1
+    assert table.history.better(0.9, 0.5)
+
+
+def test_machines_that_are_gone_stay_on_the_bill() -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "host"))
+    for number in range(3):
+        table(ev.MachineReady(table.now, f"m{number}", f"offer {number % 2}", 1, 3.6))
+        table.now += 100
+        table(ev.MachineLost(table.now, f"m{number}", "gone"))
+        table.now += 1000
+    assert table.history.dollars(table.now) == pytest.approx(0.3)
+    assert table.history.offers() == ["offer 0", "offer 1"]
+
+
+def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
+    table = Table(slots=0)
+    history = table.history
+    rent = ev.Rent(START, "a", "spot")
+    assert history.apply(rent)
+    assert not history.apply(rent)
+    assert history.renting == {"a": "spot"}
+    assert state(replayed(table.spec, [rent])) == state(history)
+    assert history.apply(ev.MachineRented(START, "a", "spot", 1.0))
+    assert not history.renting
+    assert history.apply(ev.Rent(START, "b", "spot"))
+    assert history.apply(ev.MachineLost(START, "b", "no capacity"))
+    assert not history.renting
+    assert list(history.machines) == ["a"]
+    history.validate()
+
+
+def test_entries_that_are_no_news_to_this_version_count_all_the_same() -> None:
+    """Or the next read would begin, and the next write be expected, at the wrong entry."""
+    started = ev.DriverStarted(START, 1, "host")
+    log = [
+        started,
+        ev.MachineReleased(START, "unknown"),
+        ev.StopRequested(START, "a"),
+        ev.StopRequested(START, "b"),
+    ]
+    history = History(SPACE, "loss", False, 0).replay(log)
+    assert history.entries == 4
+    assert history.stop_requested == "a"
+
+
+def test_driven_seconds_leave_out_the_time_between_drives() -> None:
+    table = Table(trials=1)
+    table.later(10)
+    table(ev.StopRequested(table.now, "Ctrl-C"))
+    table.end(0, cut=True)
+    table.stop()
+    table.now += 1000
+    assert table.history.driven_seconds(table.now) == 10
+    table.kill_driver()
+    table.start()
+    table.now += 5
+    assert table.history.driven_seconds(table.now) == 15
+    assert table.history.started_at == START
+    assert table.trial(0).seconds == 10
+    assert table.trial(0).state is State.RUNNING

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli import studies
+from thriftune import events as ev
+from thriftune.cli import cli
+from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.plot import save_plot
+from thriftune.result import Result
+from thriftune.store import open_store
+
+BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def result(entries: list[ev.Event] | None = None) -> Result:
+    spec = studies.spec()
+    return Result(spec, studies.fold(studies.log() if entries is None else entries, spec))
+
+
+@pytest.mark.parametrize("kind", BEGINNINGS)
+def test_kinds(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"plot.{kind}"
+    save_plot(result(), path)
+    assert path.read_bytes().startswith(BEGINNINGS[kind])
+
+
+def words_of(path: Path, of: Result) -> str:
+    mpl = pytest.importorskip("matplotlib")
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        save_plot(of, path)
+    return path.read_text()
+
+
+def test_two_panels_or_one(tmp_path: Path) -> None:
+    both = words_of(tmp_path / "both.svg", result())
+    for text in (
+        "digits: best loss 0.666667 (trial 1)",
+        "Best so far",
+        "Learning curves",
+        "failed",
+        "trial 1, the best",
+    ):
+        assert text in both
+    one_step = [entry for entry in studies.log() if not (isinstance(entry, ev.Reported) and entry.number > 1)]
+    single = words_of(tmp_path / "single.svg", result(one_step))
+    assert "Best so far" in single
+    assert "Learning curves" not in single
+    running = words_of(tmp_path / "running.svg", result(_first_steps()))
+    assert "Best so far" not in running
+    assert "Learning curves" in running
+
+
+def _first_steps() -> list[ev.Event]:
+    """One trial has made two steps; none has ended."""
+    return [
+        ev.DriverStarted(1.0, 1, "here"),
+        ev.MachineReady(1.0, ev.THIS_MACHINE, "x", 1, 1.0),
+        ev.Create(1.0, 0, {"lr": 0.1, "act": "relu"}),
+        ev.Place(1.0, 0, 1, ev.THIS_MACHINE, 0),
+        ev.Reported(2.0, 0, 1, 1, 1, {"loss": 1000.0}),
+        ev.Reported(3.0, 0, 1, 2, 2, {"loss": 0.5}),
+    ]
+
+
+def test_nothing_to_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ThriftuneError, match="nothing to plot: no trial of 'digits' has a value yet"):
+        save_plot(result([]), tmp_path / "plot.png")
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"plot: '.*plot.gif' must end in .png, .svg, .pdf"):
+        save_plot(result(), tmp_path / "plot.gif")
+
+
+def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'thriftune\[plot\]'"):
+        save_plot(result(), tmp_path / "plot.png")
+
+
+def test_show_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    store, picture = tmp_path / "studies.db", tmp_path / "plot.png"
+    with open_store(store) as opened:
+        studies.write(opened, studies.spec(), studies.log())
+    shown = CliRunner().invoke(cli, ["show", "digits", "--store", str(store), "--plot", str(picture)])
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", f"wrote {picture}\n")
+    assert picture.exists()

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.cli import studies
+from thriftune import events as ev
+from thriftune.engines import Doing
+from thriftune.history import History
+from thriftune.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
+from thriftune.spec import Spec
+
+DOING = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None)]
+
+
+def history(spec: Spec) -> History:
+    return studies.fold(studies.log(finished=False), spec)
+
+
+def drawn(spec: Spec, of: History, doing: Sequence[Doing] = DOING, now: float = 120.0, room: int = 40) -> str:
+    console = Console(file=io.StringIO(), width=110, highlight=False)
+    console.print(frame(spec, of, doing, now, room))
+    file: Any = console.file
+    return str(file.getvalue())
+
+
+def test_the_picture_has_everything() -> None:
+    spec = studies.spec(deadline_seconds=3600.0, budget_dollars=2.0)
+    shown = drawn(spec, history(spec))
+    for text in (
+        "study digits  minimize loss within 6 trials, 1 h 00 min, $2.00",
+        "3 of 6",
+        "1 waiting",
+        "1 running",
+        "2 completed",
+        "1 failed",
+        "loss 0.666667  trial 1  lr=0.02 act=relu",
+        "20.0 s of 1 h 00 min, 59 min 40 s left",
+        "$0.0020 of $2.00 (estimate: AWS c7i.large on demand)",
+        "trial 4 waits for a free worker; retry 1 of 1 after ValueError: bad [red]",
+        "trial 2 failed: ValueError: bad [red]",
+    ):
+        assert text in shown
+    rows = [line.split() for line in shown.splitlines()]
+    assert ["0", "3", "1/3", "9", "11.0", "s", "lr=0.7", "act=relu"] in rows
+    assert ["1", "-", "idle"] in rows
+
+
+def test_the_picture_of_a_study_that_has_not_begun() -> None:
+    spec = studies.spec(trials=None, budget_dollars=1.0)
+    shown = drawn(spec, studies.fold([ev.DriverStarted(100.0, 1, "here")], spec), [])
+    assert "no value yet" in shown
+    assert "within $1.00" in shown
+
+
+def test_the_picture_says_that_it_is_stopping() -> None:
+    spec = studies.spec()
+    of = history(spec)
+    of.apply(ev.StopRequested(111.0, "Ctrl-C"))
+    of.apply(ev.Move(111.0, 3, 1, "Ctrl-C"))
+    shown = drawn(spec, of)
+    assert "stopping (Ctrl-C)" in shown
+    assert "told to end after its next step" in shown
+
+
+def test_the_picture_fits_a_small_terminal() -> None:
+    spec = studies.spec()
+    many = [Doing(f"worker {i}", i, None) for i in range(100)]
+    shown = drawn(spec, history(spec), many, room=20)
+    assert len(shown.splitlines()) <= 20
+    assert "and 94 more workers" in shown
+
+
+def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = studies.spec()
+    with make_view(spec, progress=False) as view:
+        assert type(view) is Silent
+        view.update(history(spec), DOING, 120.0)
+        view.say("disk full")
+    assert capsys.readouterr() == ("", "disk full\n")
+
+
+def test_what_is_said_while_saying_comes_right_after(capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted(Silent):
+        def _write(self, message: str) -> None:
+            if message == "first":
+                self.say("second")  # as a signal handler would
+            super()._write(message)
+
+    Interrupted().say("first")
+    assert capsys.readouterr().err == "first\nsecond\n"
+
+
+def test_no_lines_for_a_short_study(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = studies.spec()
+    with make_view(spec, progress=None) as view:
+        assert type(view) is Lines
+        of = history(spec)
+        for i in range(10):
+            view.update(of, DOING, 120.0 + 0.9 * LINE_SECONDS * i / 10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_lines_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = studies.spec()
+    of = history(spec)
+    with make_view(spec, progress=None) as view:
+        for i in range(50):
+            view.update(of, DOING, 120.0 + i / 10)
+        of.apply(ev.Finish(125.0, "all done"))
+    out, err = capsys.readouterr()
+    first, second, end = err.splitlines()
+    assert out == ""
+    assert first == (
+        "3 of 6 trials ended, 1 running, 1 waiting, 1 failed; best loss 0.666667 (trial 1); "
+        "22.0 s, $0.0022 if rented"
+    )
+    assert second.endswith("24.0 s, $0.0024 if rented")
+    assert end.startswith(
+        "study digits: all done; 2 waiting, 2 completed, 1 failed; best loss 0.666667 (trial 1) lr"
+    )
+
+
+def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = studies.spec()
+    with make_view(spec, progress=True) as view:
+        view.update(history(spec), DOING, 120.0)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "study digits: minimize loss within 6 trials, 1 workers"
+    assert last.startswith("study digits: stopped, not finished")
+
+
+def live(spec: Spec) -> tuple[Live, io.StringIO]:
+    file = io.StringIO()
+    return Live(spec, Console(file=file, force_terminal=True, width=100, height=30, highlight=False)), file
+
+
+def test_live_draws_at_most_a_few_times_a_second() -> None:
+    spec = studies.spec()
+    view, file = live(spec)
+    of = history(spec)
+    with view:
+        view.update(of, DOING, 120.0)
+        once = file.tell()
+        for i in range(100):
+            view.update(of, DOING, 120.0 + i / 1000)
+        assert file.tell() == once
+        view.update(of, DOING, 1e9)
+        assert file.tell() > once
+        view.say("a [bold]warning")
+    assert "a [bold]warning" in file.getvalue()
+    assert file.getvalue().rstrip().splitlines()[-1].strip()
+
+
+def test_live_survives_an_interrupt_and_says_how_it_ended() -> None:
+    spec = studies.spec()
+    view, file = live(spec)
+
+    def interrupted() -> None:
+        with view:
+            view.update(history(spec), DOING, 120.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert "study digits: stopped, not finished" in file.getvalue()
+    assert file.getvalue().count("\x1b[?25h") == 1  # the cursor is back
+
+
+def test_live_on_a_terminal_and_lines_on_a_dumb_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert type(make_view(studies.spec(), None)) is Live
+    assert type(make_view(studies.spec(), False)) is Silent
+    monkeypatch.setenv("TERM", "dumb")
+    assert type(make_view(studies.spec(), None)) is Lines

@@ -1,0 +1,174 @@
+"""A study file says the same as a script's tune(), and every mistake in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thriftune.errors import SettingError
+from thriftune.search.grid import Grid
+from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.study_file import StudyFile, read_study_file
+
+SPACE = '[space.lr]\ntype = "float"\nlow = 1e-4\nhigh = 0.1\nlog = true\n'
+BASE = 'command = ["train", "--lr", "{lr}"]\nminimize = "loss"\ntrials = 8\n'
+
+
+def read(folder: Path, text: str, **overrides: object) -> StudyFile:
+    path = folder / "digits.toml"
+    path.write_text(text)
+    return read_study_file(path, overrides)
+
+
+def test_everything(tmp_path: Path) -> None:
+    text = """
+        name = "other"
+        command = ["python", "train.py", "--lr", "{lr}"]
+        maximize = "acc"
+        trials = 100
+        max_steps = 7
+        deadline = "1h30m"
+        budget = 2.5
+        timeout = 90
+        retries = 3
+        workers = 2
+        searcher = {name = "grid", points = 3}
+        seed = 5
+        store = "a/studies.db"
+        storage = "b"
+        keep = 4
+        disk_full = "go_on"
+
+        [space.act]
+        type = "choice"
+        choices = ["relu", "tanh"]
+
+        [space.lr]
+        type = "float"
+        low = 0.1
+        high = 1.0
+        when = {act = "relu"}
+
+        [metrics]
+        acc = 'acc=(\\S+)'
+        step = 'epoch (\\d+)'
+    """
+    file = read(tmp_path, text)
+    spec = file.spec
+    assert (spec.name, spec.metric, spec.maximize, spec.seed) == ("other", "acc", True, 5)
+    assert (spec.trials, spec.max_steps, spec.deadline_seconds, spec.budget_dollars) == (100, 7, 5400.0, 2.5)
+    assert (spec.timeout_seconds, spec.retries, spec.workers, spec.keep) == (90.0, 3, 2, 4)
+    assert (spec.disk_full, spec.storage, file.store) == ("go_on", f"{tmp_path}/b", f"{tmp_path}/a/studies.db")
+    assert (spec.searcher, spec.searcher_options) == ("grid", {"points": 3})
+    assert isinstance(file.searcher, Grid)
+    assert file.searcher.points == 3
+    assert isinstance(spec.space, Space)
+    assert spec.space.names == ("act", "lr")
+    assert spec.target.command == ("python", "train.py", "--lr", "{lr}")
+    assert spec.target.patterns == {"acc": r"acc=(\S+)", "step": r"epoch (\d+)"}
+    assert spec.target.folder == str(tmp_path)
+    assert Spec.from_json(spec.to_json()) == spec
+
+
+def test_the_least(tmp_path: Path) -> None:
+    file = read(tmp_path, BASE + SPACE)
+    assert (file.spec.name, file.spec.searcher, file.store, file.seed) == ("digits", "random", None, None)
+    assert file.spec.storage == ""
+
+
+def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
+    assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
+    with pytest.raises(SettingError, match="trials: 0 must be at least 1"):
+        read(tmp_path, BASE + SPACE, trials=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("/abs/s.db", "/abs/s.db"),
+        (":memory:", ":memory:"),
+        ("sqlite:////abs/s.db", "sqlite:////abs/s.db"),
+    ],
+)
+def test_stores_that_are_no_relative_path(tmp_path: Path, given: str, kept: str) -> None:
+    assert read(tmp_path, f'store = "{given}"\n{BASE}{SPACE}').store == kept
+
+
+def test_a_function_is_looked_for_and_not_imported(tmp_path: Path) -> None:
+    text = BASE.replace('command = ["train", "--lr", "{lr}"]', 'function = "train.py:train"') + SPACE
+    with pytest.raises(SettingError, match=r"function: there is no file .*/train\.py"):
+        read(tmp_path, text)
+    (tmp_path / "train.py").write_text("raise SystemExit('imported')")
+    target = read(tmp_path, text).spec.target
+    assert (target.kind, target.where, target.folder) == ("function", "train.py:train", str(tmp_path))
+    assert read(tmp_path, text.replace("train.py:", "package.module:")).spec.target.where == "package.module:train"
+
+
+COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("trails = 8\n" + BASE + SPACE, "trails: unknown; did you mean trials?"),
+        ("colour = 8\n" + BASE + SPACE, "colour: unknown; it may have name, command, function,"),
+        ("minimize = \n" + SPACE, "is no valid TOML: Invalid value (at line 1, column 12)"),
+        (BASE + SPACE + "x = [1,", "is no valid TOML: Invalid value (at line 9, the end of the file)"),
+        (BASE.replace("8", "'ten'") + SPACE, "trials: 'ten' must be a whole number"),
+        (BASE.replace("8", "true") + SPACE, "trials: True must be a whole number"),
+        (BASE.replace("8", "0") + SPACE, "trials: 0 must be at least 1"),
+        ("budget = 'much'\n" + BASE + SPACE, "budget: 'much' must be a number"),
+        ("budget = -1\n" + BASE + SPACE, "budget: -1 must be above zero and finite"),
+        ("deadline = 'soon'\n" + BASE + SPACE, "deadline: 'soon' is no duration"),
+        ("store = 5\n" + BASE + SPACE, "store: 5 must be a path"),
+        ("keep = 1\n" + BASE + SPACE, "keep: 1 must be at least 2"),
+        ("disk_full = 'cry'\n" + BASE + SPACE, "disk_full: 'cry' must be 'stop' or 'go_on'"),
+        ("name = 'a/b'\n" + BASE + SPACE, "name: 'a/b' must be letters"),
+        ("storage = 's3://bucket'\n" + BASE + SPACE, "storage: 's3://bucket' is no folder"),
+        (BASE.replace("trials = 8", "") + SPACE, "give at least one limit"),
+        (BASE.replace("minimize", "maximize") + "minimize = 'x'\n" + SPACE, "give either minimize= or maximize="),
+        (BASE.replace('minimize = "loss"', "") + SPACE, "give either minimize= or maximize="),
+        (BASE, "space: there is none; write [space.NAME] for every parameter"),
+        ("space = 3\n" + BASE, "space: 3 must be a table"),
+        (BASE + SPACE.replace("0.1", "1e-5"), "lr: low 0.0001 is above high 1e-05"),
+        (BASE + SPACE + "hihg = 3\n", "lr: hihg is no setting of float"),
+        (BASE.replace("{lr}", "{rl}") + SPACE, "command: {rl} in '{rl}' is no parameter; the space has lr"),
+        (BASE.replace(COMMAND, "command = 'train'\n") + SPACE, "command: 'train' must be a list of strings"),
+        (BASE.replace(COMMAND, "command = ['a', 3]\n") + SPACE, "command: ['a', 3] must be a list of strings"),
+        (BASE.replace(COMMAND, "") + SPACE, "neither command nor function is given"),
+        ("function = 'train.py:f'\n" + BASE + SPACE, "both command and function are given"),
+        (BASE.replace(COMMAND, "function = 'train.py'\n") + SPACE, "function: 'train.py' must be 'file.py:name'"),
+        (
+            BASE.replace(COMMAND, "function = 'm:f'\n") + SPACE + "[metrics]\nloss = 'x(.)'\n",
+            "metrics: are read from the output of a command; a function reports them itself",
+        ),
+        (BASE + SPACE + "[metrics]\nloss = 'x'\n", "metrics: loss: 'x' has 0 groups"),
+        (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is no regular expression"),
+        (BASE + SPACE + "[metrics]\nacc = '(.)'\n", "metrics: none of acc is 'loss', which is to be optimised"),
+        ("searcher = 'magic'\n" + BASE + SPACE, "searcher 'magic' is not known; use one of random, sobol, grid"),
+        ("searcher = {points = 3}\n" + BASE + SPACE, "searcher: {'points': 3} must have a name"),
+        (
+            "searcher = {name = 'grid', pionts = 3}\n" + BASE + SPACE,
+            "searcher: grid does not take pionts; its options: points",
+        ),
+        ("searcher = {name = 'grid', points = 0}\n" + BASE + SPACE, "grid: points 0 is no number of values"),
+        ("searcher = {name = 'random', n = 0}\n" + BASE + SPACE, "random does not take n; its options: none"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SettingError) as wrong:
+        read(tmp_path, text)
+    assert str(wrong.value).startswith(f"{tmp_path}/digits.toml: ")
+    assert message in str(wrong.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"cannot be read \(No such file or directory\)"):
+        read_study_file(tmp_path / "none.toml")
+    with pytest.raises(SettingError, match=r"cannot be read \(Is a directory\)"):
+        read_study_file(tmp_path)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match="is no UTF-8 text"):
+        read_study_file(tmp_path / "bytes.toml")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.cli import studies
+from thriftune import events as ev
+from thriftune import words
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("plain", "plain"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("10%\r20%\r100%\ndone\r\n", "100%\ndone\n"),
+        ("bell\x07 tab\t nul\x00", "bell tab\t nul"),
+        ("half an escape \x1b", "half an escape "),
+    ],
+)
+def test_plain(text: str, read: str) -> None:
+    assert words.plain(text) == read
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (None, ""),
+        ("", ""),
+        ("killed by signal 11", "killed by signal 11"),
+        (studies.TRACEBACK, "ValueError: bad [red]"),
+        ('Traceback (most recent call last):\n  File "a", line 1, in f\nKeyError: 3', "KeyError: 3"),
+    ],
+)
+def test_last_line(error: str | None, line: str) -> None:
+    assert words.last_line(error) == line
+
+
+def test_settings_and_numbers() -> None:
+    assert (
+        words.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True}) == "lr=0.1235 n=3 act=relu on=True"
+    )
+    assert words.number(None) == "-"
+    assert words.number(float("nan")) == "nan"
+
+
+def test_what_trials_wait_for() -> None:
+    spec = studies.spec()
+    history = studies.fold(studies.log(finished=False), spec)
+
+    def why(trial: int, driven: bool = True) -> str | None:
+        return words.waits_for(history.trials[trial], history, spec, driven)
+
+    assert why(0) is None
+    assert why(3) is None
+    retry = "; retry 1 of 1 after ValueError: bad [red]; goes on after step 1"
+    assert why(4) == f"waits for a free worker{retry}"
+    assert why(4, driven=False) == f"waits for the study to be resumed{retry}"
+    history.apply(ev.Lost(111.0, 3, 1, "gone"))
+    assert why(3) == "waits for a free worker; its worker was lost; goes on after step 1"
+    history.apply(ev.Create(111.0, 5, {"lr": 0.2, "act": "relu"}))
+    assert why(5) == "waits for a free worker"
+    history.apply(ev.StopRequested(112.0, "Ctrl-C"))
+    assert why(5) == "waits for the study to be resumed: it is stopping"
+    history.apply(ev.DriverStopped(113.0))
+    assert why(5, driven=False) == "waits for the study to be resumed"
+
+
+def test_a_paused_trial_waits_for_its_promotion() -> None:
+    spec = studies.spec()
+    history = studies.fold(studies.log(finished=False), spec)
+    history.apply(ev.Pause(111.0, 3, 1, "stopping rule"))
+    history.apply(ev.Ended(112.0, 3, 1, 1.0, cut=True))
+    assert words.waits_for(history.trials[3], history, spec, True) == "waits to be promoted by the stopping rule"
+
+
+def test_time_left() -> None:
+    history = studies.fold(studies.log(finished=False), studies.spec())
+    assert words.time_line(history, studies.spec(), 130.0) == "30.0 s"
+    assert words.time_line(history, studies.spec(deadline_seconds=40.0), 130.0) == "30.0 s of 40.0 s, 10.0 s left"
+    assert words.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
