@@ -445,9 +445,8 @@ def test_a_trial_that_ends_by_itself_when_told_to_move_has_completed() -> None:
     table = Table(trials=1)
     table.report(0, 1, 0.5)
     table(ev.StopRequested(table.now, "Ctrl-C"))
-    table.end(0)
+    assert table.end(0) == ["finish: all 1 trials done"]
     assert table.trial(0).state is State.COMPLETED
-    assert table.history.finished is None
     table.stop()
     table.kill_driver()
     assert table.conductor.nothing_left(table.now)

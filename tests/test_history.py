@@ -134,7 +134,7 @@ class Walk(RuleBasedStateMachine):
         trials: int,
         retries: int,
         timeout: float | None,
-        limit: dict[str, float],
+        limit: dict[str, Any],
         disk_full: str,
         rungs: bool,
         maximize: bool,

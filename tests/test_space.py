@@ -34,7 +34,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.f
 def floats(draw: st.DrawFn, when: Any = None) -> Float:
     log = draw(st.booleans())
     low, high = sorted(draw(st.tuples(*[POSITIVE if log else REALS] * 2)))
-    return Float(low, high, log, when)
+    return Float(low, high, log, when=when)
 
 
 @st.composite
@@ -42,11 +42,11 @@ def ints(draw: st.DrawFn, when: Any = None, widest: int = 2**41) -> Int:
     log = draw(st.booleans())
     low = draw(st.integers(1, 2**40) | st.integers(1, 9)) if log else draw(WHOLE)
     high = draw(st.integers(low, min(low + widest, 2**40)))
-    return Int(low, high, log, when)
+    return Int(low, high, log, when=when)
 
 
 def choices(when: Any = None) -> st.SearchStrategy[Choice]:
-    return st.lists(SCALARS, min_size=1, max_size=4, unique_by=lambda v: v).map(lambda c: Choice(c, when))
+    return st.lists(SCALARS, min_size=1, max_size=4, unique_by=lambda v: v).map(lambda c: Choice(c, when=when))
 
 
 @st.composite
@@ -60,6 +60,7 @@ def conditions(draw: st.DrawFn, before: Mapping[str, Parameter]) -> dict[str, An
         elif isinstance(parent, Int):
             one = st.integers(parent.low, parent.high)
         else:
+            assert isinstance(parent, Float)
             one = st.sampled_from([parent.low, parent.high])
         when[name] = draw(one | st.lists(one, min_size=1, max_size=3))
     return when or None
@@ -99,6 +100,7 @@ def all_values(parameter: Parameter) -> list[Any]:
         return list(parameter.choices)
     if isinstance(parameter, Int):
         return list(range(parameter.low, parameter.high + 1))
+    assert isinstance(parameter, Float)
     return [parameter.low]
 
 

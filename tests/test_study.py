@@ -381,7 +381,7 @@ def test_load_looks_at_a_study_while_it_runs(tmp_path: Path) -> None:
         time.sleep(0.05)
     thread.join()
     assert "RUNNING" in seen
-    assert 0 < most
+    assert most > 0
     assert {t.state for t in tt.load("s", store=tmp_path / "s.db").trials} == {tt.State.COMPLETED}
 
 

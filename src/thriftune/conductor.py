@@ -106,7 +106,7 @@ class Conductor:
         if self._out_of(now):
             told = (trial.asked_at for trial in self._running())
             times += [now if at is None else at + GRACE_SECONDS for at in told]
-            if not history.running and not self.halted:
+            if not history.running:
                 times.append(now)
         else:
             # Not due yet, so later than now, also where the difference is too small for the clock.
@@ -258,9 +258,9 @@ class Conductor:
         return self._stopper is None or self._stopper.promote(self.history) is None
 
     def _finish_if_done(self, now: float, out_of: str | None) -> None:
-        """Nothing runs and nothing will: say why. A halted study is not done; it is resumed later."""
+        """Nothing runs and nothing will: say why. Halted or not, what has something left is resumed later."""
         history = self.history
-        if history.running or self.halted:
+        if history.running:
             return
         if out_of:
             why = f"{out_of} reached"

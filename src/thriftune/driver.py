@@ -24,7 +24,10 @@ from thriftune.store import Store
 from thriftune.trial import Run
 
 _MAILBOX_SECONDS = 0.5
-"""How often the driver looks for requests of other processes, and brings the summary of the study up to date."""
+"""How often the driver looks for requests of other processes."""
+
+_SUMMARY_SECONDS = 0.02
+"""At most so far is the summary of the study behind its log: not at all, but for a storm of short trials."""
 
 _STORE_RETRY_SECONDS = 1.0
 
@@ -55,6 +58,7 @@ class Driver:
         self._view = view
         self._interrupted: str | None = None
         self._looked_at = float("-inf")  # when the mailbox was last looked into
+        self._summarized_at = float("-inf")
 
     @property
     def _spec(self) -> Spec:
@@ -69,12 +73,12 @@ class Driver:
 
         The study must be locked by the caller (Store.drive).
         """
-        now = self._clock.now()
         try:
             self._store.take_requests(self._spec.name)  # those of before this drive are not for it
             # First what the last driver's workers had still to say; only then is their time over.
-            self._turn(self._engine.recover(), now)
+            self._turn(self._engine.recover(), self._clock.now())
             self._engine.open()
+            now = self._clock.now()
             started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
             with self._signals():
                 self._turn([started, *self._cloud.open(now)], now)
@@ -118,8 +122,10 @@ class Driver:
                 return
 
     def _record(self, before: int, log: list[ev.Event], now: float, last: bool) -> None:
-        due = last or self._history.finished is not None or now == self._looked_at
-        summary = summarize(self._history, now) if due else None
+        due = last or self._history.finished is not None or now - self._summarized_at >= _SUMMARY_SECONDS
+        summary = None
+        if due:
+            summary, self._summarized_at = summarize(self._history, now), now
         while True:
             try:
                 self._store.append(self._spec.name, before, log, summary)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,33 +28,53 @@ LARGEST_INT = 2**40
 # --- what a user writes -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Float:
+@dataclass(frozen=True, repr=False)
+class Parameter:
+    """One thing that may vary; `when` other parameters have certain values, or always."""
+
+    when: When | None = field(default=None, kw_only=True)
+
+    def __repr__(self) -> str:
+        ordered = sorted(vars(self).items(), key=lambda item: item[0] == "when")
+        shown = ", ".join(f"{name}={value!r}" for name, value in ordered if value is not None)
+        return f"{type(self).__name__}({shown})"
+
+    def _check(self, name: str) -> Self:
+        """The same, with its values in their plain types; SpaceError if it cannot be."""
+        raise NotImplementedError
+
+    def _axis(self) -> Axis:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, repr=False)
+class Float(Parameter):
     """A real number from `low` to `high`, both included; `log`: evenly spread in its logarithm."""
 
     low: float
     high: float
     log: bool = False
-    when: When | None = None
 
-    def _check(self, name: str) -> Float:
+    def _check(self, name: str) -> Self:
         low, high = (_finite(name, end, getattr(self, end)) for end in ("low", "high"))
         _check_range(name, self)
         if math.isinf(high - low):
             raise SpaceError(f"{name}: the span from {low} to {high} is more than a float holds; narrow it")
         return replace(self, low=low, high=high)
 
+    def _axis(self) -> Axis:
+        return _FloatAxis(self)
 
-@dataclass(frozen=True)
-class Int:
+
+@dataclass(frozen=True, repr=False)
+class Int(Parameter):
     """A whole number from `low` to `high`, both included; `log`: evenly spread in its logarithm."""
 
     low: int
     high: int
     log: bool = False
-    when: When | None = None
 
-    def _check(self, name: str) -> Int:
+    def _check(self, name: str) -> Self:
         for end in ("low", "high"):
             bound = _finite(name, end, getattr(self, end))
             if not bound.is_integer():
@@ -64,15 +84,17 @@ class Int:
         _check_range(name, self)
         return replace(self, low=int(self.low), high=int(self.high))
 
+    def _axis(self) -> Axis:
+        return _IntAxis(self)
 
-@dataclass(frozen=True)
-class Choice:
+
+@dataclass(frozen=True, repr=False)
+class Choice(Parameter):
     """One of some values that JSON can hold: str, int, float, bool or None."""
 
     choices: Sequence[Any]
-    when: When | None = None
 
-    def _check(self, name: str) -> Choice:
+    def _check(self, name: str) -> Self:
         choices = self.choices.tolist() if isinstance(self.choices, np.ndarray) else self.choices
         # A set would give another order, hence other suggestions, in every process.
         if not isinstance(choices, Sequence) or isinstance(choices, str | bytes):
@@ -93,8 +115,10 @@ class Choice:
                 raise SpaceError(f"{name}: choice {choice!r} is there already, as {twin!r}; remove one")
         return replace(self, choices=plain)
 
+    def _axis(self) -> Axis:
+        return _ChoiceAxis(self)
 
-Parameter = Float | Int | Choice
+
 
 
 def _plain(value: Any) -> Any:
@@ -289,13 +313,3 @@ class _ChoiceAxis(Axis):
 
     def levels(self, points: int) -> Sequence[Any]:  # noqa: ARG002 - a choice has no scale to thin out
         return self.choices
-
-
-def axis_of(parameter: Parameter) -> Axis:
-    match parameter:
-        case Float():
-            return _FloatAxis(parameter)
-        case Int():
-            return _IntAxis(parameter)
-        case Choice():
-            return _ChoiceAxis(parameter)

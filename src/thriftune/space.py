@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thriftune.errors import SpaceError
-from thriftune.parameters import Axis, Choice, Float, Int, Parameter, axis_of
+from thriftune.parameters import Axis, Choice, Float, Int, Parameter
 
 Conditions = tuple[tuple[str, frozenset[Any]], ...]
 
@@ -64,7 +64,7 @@ class Space(Mapping[str, Parameter]):
             if not isinstance(parameter, Parameter):
                 raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int or Choice")
             checked[name] = parameter._check(name)
-        axes = {name: axis_of(parameter) for name, parameter in checked.items()}
+        axes = {name: parameter._axis() for name, parameter in checked.items()}
         whens = _checked_whens(checked, axes)
 
         self._parameters = {name: replace(p, when=whens[name] or None) for name, p in checked.items()}
@@ -254,7 +254,7 @@ class Space(Mapping[str, Parameter]):
         written = {}
         for name, parameter in self.items():
             table: dict[str, Any] = {"type": type(parameter).__name__.lower()}
-            for field in fields(parameter):
+            for field in _settings(parameter):
                 value = getattr(parameter, field.name)
                 if field.name == "when" and value:
                     value = {other: v[0] if len(v) == 1 else list(v) for other, v in value.items()}
@@ -278,7 +278,7 @@ class Space(Mapping[str, Parameter]):
             kind = settings.pop("type", None)
             if not isinstance(kind, str) or kind not in _KINDS:
                 raise SpaceError(f"{name}: type {kind!r} is not known; use {', '.join(_KINDS)}")
-            known = {field.name: field.default is MISSING for field in fields(_KINDS[kind])}
+            known = {field.name: field.default is MISSING for field in _settings(_KINDS[kind])}
             for setting in settings.keys() - known:
                 raise SpaceError(f"{name}: {setting} is no setting of {kind}; use {', '.join(known)}")
             for setting, needed in known.items():
@@ -296,7 +296,7 @@ class Space(Mapping[str, Parameter]):
             elif type(before) is not type(after := other[name]):
                 sentences.append(f"{name}: was {type(before).__name__}, is now {type(after).__name__}")
             else:
-                for field in fields(before):
+                for field in _settings(before):
                     was, now = (repr(_listed(getattr(p, field.name))) for p in (before, after))
                     # By the way they are written, since 1 == True.
                     if was != now:
@@ -353,6 +353,11 @@ def _checked_whens(
 def _in_words(conditions: Conditions) -> str:
     parts = (f"{other} is {' or '.join(sorted(map(repr, allowed)))}" for other, allowed in conditions)
     return f"applies only when {' and '.join(parts)}"
+
+
+def _settings(parameter: Parameter | type[Parameter]) -> list[Field[Any]]:
+    """In the order in which people write them: conditions last."""
+    return sorted(fields(parameter), key=lambda field: field.name == "when")
 
 
 def _listed(value: Any) -> Any:

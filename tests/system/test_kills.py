@@ -70,7 +70,7 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
     while True:
         lives += 1
         assert lives < 400, "the study does not get on"
-        # The script again and `thriftune resume` are the same to the study; before there is a study only one works.
+        # The script again and `thriftune resume` are the same to a study; before there is one only one works.
         known = (tmp_path / "studies.db").exists() and bool(store_has_function(tmp_path))
         driver = chaos.start(chaos.resume if known and dice.random() < 0.5 else chaos.script)
         doomed = driver_kills < DRIVER_KILLS

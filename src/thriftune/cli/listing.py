@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.errors import StudyNotFound
+from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyNotFound
 from thriftune.store import Listed, Store
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
@@ -42,7 +43,9 @@ def _row(store: Store, listed: Listed) -> dict[str, Any]:
     spec, summary, driver = listed.spec, listed.summary, listed.driver
     if driver is None and summary.get("entries", 0) != listed.entries:
         summary = _fold(store, listed)
-    counts: dict[str, int] = summary.get("counts", {})
+    counts: dict[str, int] = dict(summary.get("counts", {}))
+    if driver is None and spec["target"]["kind"] != "outside" and (cut_off := counts.pop("RUNNING", 0)):
+        counts["WAITING"] = counts.get("WAITING", 0) + cut_off  # nothing runs without its driver
     return {
         "name": listed.name,
         "state": _state(listed, summary),
@@ -72,15 +75,16 @@ def _state(listed: Listed, summary: dict[str, Any]) -> str:
 
 
 def _fold(store: Store, listed: Listed) -> dict[str, Any]:
-    """The driver was killed before it could bring the summary up to date."""
-    from thriftune import words
+    """The driver was killed before it could bring the summary up to date, so this is done now, for others too."""
     from thriftune.driver import summarize
     from thriftune.spec import Spec
     from thriftune.study import read_history
 
     history = read_history(store, Spec.from_json(listed.spec))
-    counts = words.counts(history, driven=False)
-    return {**summarize(history, history.last_at), "counts": {str(state): n for state, n in counts.items()}}
+    summary = summarize(history, history.last_at)
+    with contextlib.suppress(StudyBusy, StoreConflict, StoreError), store.drive(listed.name):
+        store.append(listed.name, history.entries, [], summary)
+    return summary
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How does a function reach a worker? Pickled, by value where it is of the main script, and kept with its study."""
+"""How does a function reach a worker? Pickled, by value if it is of the main script, and kept with its study."""
 
 from __future__ import annotations
 

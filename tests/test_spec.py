@@ -1,0 +1,210 @@
+"""What was asked for: every setting that can be wrong, and the written form."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thriftune.errors import SettingError
+from thriftune.parameters import Choice, Float, Int
+from thriftune.space import Space
+from thriftune.spec import Spec, Target, command_target, seconds
+
+PARAMETERS: dict[str, Float | Int | Choice] = {
+    "opt": Choice(["sgd", "adam"]),
+    "lr": Float(1e-4, 1e-1, log=True),
+    "m": Float(0, 1, when={"opt": "sgd"}),
+}
+SPACE = Space(PARAMETERS)
+
+
+def spec(**settings: Any) -> Spec:
+    given: dict[str, Any] = {"name": "a", "space": SPACE, "metric": "loss", "maximize": False, "seed": 0}
+    return Spec(**{**given, **settings})
+
+
+# --- settings ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "7", "digits-2.1_b", "x" * 100])
+def test_names(name: str) -> None:
+    assert spec(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", "..", "-a", "a/b", "a b", "a\n", "é", "x" * 101, None, 3])
+def test_names_that_cannot_be(name: Any) -> None:
+    with pytest.raises(SettingError, match=r"name: .* must be letters, digits"):
+        spec(name=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metric": ""}, "the metric to optimise must be a name, not ''"),
+        ({"metric": 3}, "the metric to optimise must be a name, not 3"),
+        ({"trials": 0}, "trials: 0 must be at least 1"),
+        ({"trials": 1.5}, "trials: 1.5 must be a whole number"),
+        ({"trials": True}, "trials: True must be a whole number"),
+        ({"trials": "9"}, "trials: '9' must be a whole number"),
+        ({"max_steps": 0}, "max_steps: 0 must be at least 1"),
+        ({"retries": -1}, "retries: -1 must be at least 0"),
+        ({"retries": None}, "retries: None must be a whole number"),
+        ({"workers": 0}, "workers: 0 must be at least 1"),
+        ({"workers": None}, "workers: None must be a whole number"),
+        ({"keep": 1}, "keep: 1 must be at least 2"),
+        ({"seed": -1}, "seed: -1 must be at least 0"),
+        ({"seed": None}, "seed: None must be a whole number"),
+        ({"deadline_seconds": 0}, "deadline: 0 must be above zero and finite"),
+        ({"deadline_seconds": math.inf}, "deadline: inf must be above zero and finite"),
+        ({"timeout_seconds": -1}, "timeout: -1 must be above zero and finite"),
+        ({"timeout_seconds": math.nan}, "timeout: nan must be above zero and finite"),
+        ({"budget_dollars": 0.0}, "budget: 0.0 must be above zero and finite"),
+        ({"budget_dollars": "15"}, "budget: '15' must be a number"),
+        ({"budget_dollars": True}, "budget: True must be a number"),
+        ({"disk_full": "panic"}, "disk_full: 'panic' must be 'stop' or 'go_on'"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError) as error:
+        spec(**settings)
+    assert str(error.value) == message
+
+
+# --- durations --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (90, 90.0),
+        (0.5, 0.5),
+        ("90", 90.0),
+        ("1.5", 1.5),
+        ("90s", 90.0),
+        ("20m", 1200.0),
+        ("1h30m", 5400.0),
+        (" 1h 30m ", 5400.0),
+        ("1.5h", 5400.0),
+        ("2d", 172_800.0),
+        (datetime.timedelta(minutes=2), 120.0),
+    ],
+)
+def test_durations(value: Any, expected: float | None) -> None:
+    assert seconds("deadline", value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "soon", "20 minutes", "-5m", "1h30", "m", "1,5h", "inf", True, [], b"90"])
+def test_durations_that_are_none(value: Any) -> None:
+    with pytest.raises(SettingError, match=r"deadline: .* is no duration; write seconds, or '90s', '20m'"):
+        seconds("deadline", value)
+
+
+# --- the written form -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        spec(),
+        spec(
+            maximize=True,
+            seed=2**32,
+            searcher="grid",
+            searcher_options={"points": 3},
+            target=Target("command", command=("echo", "{lr}"), patterns={"loss": "(.*)"}, folder="/tmp"),
+            trials=9,
+            max_steps=5,
+            deadline_seconds=60.0,
+            budget_dollars=1.5,
+            timeout_seconds=3.0,
+            retries=0,
+            workers=8,
+            storage="/tmp/x",
+            keep=5,
+            disk_full="go_on",
+        ),
+        spec(target=Target("pickled", where="/tmp/f.pickle", folder="/tmp", paths=("/a", "/b"))),
+    ],
+)
+def test_written_and_read_again(asked: Spec) -> None:
+    assert Spec.from_json(json.loads(json.dumps(asked.to_json()))) == asked
+
+
+def test_settings_of_a_later_version_are_not_dropped() -> None:
+    data = {**spec().to_json(), "zeal": 3, "colour": "red"}
+    with pytest.raises(SettingError, match="the study has settings this version does not know: colour, zeal"):
+        Spec.from_json(data)
+
+
+# --- the same question ------------------------------------------------------------------------------------
+
+
+def test_limits_and_means_may_change() -> None:
+    there = spec(trials=5, seed=3, searcher="random")
+    asked = spec(trials=9, seed=4, searcher="sobol", workers=4, retries=3, deadline_seconds=9.0)
+    assert there.difference(asked) == []
+    now = there.with_limits_of(asked)
+    assert (now.trials, now.searcher, now.workers, now.retries, now.deadline_seconds) == (9, "sobol", 4, 3, 9.0)
+    assert now.seed == 3  # or the suggestions would begin anew
+
+
+def test_the_question_may_not() -> None:
+    assert spec().difference(spec(metric="error")) == ["metric: was loss, is now error"]
+    assert spec().difference(spec(maximize=True)) == ["direction: was minimize, is now maximize"]
+    (sentence,) = spec().difference(spec(space=Space({**PARAMETERS, "width": Int(1, 2)})))
+    assert "width" in sentence
+    everything = spec().difference(spec(metric="error", maximize=True, space=Space({"x": Float(0, 1)})))
+    assert len(everything) > 3
+
+
+def test_whoever_runs_the_trials_runs_them_all() -> None:
+    """A driver would wait for ever for a trial that somebody asked for and never told of."""
+    asked, driven = spec(), spec(target=Target("pickled"))
+    assert asked.difference(driven) == ["trials: were run by ask and tell, are now run by thriftune"]
+    assert driven.difference(asked) == ["trials: were run by thriftune, are now run by ask and tell"]
+    assert driven.difference(replace(driven, target=Target("function", where="a.py:b"))) == []
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def test_a_command(tmp_path: Path) -> None:
+    target = command_target(["train", "--lr={lr}", "{m}"], {"loss": r"loss=(\S+)"}, SPACE, "loss", tmp_path)
+    assert target == Target(
+        "command", command=("train", "--lr={lr}", "{m}"), patterns={"loss": r"loss=(\S+)"}, folder=str(tmp_path)
+    )
+    assert str(target) == "train --lr={lr} {m}"
+
+
+@pytest.mark.parametrize(
+    ("command", "patterns", "message"),
+    [
+        ("train {lr}", {}, "command: 'train {lr}' must be a list of strings, such as"),
+        ([], {}, r"command: \[\] must be a list of strings"),
+        (["train", 3], {}, r"command: \['train', 3\] must be a list of strings"),
+        (["--rate={rate}"], {}, "command: {rate} in '--rate={rate}' is no parameter; the space has opt, lr, m"),
+        (["train"], {"loss": "("}, r"metrics: loss: '\(' is no regular expression"),
+        (["train"], {"loss": 3}, "metrics: loss: 3 is no regular expression"),
+        (["train"], {"loss": "loss=.*"}, "metrics: loss: 'loss=.*' has 0 groups; put exactly one"),
+        (["train"], {"loss": "(.)(.)"}, "metrics: loss: .* has 2 groups"),
+        (["train"], {"acc": "(.)"}, "metrics: none of acc is 'loss', which is to be optimised"),
+    ],
+)
+def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=message):
+        command_target(command, patterns, SPACE, "loss", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [(Target("outside"), "outside"), (Target("function", where="train.py:train"), "train.py:train")],
+)
+def test_a_target_in_words(target: Target, text: str) -> None:
+    assert str(target) == text

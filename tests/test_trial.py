@@ -1,0 +1,426 @@
+"""What a training function sees: steps, reports, checkpoints, and the word to end."""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from thriftune.errors import SettingError
+from thriftune.events import DiskFull, Event, Reported, Warned
+from thriftune.trial import EndTrial, Run, Trial, TrialFailed, TrialRecord
+
+
+class FakeLink:
+    """Keeps what is sent; tells to end once `end_after` reports have come."""
+
+    def __init__(self, end_after: float = math.inf) -> None:
+        self.sent: list[Event] = []
+        self.end_after = end_after
+
+    def send(self, event: Event) -> None:
+        self.sent.append(event)
+
+    def told_to_end(self) -> bool:
+        return len(self.reports) >= self.end_after
+
+    @property
+    def reports(self) -> list[Reported]:
+        return [event for event in self.sent if isinstance(event, Reported)]
+
+    @property
+    def told(self) -> list[tuple[int, dict[str, float], bool]]:
+        return [(report.step, dict(report.metrics), report.saved) for report in self.reports]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., tuple[Trial, FakeLink]]:
+    """A trial on a link; one with the same folder is a later attempt of the same trial."""
+
+    def make(end_after: float = math.inf, **settings: Any) -> tuple[Trial, FakeLink]:
+        given = {
+            "trial": 3,
+            "attempt": 1,
+            "config": {"lr": 0.1, "act": "relu"},
+            "resume_step": 0,
+            "metric": "loss",
+            "max_steps": 5,
+            "seed": 11,
+            "folder": str(tmp_path / "3"),
+            "keep": 2,
+        }
+        link = FakeLink(end_after)
+        return Trial(Run(**{**given, **settings}), link), link
+
+    return make
+
+
+Make = Callable[..., tuple[Trial, FakeLink]]
+
+
+def write(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "state").write_text(text)
+
+
+def read(into: list[str]) -> Callable[[Path], object]:
+    return lambda folder: into.append((folder / "state").read_text())
+
+
+# --- what it is -------------------------------------------------------------------------------------------
+
+
+def test_a_trial_knows_what_it_is(make: Make, tmp_path: Path) -> None:
+    trial, _ = make(attempt=2)
+    assert (trial.id, trial.attempt, trial.seed, trial.max_steps, trial.metric) == (3, 2, 11, 5, "loss")
+    assert trial.config == {"lr": 0.1, "act": "relu"}
+    assert trial["lr"] == 0.1
+    assert "lr" in trial
+    assert trial.folder == tmp_path / "3"
+    assert trial.folder.is_dir()
+
+
+def test_its_config_is_not_the_studys(make: Make) -> None:
+    trial, _ = make()
+    trial.config["lr"] = 9.0
+    assert trial["lr"] == 0.1
+
+
+def test_a_parameter_that_is_not_active(make: Make) -> None:
+    trial, _ = make()
+    with pytest.raises(KeyError, match="'momentum' is not active in this configuration; it has lr, act"):
+        trial["momentum"]
+    assert "momentum" not in trial
+    assert trial.get("momentum") is None
+    assert trial.get("momentum", 0.9) == 0.9
+
+
+def test_a_record_tells_its_furthest_step() -> None:
+    record = TrialRecord(0, {"lr": 0.1}, created_at=0.0)
+    assert record.step == 0
+    assert record["lr"] == 0.1
+
+
+# --- steps ------------------------------------------------------------------------------------------------
+
+
+def test_steps_count_from_one_and_reports_are_about_them(make: Make) -> None:
+    trial, link = make()
+    for step in trial.steps():
+        trial.report(loss=1 / step)
+    assert [step for step, _, _ in link.told] == [1, 2, 3, 4, 5]
+    assert [report.number for report in link.reports] == [1, 2, 3, 4, 5]
+    assert {(report.trial, report.attempt) for report in link.reports} == {(3, 1)}
+    assert not trial.cut
+
+
+def test_steps_without_a_report_are_steps_too(make: Make) -> None:
+    trial, link = make()
+    for step in trial.steps():
+        if step % 2 == 0:
+            trial.report(loss=0.5)
+    assert [step for step, _, _ in link.told] == [2, 4]
+
+
+def test_steps_need_a_number(make: Make) -> None:
+    trial, _ = make(max_steps=None)
+    with pytest.raises(SettingError, match=r"trial.steps\(\) needs to know how many: give max_steps="):
+        next(trial.steps())
+
+
+def test_two_reports_in_a_step_are_about_the_same_step(make: Make) -> None:
+    trial, link = make()
+    for _ in trial.steps():
+        trial.report(loss=0.5)
+        trial.report(accuracy=0.9)
+    assert [step for step, _, _ in link.told] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
+def test_a_report_after_the_loop_is_about_its_last_step(make: Make) -> None:
+    trial, link = make(max_steps=2)
+    for _ in trial.steps():
+        trial.report(loss=0.5)
+    trial.report(test_loss=0.6)
+    assert link.told[-1] == (2, {"test_loss": 0.6}, False)
+
+
+def test_told_to_end_the_loop_ends_after_the_step(make: Make) -> None:
+    trial, link = make(end_after=2)
+    for _ in trial.steps():
+        trial.report(loss=0.5)
+    assert len(link.told) == 2
+    assert trial.cut
+
+
+def test_told_to_end_at_its_own_end_is_not_cut(make: Make) -> None:
+    trial, _ = make(end_after=5)
+    for _ in trial.steps():
+        trial.report(loss=0.5)
+    assert not trial.cut
+
+
+def test_told_to_end_before_the_first_step(make: Make) -> None:
+    trial, _ = make(end_after=0)
+    assert list(trial.steps()) == []
+    assert trial.cut
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_trial_restores_nothing(make: Make) -> None:
+    trial, _ = make()
+    assert trial.restore(read([])) == 0
+
+
+def test_a_later_attempt_goes_on_after_the_restored_step(make: Make) -> None:
+    first, link = make()
+    for step in first.steps():
+        first.report(loss=0.5, save=write(f"after {step}"))
+        if step == 3:
+            break
+    assert link.told == [(step, {"loss": 0.5}, True) for step in (1, 2, 3)]
+    found: list[str] = []
+    second, link = make(attempt=2, resume_step=2)  # the third was never recorded
+    assert second.restore(read(found)) == 2
+    assert found == ["after 2"]
+    assert list(second.steps()) == [3, 4, 5]
+
+
+def test_without_restore_a_later_attempt_begins_anew(make: Make) -> None:
+    first, _ = make()
+    first.report(loss=0.5, save=write("x"))
+    second, _ = make(attempt=2, resume_step=1)
+    assert list(second.steps()) == [1, 2, 3, 4, 5]
+
+
+def test_restored_at_the_end_nothing_is_left_and_the_last_word_is_about_the_last_step(make: Make) -> None:
+    first, _ = make(max_steps=1)
+    first.report(loss=0.5, save=write("x"))
+    second, link = make(attempt=2, max_steps=1, resume_step=1)
+    second.restore(read([]))
+    assert list(second.steps()) == []
+    second.finish(0.5)
+    assert link.told == [(1, {"loss": 0.5}, False)]
+
+
+def test_outside_of_steps_reports_go_on_after_the_restored_step(make: Make) -> None:
+    first, _ = make()
+    first.report(loss=0.5, save=write("x"))
+    second, link = make(attempt=2, resume_step=1)
+    second.restore(read([]))
+    second.report(loss=0.4)
+    assert link.told == [(2, {"loss": 0.4}, False)]
+
+
+def test_a_corrupt_checkpoint_is_passed_over_with_a_warning(make: Make, tmp_path: Path) -> None:
+    first, _ = make()
+    for step in (1, 2):
+        first.report(loss=0.5, save=write(f"after {step}"))
+    (damaged,) = tmp_path.glob("3/checkpoints/step-*2/state/state")
+    damaged.write_text("AFTER 2")
+    second, link = make(attempt=2, resume_step=2)
+    found: list[str] = []
+    assert second.restore(read(found)) == 1
+    assert found == ["after 1"]
+    (warning,) = link.sent
+    assert isinstance(warning, Warned)
+    assert "checkpoint of step 2 is corrupt" in warning.message
+    assert next(second.steps()) == 2
+
+
+def test_all_checkpoints_corrupt_begins_anew(make: Make, tmp_path: Path) -> None:
+    first, _ = make()
+    first.report(loss=0.5, save=write("x"))
+    for damaged in tmp_path.glob("3/checkpoints/step-*/state/state"):
+        damaged.unlink()
+    second, link = make(attempt=2, resume_step=1)
+    assert second.restore(read([])) == 0
+    assert next(second.steps()) == 1
+    assert len(link.sent) == 1
+
+
+def test_a_value_that_is_no_number_is_reported_and_not_saved(make: Make, tmp_path: Path) -> None:
+    trial, link = make()
+    trial.report(loss=0.5, save=write("good"))
+    with pytest.raises(TrialFailed, match="loss is nan at step 2") as failed:
+        trial.report(loss=math.nan, save=write("bad"))
+    assert failed.value.kind == "nan"
+    assert [(step, saved) for step, _, saved in link.told] == [(1, True), (2, False)]
+    assert len(list(tmp_path.glob("3/checkpoints/step-*"))) == 1
+
+
+def test_another_metric_may_be_no_number(make: Make) -> None:
+    trial, link = make()
+    trial.report(loss=0.5, gradient=math.nan, save=write("x"))
+    assert link.told[0][2] is True
+
+
+def test_metrics_are_recorded_though_save_fails(make: Make) -> None:
+    trial, link = make()
+
+    def save(folder: Path) -> None:
+        raise RuntimeError("cannot be pickled")
+
+    with pytest.raises(RuntimeError, match="cannot be pickled"):
+        trial.report(loss=0.5, save=save)
+    assert link.told == [(1, {"loss": 0.5}, False)]
+
+
+def test_a_full_disk_does_not_harm_the_trial(make: Make) -> None:
+    trial, link = make()
+
+    def save(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    trial.report(loss=0.5, save=save)
+    full, report = link.sent
+    assert isinstance(full, DiskFull)
+    assert "no room for the checkpoint of step 1" in full.error
+    assert isinstance(report, Reported)
+    assert not report.saved
+
+
+# --- reports without steps() ------------------------------------------------------------------------------
+
+
+def test_outside_of_steps_reports_count_themselves(make: Make) -> None:
+    trial, link = make(max_steps=None)
+    for _ in range(3):
+        trial.report({"loss": 0.5}, accuracy=0.9)
+    assert link.told == [(step, {"loss": 0.5, "accuracy": 0.9}, False) for step in (1, 2, 3)]
+
+
+def test_a_step_may_be_given(make: Make) -> None:
+    trial, link = make(max_steps=None)
+    trial.report(loss=0.5, step=100)
+    trial.report(loss=0.4)
+    numpys: Any = np.int64(200)
+    trial.report(loss=0.3, step=numpys)
+    assert [step for step, _, _ in link.told] == [100, 101, 200]
+    assert all(type(report.step) is int for report in link.reports)
+
+
+@pytest.mark.parametrize("step", [0, -1, 1.5, "3", True])
+def test_a_step_that_is_none(make: Make, step: Any) -> None:
+    trial, link = make()
+    with pytest.raises(SettingError, match="must be a whole number from 1"):
+        trial.report(loss=0.5, step=step)
+    assert not link.sent
+
+
+def test_outside_of_steps_the_last_step_ends_the_trial(make: Make) -> None:
+    trial, link = make(max_steps=2)
+    trial.report(loss=0.5)
+    trial.report(loss=0.4)
+    with pytest.raises(EndTrial):
+        trial.report(loss=0.3)
+    assert len(link.told) == 2
+    assert not trial.cut  # it came to its own end
+
+
+def test_outside_of_steps_told_to_end_unwinds(make: Make) -> None:
+    trial, link = make(end_after=1)
+    with pytest.raises(EndTrial):
+        trial.report(loss=0.5, save=write("x"))
+    assert link.told == [(1, {"loss": 0.5}, True)]
+    assert trial.cut
+
+
+def test_the_users_own_handlers_do_not_stop_the_unwinding() -> None:
+    assert not issubclass(EndTrial, Exception)
+
+
+def test_one_may_look_for_oneself(make: Make) -> None:
+    trial, _ = make(end_after=0)
+    assert trial.told_to_end()
+    assert trial.cut
+
+
+# --- what is returned -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("returned", "metrics"),
+    [
+        (0.5, {"loss": 0.5}),
+        (1, {"loss": 1.0}),
+        (np.float32(0.5), {"loss": 0.5}),
+        ({"loss": 0.5, "accuracy": 0.9}, {"loss": 0.5, "accuracy": 0.9}),
+    ],
+)
+def test_what_is_returned_is_a_report(make: Make, returned: Any, metrics: dict[str, float]) -> None:
+    trial, link = make()
+    trial.finish(returned)
+    assert link.told == [(1, metrics, False)]
+
+
+def test_nothing_returned_is_no_report(make: Make) -> None:
+    trial, link = make()
+    trial.finish(None)
+    assert not link.sent
+
+
+def test_what_is_returned_is_about_the_last_step(make: Make) -> None:
+    trial, link = make(max_steps=2, end_after=2)
+    for _ in trial.steps():
+        trial.report(loss=0.5)
+    trial.finish({"test_loss": 0.6})
+    assert link.told[-1] == (2, {"test_loss": 0.6}, False)
+
+
+def test_returning_is_not_unwound(make: Make) -> None:
+    trial, link = make(end_after=1)
+    trial.finish(0.5)
+    assert len(link.told) == 1
+
+
+def test_returning_no_number(make: Make) -> None:
+    trial, link = make()
+    with pytest.raises(TrialFailed, match="loss is nan at step 1"):
+        trial.finish(math.nan)
+    assert len(link.told) == 1
+
+
+def test_returning_something_else(make: Make) -> None:
+    trial, _ = make()
+    with pytest.raises(SettingError, match="loss: 'a model' is no number"):
+        trial.finish("a model")
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.25, np.float32(0.25), np.float64(0.25), np.array(0.25)])
+def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
+    trial, link = make()
+    trial.report(loss=value)
+    (report,) = link.reports
+    assert type(report.metrics["loss"]) is float
+    assert report.metrics["loss"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        (None, r"report\(\) was given no metric; say for example report\(loss=0.3\)"),
+        ({}, r"report\(\) was given no metric"),
+        (0.3, r"report\(0.3\): say which metric that is, such as report\(loss=0.3\)"),
+        ([0.3], r"report\(\[0.3\]\): say which metric that is"),
+        ({"loss": None}, "loss: None is no number"),
+        ({"loss": "low"}, "loss: 'low' is no number"),
+        ({"loss": [1, 2]}, r"loss: \[1, 2\] is no number"),
+        ({"loss": 1j}, "loss: 1j is no number"),
+        ({"loss": 10**400}, "loss: 10* is no number"),
+        ({3: 0.5}, "a metric's name must be a string, not 3"),
+    ],
+)
+def test_metrics_that_are_none(make: Make, metrics: Any, message: str) -> None:
+    trial, link = make()
+    with pytest.raises(SettingError, match=message):
+        trial.report(metrics)
+    assert not link.sent
