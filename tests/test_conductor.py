@@ -379,9 +379,11 @@ def test_time_runs_only_while_driven() -> None:
     assert table.later(40) == ["stop 0/2"]
 
 
-def test_a_study_of_a_killed_driver_has_its_time_left() -> None:
-    table = Table(slots=0, deadline_seconds=100)
-    table(ev.DriverStarted(table.now, 1, "host"))
+@pytest.mark.parametrize("limit", [{"deadline_seconds": 100}, {"budget_dollars": 0.1}])
+def test_a_study_of_a_killed_driver_has_its_time_and_money_left(limit: Any) -> None:
+    table = Table(slots=0, trials=9, **limit)
+    no_slots = ev.MachineReady(table.now, ev.THIS_MACHINE, "desk", 0, 3.6)
+    table(ev.DriverStarted(table.now, 1, "host"), no_slots)
     table.kill_driver()
     table.now += 1_000_000
     assert not table.conductor.nothing_left(table.now)

@@ -123,12 +123,11 @@ class Conductor:
     def _out_of(self, now: float) -> str | None:
         """Which limit on time or money is used up."""
         spec, history = self.spec, self.history
-        if spec.deadline_seconds is not None:
-            # Time runs only while driven: of a driver that was killed, until the last thing it recorded.
-            driven = history.driven_seconds(now if self._driving else history.last_at)
-            if driven >= spec.deadline_seconds:
-                return "deadline"
-        if spec.budget_dollars is not None and history.dollars(now) >= spec.budget_dollars:
+        # Time runs only while driven: of a driver that was killed, until the last thing it recorded.
+        until = now if self._driving else history.last_at
+        if spec.deadline_seconds is not None and history.driven_seconds(until) >= spec.deadline_seconds:
+            return "deadline"
+        if spec.budget_dollars is not None and history.dollars(until) >= spec.budget_dollars:
             return "budget"
         return None
 
