@@ -15,6 +15,7 @@ from typing import Any, cast
 from thriftune import events as ev
 from thriftune.conductor import Conductor, decisions
 from thriftune.events import Codec
+from thriftune.fleet import Fleet
 from thriftune.history import History
 from thriftune.parameters import Choice, Float
 from thriftune.planning import PresentMachines, Provisioner
@@ -161,6 +162,8 @@ def state(history: History) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Fleet):
+        return _plain(vars(value))
     if isinstance(value, Counter):
         return dict(+value)
     if isinstance(value, dict):

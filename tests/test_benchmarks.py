@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import large_store, peers, throughput
 
+from benchmarks import large_store, peers, throughput
 from thriftune.spec import Spec
 from thriftune.store import open_store
 from thriftune.study import read_history

@@ -78,9 +78,7 @@ Tree = dict[str, Any]  # a name to bytes (a file) or to another tree (a folder)
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\0"), min_size=1, max_size=20)
 trees = st.dictionaries(
     names.filter(lambda name: name not in (".", "..")) | st.just("manifest") | st.just("caf\udce9"),
-    st.recursive(
-        st.binary(max_size=50), lambda inner: st.dictionaries(st.just("state") | st.just("a b"), inner)
-    ),
+    st.recursive(st.binary(max_size=50), lambda inner: st.dictionaries(st.just("state") | st.just("a b"), inner)),
     max_size=5,
 ).filter(lambda tree: bool(list(files_of(tree))))
 
@@ -233,9 +231,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("damage", "flaw"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_damaged_one_is_passed_over(
-    checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str
-) -> None:
+def test_damaged_one_is_passed_over(checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str) -> None:
     checkpoints.save(6, state("six"))
     path = checkpoints.save(7, state("seven")).parent
     damage(path)
@@ -335,9 +331,7 @@ def test_neither_links_nor_devices(checkpoints: Checkpoints, make: Callable[[Pat
         state("one")(folder)
         make(folder / "optimizer" / "odd")
 
-    with pytest.raises(
-        CheckpointError, match=r"^optimizer/odd: save may write plain files and folders only$"
-    ):
+    with pytest.raises(CheckpointError, match=r"^optimizer/odd: save may write plain files and folders only$"):
         checkpoints.save(1, write)
     assert list(checkpoints.folder.iterdir()) == []
 

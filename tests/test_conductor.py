@@ -471,7 +471,7 @@ def test_a_killed_driver_costs_no_retry_and_is_billed_until_its_last_word() -> N
     assert table.start(2) == ["place 0/2 from 1", "place 1/2"]
     trial = table.trial(0)
     assert (trial.failures, trial.losses, trial.stalled_losses, trial.seconds) == (0, 1, 0, 10)
-    (life,) = table.history.past_machines
+    (life,) = table.history.fleet.past
     assert (life.id, life.until) == (ev.THIS_MACHINE, START + 10)
     assert table.history.dollars(table.now) == pytest.approx(0.01)
 

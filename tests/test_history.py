@@ -371,7 +371,7 @@ def test_machines_that_are_gone_stay_on_the_bill() -> None:
         table(ev.MachineLost(table.now, f"m{number}", "gone"))
         table.now += 1000
     assert table.history.dollars(table.now) == pytest.approx(0.3)
-    assert table.history.offers() == ["offer 0", "offer 1"]
+    assert table.history.fleet.offers() == ["offer 0", "offer 1"]
 
 
 def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
@@ -380,13 +380,13 @@ def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
     rent = ev.Rent(START, "a", "spot")
     assert history.apply(rent)
     assert not history.apply(rent)
-    assert history.renting == {"a": "spot"}
+    assert history.fleet.renting == {"a": "spot"}
     assert state(replayed(table.spec, [rent])) == state(history)
     assert history.apply(ev.MachineRented(START, "a", "spot", 1.0))
-    assert not history.renting
+    assert not history.fleet.renting
     assert history.apply(ev.Rent(START, "b", "spot"))
     assert history.apply(ev.MachineLost(START, "b", "no capacity"))
-    assert not history.renting
+    assert not history.fleet.renting
     assert list(history.machines) == ["a"]
     history.validate()
 

@@ -14,7 +14,7 @@ import pytest
 from thriftune.errors import SettingError
 from thriftune.parameters import Choice, Float, Int
 from thriftune.space import Space
-from thriftune.spec import Spec, Target, command_target, seconds
+from thriftune.spec import Spec, Target, command_target, fill_in, seconds
 
 PARAMETERS: dict[str, Float | Int | Choice] = {
     "opt": Choice(["sgd", "adam"]),
@@ -208,3 +208,19 @@ def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_
 )
 def test_a_target_in_words(target: Target, text: str) -> None:
     assert str(target) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "filled"),
+    [
+        ("--lr={lr}", "--lr=0.1"),
+        ("{lr}{n-layers}", "0.13"),
+        ("[{off}]", "[]"),
+        ("awk '{{print}}' ${{HOME}}", "awk '{print}' ${HOME}"),
+        ('{"lr": {lr}}', '{"lr": 0.1}'),
+        ("{}", "{}"),
+        ("{ lr }", "{ lr }"),
+    ],
+)
+def test_parts_of_a_command_are_filled_in(part: str, filled: str) -> None:
+    assert fill_in(part, {"lr": 0.1, "n-layers": 3}) == filled

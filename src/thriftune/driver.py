@@ -132,7 +132,7 @@ class Driver:
                 return
             except StoreError as error:
                 # Nothing is lost meanwhile: what trials said is in their spools, and they wait for a full disk.
-                if self._spec.disk_full == "stop":
+                if self._spec.disk_full == "stop" or self._interrupted:
                     raise
                 self._view.say(f"{error} Trying again.")
                 time.sleep(_STORE_RETRY_SECONDS)

@@ -9,41 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 from thriftune import events as ev
 from thriftune.errors import NoBestTrial
+from thriftune.fleet import Fleet
 from thriftune.space import Space
 from thriftune.trial import Report, State, TrialRecord
-
-
-@dataclass(slots=True)
-class Machine:
-    """One life of one machine, from rented to gone."""
-
-    id: str
-    offer: str
-    price_per_hour: float
-    since: float  # billed from
-    slots: int = 0  # trials at a time; 0 until it is ready
-    until: float | None = None  # gone, and billed no more
-    notice: float | None = None  # it will be taken away at this time
-    releasing: bool = False  # it is to be given back
-    running: set[int] = field(default_factory=set)  # trials; no more than slots
-
-    @property
-    def free(self) -> int:
-        """Slots that may be given to a trial now."""
-        leaving = self.until is not None or self.notice is not None or self.releasing
-        return 0 if leaving else self.slots - len(self.running)
-
-    def seconds(self, now: float) -> float:
-        return max(0.0, (now if self.until is None else self.until) - self.since)
-
-    def dollars(self, now: float) -> float:
-        return self.seconds(now) * self.price_per_hour / 3600
 
 
 class History:
@@ -58,9 +31,8 @@ class History:
         self.counts: Counter[State] = Counter()  # of trials in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
         self.running: dict[int, None] = {}  # ids in the order in which they were placed
-        self.machines: dict[str, Machine] = {}  # present ones, by id
-        self.past_machines: list[Machine] = []
-        self.renting: dict[str, str] = {}  # machine -> offer: decided, and not known to have come of it
+        self.fleet = Fleet()
+        self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry
         self.started_at: float | None = None  # when the first driver started
@@ -69,8 +41,6 @@ class History:
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
         self._driven_before = 0.0  # seconds of earlier drives
-        self._dollars_before = 0.0  # of past machines
-        self._rented: set[str] = set()  # ids of all machines ever rented; each is used once
         self._tried: Counter[tuple[Any, ...]] = Counter()
         self._best: TrialRecord | None = None  # a cache, like the next: the best trial, unless
         self._best_unsure = False  # what was the best has become worse
@@ -88,11 +58,7 @@ class History:
 
     def dollars(self, now: float) -> float:
         """What its machines cost so far, at the price of their offers."""
-        return self._dollars_before + sum(machine.dollars(now) for machine in self.machines.values())
-
-    def offers(self) -> list[str]:
-        lives = [*self.past_machines, *self.machines.values()]
-        return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))
+        return self.fleet.dollars(now)
 
     def better(self, a: float, b: float) -> bool:
         return a > b if self.maximize else a < b
@@ -202,8 +168,7 @@ class History:
             if trial.machine != ev.OUTSIDE:
                 self._lose(trial, self.last_at, stalls=False)
         self._end_drive()
-        for machine in self.machines.values():
-            machine.releasing = False  # the earlier driver may not have come to it
+        self.fleet.new_driver()
         self.driver = event
         self.last_at = event.at  # the clock may have been set back since the last drive
         self.finished = self.stop_requested = self.disk_full = None
@@ -394,71 +359,33 @@ class History:
     # --- machines
 
     def _rent(self, event: ev.Rent) -> bool:
-        if event.machine in self.machines or event.machine in self._rented:
-            return False
-        self._rented.add(event.machine)
-        self.renting[event.machine] = event.offer
-        return True
+        return self.fleet.rent(event)
 
     def _machine_rented(self, event: ev.MachineRented) -> bool:
-        if not self._may_come(event.machine):
-            return False
-        self._rented.add(event.machine)
-        self._comes(event)
-        return True
+        return self.fleet.rented(event)
 
     def _machine_ready(self, event: ev.MachineReady) -> bool:
-        if self._may_come(event.machine):  # it was there already, or nobody said that it was rented
-            self._comes(event)
-        machine = self.machines.get(event.machine)
-        if machine is None or machine.slots:
-            return False
-        machine.slots = event.slots
-        return True
-
-    def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
-        self.renting.pop(event.machine, None)
-        self.machines[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, event.at)
-
-    def _may_come(self, machine: str) -> bool:
-        """Whether a machine of this id is not there and can be: one that was rented comes once."""
-        if machine in self.machines:
-            return False
-        return machine in self.renting or machine not in self._rented
+        return self.fleet.ready(event)
 
     def _machine_notice(self, event: ev.MachineNotice) -> bool:
-        machine = self.machines.get(event.machine)
-        if machine is None or machine.notice == event.deadline:
-            return False
-        machine.notice = event.deadline
-        return True
+        return self.fleet.notice(event)
+
+    def _release(self, event: ev.Release) -> bool:
+        return self.fleet.release(event)
 
     def _machine_lost(self, event: ev.MachineLost) -> bool:
         machine = self.machines.get(event.machine)
         # One that was announced is the cloud's doing; else a trial may well have brought its machine down.
         return self._machine_gone(event.machine, event.at, stalls=machine is not None and machine.notice is None)
 
-    def _release(self, event: ev.Release) -> bool:
-        machine = self.machines.get(event.machine)
-        if machine is None or machine.releasing:
-            return False
-        machine.releasing = True
-        return True
-
     def _machine_released(self, event: ev.MachineReleased) -> bool:
         return self._machine_gone(event.machine, event.at, stalls=False)
 
     def _machine_gone(self, machine_id: str, at: float, *, stalls: bool) -> bool:
-        machine = self.machines.get(machine_id)
-        if machine is None:
-            return self.renting.pop(machine_id, None) is not None
-        for trial_id in sorted(machine.running):  # a set's own order may differ from one replay to the next
+        running = self.machines[machine_id].running if machine_id in self.machines else ()
+        for trial_id in sorted(running):  # a set's own order may differ from one replay to the next
             self._lose(self.trials[trial_id], at, stalls=stalls)
-        del self.machines[machine_id]
-        machine.until = max(machine.since, at)
-        self.past_machines.append(machine)
-        self._dollars_before += machine.dollars(at)
-        return True
+        return self.fleet.gone(machine_id, at)
 
     # --- invariants -----------------------------------------------------------------------------------
 
@@ -483,13 +410,8 @@ class History:
             if running and trial.machine != ev.OUTSIDE:
                 assert trial.id in self.machines[str(trial.machine)].running
         for machine in self.machines.values():
-            assert machine.until is None
-            assert len(machine.running) <= max(machine.slots, 0)
             assert all(self.trials[i].machine == machine.id for i in machine.running)
-            assert self.machines[machine.id] is machine
-            assert machine.id not in self.renting
-        assert all(machine.until is not None for machine in self.past_machines)
-        assert self._dollars_before == sum(machine.dollars(0.0) for machine in self.past_machines)
+        self.fleet.validate()
         if known := [trial for trial in self.trials if _counts(trial)]:
             assert self.best is min(known, key=self._rank)
 

@@ -119,8 +119,6 @@ class Choice(Parameter):
         return _ChoiceAxis(self)
 
 
-
-
 def _plain(value: Any) -> Any:
     """A numpy scalar as the Python value it stands for."""
     return value.item() if isinstance(value, np.generic) else value

@@ -60,7 +60,7 @@ class Result:
     @property
     def cost(self) -> Cost:
         history = self.history
-        return Cost(self.seconds, history.dollars(history.last_at), tuple(history.offers()))
+        return Cost(self.seconds, history.dollars(history.last_at), tuple(history.fleet.offers()))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {state.lower()}" for state, n in self.history.counts.items() if n)

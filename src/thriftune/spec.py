@@ -155,10 +155,13 @@ def command_target(
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
     for part in command:
-        for name in PLACEHOLDER.findall(part):
-            if name not in space.names:
+        for text, name in _BRACES.findall(part):
+            if not text and name not in space.names:
                 have = ", ".join(space.names)
-                raise SettingError(f"command: {{{name}}} in {part!r} is no parameter; the space has {have}")
+                raise SettingError(
+                    f"command: {{{name}}} in {part!r} is no parameter; the space has {have}. "
+                    f"If it is meant as it stands, write {{{{{name}}}}}"
+                )
     for name, pattern in patterns.items():
         try:
             groups = re.compile(pattern).groups
@@ -173,4 +176,16 @@ def command_target(
     return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
 
 
-PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+_BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,\d][^{}\s\"':,]*)\}")
+"""Double braces around a text that is meant as it stands; or single ones around the name of a parameter."""
+
+
+def fill_in(part: str, config: Mapping[str, Any]) -> str:
+    """A part of a command with the values of its parameters; those that are not active give nothing."""
+
+    def value(match: re.Match[str]) -> str:
+        text, name = match.groups()
+        found = config.get(name) if text is None else text
+        return "" if found is None else str(found)
+
+    return _BRACES.sub(value, part)

@@ -102,7 +102,7 @@ def best_line(history: History, *, config: bool = True) -> str:
 
 def cost_line(history: History, now: float) -> str:
     """Dollars are an estimate on a machine of one's own: what a like one rents for."""
-    offers = ", ".join(history.offers())
+    offers = ", ".join(history.fleet.offers())
     return (
         f"{format_dollars(history.dollars(now))} (estimate: {offers} on demand)" if offers else format_dollars(0)
     )

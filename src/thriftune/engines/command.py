@@ -22,7 +22,7 @@ from thriftune.engines.wire import Lines, from_line
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Reported, Warned
 from thriftune.inside import NEXT_STEP, environment
-from thriftune.spec import PLACEHOLDER
+from thriftune.spec import fill_in
 from thriftune.trial import EndTrial, Trial, TrialFailed, TrialLost
 
 _TERM_GRACE_SECONDS = 10.0
@@ -62,7 +62,7 @@ class Command:
             raise TrialFailed(end.kind, end.message.replace(" in the middle of the trial", ""))
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        command = [PLACEHOLDER.sub(lambda m: _text(trial.get(m.group(1))), part) for part in self._command]
+        command = [fill_in(part, trial.run.config) for part in self._command]
         variables = environment(trial.run, socket_path)
         (trial.folder / "state").mkdir(exist_ok=True)
         try:
@@ -235,7 +235,3 @@ def _exit_seen(pid: int) -> Iterator[int | None]:
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

@@ -1,0 +1,128 @@
+"""Which machines are there, and what have they cost? The part of a study's history that is about machines.
+
+Like all of the history it is a fold of the log: each method takes one entry in, and answers False where it tells
+nothing new. A machine's id is used once, but for this machine's, which comes and goes with its driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from thriftune import events as ev
+
+
+@dataclass(slots=True)
+class Machine:
+    """One life of one machine, from rented to gone."""
+
+    id: str
+    offer: str
+    price_per_hour: float
+    since: float  # billed from
+    slots: int = 0  # trials at a time; 0 until it is ready
+    until: float | None = None  # gone, and billed no more
+    notice: float | None = None  # it will be taken away at this time
+    releasing: bool = False  # it is to be given back
+    running: set[int] = field(default_factory=set)  # trials; no more than slots
+
+    @property
+    def free(self) -> int:
+        """Slots that may be given to a trial now."""
+        leaving = self.until is not None or self.notice is not None or self.releasing
+        return 0 if leaving else self.slots - len(self.running)
+
+    def seconds(self, now: float) -> float:
+        return max(0.0, (now if self.until is None else self.until) - self.since)
+
+    def dollars(self, now: float) -> float:
+        return self.seconds(now) * self.price_per_hour / 3600
+
+
+class Fleet:
+    def __init__(self) -> None:
+        self.present: dict[str, Machine] = {}  # by id
+        self.past: list[Machine] = []
+        self.renting: dict[str, str] = {}  # machine -> offer: decided, and not known to have come of it
+        self._rented: set[str] = set()  # ids of all machines ever rented
+        self._dollars_before = 0.0  # of past machines
+
+    def dollars(self, now: float) -> float:
+        """What the machines cost so far, at the price of their offers."""
+        return self._dollars_before + sum(machine.dollars(now) for machine in self.present.values())
+
+    def offers(self) -> list[str]:
+        lives = [*self.past, *self.present.values()]
+        return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))
+
+    # --- taking entries in ------------------------------------------------------------------------------
+
+    def rent(self, event: ev.Rent) -> bool:
+        if event.machine in self.present or event.machine in self._rented:
+            return False
+        self._rented.add(event.machine)
+        self.renting[event.machine] = event.offer
+        return True
+
+    def rented(self, event: ev.MachineRented) -> bool:
+        if not self._may_come(event.machine):
+            return False
+        self._rented.add(event.machine)
+        self._comes(event)
+        return True
+
+    def ready(self, event: ev.MachineReady) -> bool:
+        if self._may_come(event.machine):  # it was there already, or nobody said that it was rented
+            self._comes(event)
+        machine = self.present.get(event.machine)
+        if machine is None or machine.slots:
+            return False
+        machine.slots = event.slots
+        return True
+
+    def notice(self, event: ev.MachineNotice) -> bool:
+        machine = self.present.get(event.machine)
+        if machine is None or machine.notice == event.deadline:
+            return False
+        machine.notice = event.deadline
+        return True
+
+    def release(self, event: ev.Release) -> bool:
+        machine = self.present.get(event.machine)
+        if machine is None or machine.releasing:
+            return False
+        machine.releasing = True
+        return True
+
+    def gone(self, machine_id: str, at: float) -> bool:
+        """Lost or given back. Whatever ran there must have left it."""
+        machine = self.present.pop(machine_id, None)
+        if machine is None:
+            return self.renting.pop(machine_id, None) is not None
+        machine.until = max(machine.since, at)
+        self.past.append(machine)
+        self._dollars_before += machine.dollars(at)
+        return True
+
+    def new_driver(self) -> None:
+        """What an earlier driver was about to give back, it may not have come to."""
+        for machine in self.present.values():
+            machine.releasing = False
+
+    def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
+        self.renting.pop(event.machine, None)
+        self.present[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, event.at)
+
+    def _may_come(self, machine_id: str) -> bool:
+        """Whether a machine of this id is not there and can be: one that was rented comes once."""
+        if machine_id in self.present:
+            return False
+        return machine_id in self.renting or machine_id not in self._rented
+
+    def validate(self) -> None:
+        for machine_id, machine in self.present.items():
+            assert machine.id == machine_id
+            assert machine.until is None
+            assert len(machine.running) <= machine.slots
+            assert machine_id not in self.renting
+        assert all(machine.until is not None and not machine.running for machine in self.past)
+        assert self._dollars_before == sum(machine.dollars(0.0) for machine in self.past)
