@@ -29,6 +29,10 @@ _MAILBOX_SECONDS = 0.5
 _SUMMARY_SECONDS = 0.02
 """At most so far is the summary of the study behind its log: not at all, but for a storm of short trials."""
 
+_SYNC_SECONDS = 0.01
+"""Turns closer together than this share one sync to disk. A killed driver loses nothing by it; a power cut, which
+ends the trials of this machine as well, at most so much."""
+
 _STORE_RETRY_SECONDS = 1.0
 
 
@@ -59,6 +63,8 @@ class Driver:
         self._interrupted: str | None = None
         self._looked_at = float("-inf")  # when the mailbox was last looked into
         self._summarized_at = float("-inf")
+        self._synced_at = float("-inf")
+        self._unsynced = False
 
     @property
     def _spec(self) -> Spec:
@@ -108,7 +114,8 @@ class Driver:
     def _patience(self) -> float:
         now = self._clock.now()
         wake_at = self._conductor.wake_at(now)
-        return min(_MAILBOX_SECONDS, max(0.0, wake_at - now) if wake_at is not None else _MAILBOX_SECONDS)
+        patience = _SYNC_SECONDS if self._unsynced else _MAILBOX_SECONDS
+        return patience if wake_at is None else min(patience, max(0.0, wake_at - now))
 
     def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
         """One turn: take in, record, carry out."""
@@ -117,6 +124,7 @@ class Driver:
             log = self._conductor.handle(events, now)
             if log:
                 self._record(before, log, now, last)
+            self._sync_if_due(log, now, last)
             events = self._carry_out(log, now)
             if not events:
                 return
@@ -136,6 +144,14 @@ class Driver:
                     raise
                 self._view.say(f"{error} Trying again.")
                 time.sleep(_STORE_RETRY_SECONDS)
+
+    def _sync_if_due(self, log: list[ev.Event], now: float, last: bool) -> None:
+        self._unsynced = self._unsynced or bool(log)
+        # A machine that is rented is billed on, whatever becomes of this one.
+        outlasts_us = any(isinstance(entry, (ev.Rent, ev.Release)) for entry in log)
+        if self._unsynced and (last or outlasts_us or now - self._synced_at >= _SYNC_SECONDS):
+            self._store.sync()
+            self._unsynced, self._synced_at = False, now
 
     def _carry_out(self, log: list[ev.Event], now: float) -> list[ev.Event]:
         """What the engine and the cloud are to do; returns what they answer at once."""

@@ -443,6 +443,7 @@ class Study:
                 before, now = history.entries, self._clock.now()
                 log = conductor.handle(events, now)
                 self._store.append(self.name, before, log, summarize(history, now))
+                self._store.sync()
                 return log
 
             try:

@@ -47,8 +47,9 @@ class Store(Protocol):
     """Where studies are kept.
 
     Every method that takes the name of a study (but `create`) raises StudyNotFound when there is none of that
-    name, and any method raises StoreError when the store itself fails. A method that writes has written all,
-    durably, when it returns, and nothing when it raises. Readers neither block the driver nor are blocked by
+    name, and any method raises StoreError when the store itself fails. A method that writes has written all
+    when it returns, and nothing when it raises: written so that it survives the death of any process, and, but
+    for append(), of the machine. Readers neither block the driver nor are blocked by
     it. A store may be used from several threads, but not in a forked child.
     """
 
@@ -74,8 +75,12 @@ class Store(Protocol):
     ) -> None:
         """Add the entries to a log that has `after` of them, and replace the summary if one is given.
 
-        Raises StoreConflict when the log has any other number of entries: somebody else wrote to it.
+        Raises StoreConflict when the log has any other number of entries: somebody else wrote to it. Survives the
+        death of the machine only after sync(), which costs more than all the rest.
         """
+
+    def sync(self) -> None:
+        """Whatever was appended survives the death of the machine, too."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
         """The entries numbered after + 1 and up, in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -81,6 +82,7 @@ class SqliteStore:
         self._path = path and path.expanduser().resolve()
         # SQLite wants one thread at a time, whichever it is. Re-entrant: a transaction may look something up.
         self._turn = threading.RLock()
+        self._log_fd: int | None = None  # of SQLite's write-ahead log, once there is something to sync
         self._locks: Locks = MemoryLocks()
         address = ":memory:"
         if self._path:
@@ -155,13 +157,24 @@ class SqliteStore:
             for number, entry in enumerate(entries, after + 1)
         ]
         head = (after + len(rows), None if summary is None else json.dumps(summary), study, after)
-        with self._writing() as db:
+        with self._writing(sync=False) as db:
             if db.execute(MOVE_HEAD, head).rowcount == 0:
                 raise StoreConflict(
                     f"study {name!r} has {self.length(name)} entries in {self._where}, but its driver knows "
                     f"of {after}: another driver wrote to it. Nothing was written; load the study again"
                 )
             db.executemany(ADD_ENTRY, rows)
+
+    def sync(self) -> None:
+        if self._path is None:
+            return
+        with self._turn, self._explained():
+            if self._log_fd is None:
+                self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+                folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                os.fsync(folder)  # the log's own name
+                os.close(folder)
+            os.fdatasync(self._log_fd)
 
     def read(self, name: str, after: int = 0) -> list[Event]:
         select = "SELECT kind, body FROM log WHERE study = ? AND number > ? ORDER BY number"
@@ -204,6 +217,9 @@ class SqliteStore:
     def close(self) -> None:
         with self._turn:
             self._db.close()
+            if self._log_fd is not None:
+                os.close(self._log_fd)
+                self._log_fd = None
 
     def __enter__(self) -> Self:
         return self
@@ -224,7 +240,8 @@ class SqliteStore:
     def _prepare(self) -> None:
         with self._explained():
             self._db.execute("PRAGMA foreign_keys = ON")
-            self._db.execute("PRAGMA synchronous = FULL")
+            # The file stays sound whatever happens; that the latest is on disk, sync() sees to.
+            self._db.execute("PRAGMA synchronous = NORMAL")
         if self._pragma("application_id") != APPLICATION:
             self._lay_out()
         if (version := self._pragma("user_version")) != VERSION:
@@ -239,7 +256,7 @@ class SqliteStore:
             )
 
     def _lay_out(self) -> None:
-        with self._writing() as db:
+        with self._writing(sync=False) as db:  # there is no log yet
             if self._pragma("application_id") == APPLICATION:
                 return  # somebody else was quicker
             if db.execute("SELECT 1 FROM sqlite_master").fetchall():
@@ -273,11 +290,13 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             raise StoreError(f"store {self._where}: {WAYS_OUT.get(_kind(error), error)}") from error
+        except OSError as error:
+            raise StoreError(f"store {self._where}: it cannot be brought to disk ({error.strerror})") from error
         except UnicodeEncodeError as error:
             raise StoreError(f"store {self._where}: {error.object!r} is no valid text") from error
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
         """A transaction that is committed at the end, or of which nothing stays."""
         with self._turn, self._explained():
             try:
@@ -285,6 +304,8 @@ class SqliteStore:
                 self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
+                if sync:
+                    self.sync()
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
