@@ -21,7 +21,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# Each benchmark is one command; see benchmarks/README.md. This one runs them all, peers included.
+# Each benchmark is one command; see docs/benchmarks.md. This one runs them all, peers included.
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 

@@ -22,12 +22,12 @@ from thriftune.clouds.local import LocalCloud
 from thriftune.conductor import Conductor
 from thriftune.driver import summarize
 from thriftune.history import History
+from thriftune.launch import enter, make_spec, read_history
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.search import named
 from thriftune.spec import Spec, Target
 from thriftune.store import open_store
-from thriftune.study import enter, make_spec, read_history
 
 NAME = "large"
 SPACE: dict[str, Parameter] = {

@@ -18,10 +18,10 @@ import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import Doing
 from thriftune.history import History
+from thriftune.launch import drive, enter, make_spec
 from thriftune.progress import Silent
 from thriftune.spec import Spec, Target
 from thriftune.store import open_store
-from thriftune.study import drive, enter, make_spec
 
 NAME = "memory"
 BAR_PERCENT = 10.0

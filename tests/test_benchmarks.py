@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import large_store, peers, throughput
+from thriftune.launch import read_history
 from thriftune.spec import Spec
 from thriftune.store import open_store
-from thriftune.study import read_history
 from thriftune.trial import State
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,6 +14,7 @@ from thriftune.errors import SettingError
 from thriftune.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
+Duration = float | str | datetime.timedelta
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])\s*")
 
 
-def seconds(name: str, value: float | str | datetime.timedelta | None) -> float | None:
+def seconds(name: str, value: Duration | None) -> float | None:
     """A duration as a user writes it: 90, "90s", "20m", "1h30m", "2d" or a timedelta."""
     if value is None:
         return None

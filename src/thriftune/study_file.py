@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
+from thriftune.launch import make_searcher, make_spec
 from thriftune.search import Searcher
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
-from thriftune.study import make_searcher, make_spec
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
 _DURATION = "seconds, or a string such as '20m'"

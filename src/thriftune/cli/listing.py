@@ -77,8 +77,8 @@ def _state(listed: Listed, summary: dict[str, Any]) -> str:
 def _fold(store: Store, listed: Listed) -> dict[str, Any]:
     """The driver was killed before it could bring the summary up to date, so this is done now, for others too."""
     from thriftune.driver import summarize
+    from thriftune.launch import read_history
     from thriftune.spec import Spec
-    from thriftune.study import read_history
 
     history = read_history(store, Spec.from_json(listed.spec))
     summary = summarize(history, history.last_at)

@@ -13,11 +13,11 @@ import click
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
 from thriftune.errors import NoBestTrial, StudyInterrupted
+from thriftune.launch import drive, enter, resume
 from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.spec import Spec
 from thriftune.store import Store, open_store
-from thriftune.study import drive, enter, resume
 from thriftune.study_file import read_study_file
 from thriftune.words import counts, counts_line, number
 

@@ -1,0 +1,191 @@
+"""How does a study get going? It is made or taken up in its store, driven on this machine, resumed by its name."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+import shutil
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from thriftune.clock import WallClock
+from thriftune.clouds.local import LocalCloud, cores
+from thriftune.conductor import Conductor
+from thriftune.driver import Driver, View
+from thriftune.engines import pickled
+from thriftune.engines.local import LocalEngine
+from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch
+from thriftune.history import History
+from thriftune.parameters import Parameter
+from thriftune.planning import PresentMachines
+from thriftune.result import Result
+from thriftune.search import Searcher, named
+from thriftune.space import Space
+from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
+from thriftune.store import Store
+from thriftune.trial import State, Trial
+
+
+def make_spec(
+    space: Space | Mapping[str, Parameter],
+    *,
+    name: str,
+    minimize: str | None,
+    maximize: str | None,
+    searcher: str | Searcher,
+    seed: int | None,
+    target: Target,
+    trials: int | None = None,
+    max_steps: int | None = None,
+    deadline: Duration | None = None,
+    budget: float | None = None,
+    timeout: Duration | None = None,
+    retries: int = 1,
+    workers: int | None = None,
+    storage: str | Path | None = None,
+    keep: int = 2,
+    disk_full: DiskFullPolicy = "stop",
+) -> Spec:
+    """The settings as a user gives them, checked and spelled out."""
+    if (minimize is None) == (maximize is None):
+        raise SettingError("give either minimize= or maximize=, the name of the metric that decides")
+    if target.kind != "outside" and trials is None and deadline is None and budget is None:
+        raise SettingError("give at least one limit: trials=, deadline= or budget=")
+    if storage is not None and "://" in str(storage):
+        raise SettingError(f"storage: {str(storage)!r} is no folder; only folders are supported so far")
+    if isinstance(searcher, str):
+        named(searcher)
+    return Spec(
+        name=name,
+        space=Space(space),
+        metric=minimize if minimize is not None else maximize or "",
+        maximize=maximize is not None,
+        seed=secrets.randbits(32) if seed is None else seed,
+        searcher=searcher if isinstance(searcher, str) else type(searcher).__name__,
+        target=target,
+        trials=trials,
+        max_steps=max_steps,
+        deadline_seconds=seconds("deadline", deadline),
+        budget_dollars=budget,
+        timeout_seconds=seconds("timeout", timeout),
+        retries=retries,
+        workers=cores() if workers is None else workers,
+        storage="" if storage is None else str(Path(storage).expanduser().absolute()),
+        keep=keep,
+        disk_full=disk_full,
+    )
+
+
+def enter(store: Store, asked: Spec) -> Spec:
+    """Makes the study in the store, or takes up the one there is, with the limits now asked for.
+
+    These are not written yet: another process may be driving the study by those it has.
+    """
+    asked = replace(asked, storage=_storage(asked, store))
+    try:
+        store.create(asked.name, asked.to_json(), WallClock().now())
+        return asked
+    except StudyExists:
+        there = Spec.from_json(store.spec(asked.name))
+    differences = there.difference(asked)
+    if there.storage != asked.storage and Path(there.storage, "trials").exists():
+        differences.append(f"storage: was {there.storage}, is now {asked.storage}")
+    if differences:
+        raise StudyMismatch(
+            f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
+            "Give this one another name, or delete that one"
+        )
+    return there.with_limits_of(asked)
+
+
+def drive(
+    store: Store,
+    spec: Spec,
+    searcher: str | Searcher,
+    view: View,
+    train: Callable[[Trial], object] | None = None,
+) -> Result:
+    """Runs what is left of the study, on this machine. `train` is kept with it, to be resumed by name."""
+    with store.drive(spec.name):
+        history = read_history(store, spec)
+        conductor = Conductor(
+            spec, history, named(searcher) if isinstance(searcher, str) else searcher, PresentMachines()
+        )
+        clock = WallClock()
+        if conductor.nothing_left(clock.now()):
+            return Result(spec, history)
+        folder = Path(spec.storage)
+        if train is not None:
+            spec = replace(spec, target=_keep_function(folder, train, searcher))
+        store.update_spec(spec.name, spec.to_json())
+        engine = LocalEngine(folder / "run", spec.workers, asdict(spec.target))
+        with view:
+            halted = Driver(store, conductor, engine, LocalCloud(spec.workers), clock, view).run()
+    if halted is None:
+        return Result(spec, history)
+    done = sum(history.counts[state] for state in State if state.ended)
+    how = f"{done} trials have ended. To go on: thriftune resume {spec.name} --store {store.url}"
+    if history.disk_full:
+        raise StoreError(f"{history.disk_full} The study has stopped; {how}")
+    raise StudyInterrupted(f"stopped by {halted}; {how}")
+
+
+def resume(name: str, store: Store, view: View) -> Result:
+    """Goes on with a study by its name alone."""
+    spec = Spec.from_json(store.spec(name))
+    target = spec.target
+    if target.kind == "outside":
+        raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
+    if target.kind != "pickled":
+        return drive(store, spec, make_searcher(spec.searcher, spec.searcher_options), view)
+    sys.path += [path for path in target.paths if path not in sys.path]
+    try:
+        searcher = pickled.load(target.where)["searcher"]
+    except SettingError:
+        raise
+    except Exception as error:
+        raise SettingError(
+            f"the training function of study {name!r}, kept in {target.where}, cannot be loaded here "
+            f"({type(error).__name__}: {error}); run the script that began the study again instead"
+        ) from error
+    return drive(store, spec, searcher, view)
+
+
+def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
+    """The searcher of that name, with options as a study file gives them."""
+    kind = type(named(name))
+    try:
+        return kind(**options)
+    except TypeError:
+        known = ", ".join(inspect.signature(kind).parameters) or "none"
+        raise SettingError(f"searcher: {name} does not take {', '.join(options)}; its options: {known}") from None
+
+
+def read_history(store: Store, spec: Spec) -> History:
+    history = History(spec.space, spec.metric, spec.maximize, spec.seed)
+    return history.replay(store.read(spec.name))
+
+
+def _keep_function(folder: Path, train: Callable[[Trial], object], searcher: str | Searcher) -> Target:
+    """For the workers, and for `thriftune resume`."""
+    path = folder / "function.pickle"
+    name = getattr(train, "__name__", type(train).__name__)
+    pickled.keep(path, name, {"train": train, "searcher": searcher})
+    paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
+    return Target("pickled", where=str(path), folder=str(Path.cwd()), paths=paths)
+
+
+def _storage(spec: Spec, store: Store) -> str:
+    """Each study that runs here has a folder of its own: in the given one, else beside the store."""
+    if spec.target.kind == "outside":
+        return ""
+    home = Path(spec.storage) if spec.storage else store.folder
+    if home is None:
+        home = Path(tempfile.mkdtemp(prefix="thriftune-"))
+        weakref.finalize(store, shutil.rmtree, home, ignore_errors=True)  # it lives as long as the store in memory
+    return str(home / spec.name)
