@@ -382,30 +382,12 @@ def test_interrupt_stays_an_interrupt(checkpoints: Checkpoints) -> None:
     assert unfinished(checkpoints) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB. Mounting one takes root, or sudo that asks no password."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if as_root and shutil.which("sudo") is None:
-        mounted = subprocess.CompletedProcess([], 1, stderr="neither root nor sudo")
-    else:
-        command = [*as_root, "mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True)
-    if mounted.returncode:
-        reason = f"a small disk cannot be mounted here: {mounted.stderr.strip()}"
-        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
-    yield folder
-    subprocess.run([*as_root, "umount", str(folder)], check=True)
-
-
 def write_bytes(folder: Path) -> None:
-    (folder / "model.bin").write_bytes(bytes(1 << 20))
+    (folder / "model.bin").write_bytes(bytes(1 << 25))
 
 
 def write_array(folder: Path) -> None:
-    np.save(folder / "model.npy", np.zeros(1 << 20))  # whose OSError has no errno
+    np.save(folder / "model.npy", np.zeros(1 << 22))  # whose OSError has no errno
 
 
 def fill(folder: Path) -> None:

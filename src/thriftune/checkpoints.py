@@ -263,9 +263,9 @@ def _for_want_of_room(error: BaseException, folder: Path) -> bool:
         if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
         chain += [more for more in (link.__cause__, link.__context__) if more and more not in chain]
-    # The writers of NumPy and PyTorch give no errno; they fail when the last block has been used up.
+    # The writers of NumPy and PyTorch give no errno; they say so, or fail when the last block has been used up.
     mute = isinstance(error, RuntimeError) or (isinstance(error, OSError) and error.errno is None)
-    return mute and _bytes_free(folder) == 0
+    return mute and ("free space" in str(error) or _bytes_free(folder) == 0)
 
 
 def _bytes_free(folder: Path) -> int:

@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
+from tests.conftest import fill
 from tests.store.conformance import StoreConformance, reports
 from thriftune.errors import SettingError, StoreError, StudyBusy, StudyNotFound
 from thriftune.events import Event, Reported
@@ -249,28 +250,6 @@ def _tamper(path: Path, statement: str) -> None:
 # --- the disk ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a file system needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode != 0:
-        _unable(f"a file system cannot be mounted here: {mounted.stderr}")
-    yield disk
-    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # lazy: none stays, whatever went wrong
-
-
-def _unable(why: str) -> NoReturn:
-    """A test that cannot run is skipped, but not where everything is meant to be there."""
-    if os.environ.get("CI"):
-        pytest.fail(why)
-    pytest.skip(why)
-
-
 def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     with open_store(small_disk / "s.db") as store:
@@ -302,7 +281,7 @@ def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path) -> None:
 def test_a_full_disk_takes_no_new_store_and_no_driver(small_disk: Path) -> None:
     with open_store(small_disk / "s.db") as store:
         store.create("s", {}, 1.0)
-        _fill(small_disk / "ballast")
+        fill(small_disk)
         with (
             pytest.raises(StoreError, match=r"s\.db: a study's lock cannot be taken .*No space left"),
             store.drive("s"),
@@ -313,16 +292,6 @@ def test_a_full_disk_takes_no_new_store_and_no_driver(small_disk: Path) -> None:
         (small_disk / "ballast").unlink()
         with store.drive("s"):
             assert store.driver("s") is not None
-
-
-def _fill(ballast: Path) -> None:
-    with ballast.open("wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
 
 
 def test_a_read_only_disk_is_refused(small_disk: Path) -> None:

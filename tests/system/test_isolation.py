@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
+from tests.conftest import unable
 from tests.engines.acts import MEMORY_GROUP, act
 from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
 from thriftune.engines.endings import out_of_memory_kills
@@ -244,13 +245,6 @@ for trial in result.trials:
 # --- memory -----------------------------------------------------------------------------------------------
 
 
-def _missing(what: str) -> None:
-    """Where everything must be there, a part that is not fails; only being root cannot be asked for."""
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(what)
-
-
 @pytest.fixture
 def memory_group(tmp_path: Path) -> Iterator[Path]:
     """A control group that may have 64 MB."""
@@ -272,7 +266,7 @@ def memory_group(tmp_path: Path) -> Iterator[Path]:
                     (group / swap).write_text("0" if swap.endswith("max") else str(64 << 20))
             yield group
             return
-        _missing("no control group can have its memory limited on this machine")
+        unable("no control group can have its memory limited on this machine")
 
 
 def _memory_roots(tmp_path: Path, stack: contextlib.ExitStack) -> Iterator[tuple[Path, str]]:
@@ -302,7 +296,7 @@ def test_killed_for_memory_is_the_trials_own_fault(
     before = out_of_memory_kills()
     trials = by_act(tune("eat_memory:1", "eat_memory:2", "check:1", "check:2", store=tmp_path))
     if out_of_memory_kills() - before < 4:
-        _missing("the kernel does not count its kills for memory")
+        unable("the kernel does not count its kills for memory")
     for n in (1, 2):
         trial = trials[f"eat_memory:{n}"]
         assert (trial.state, trial.failures, trial.losses, trial.error_kind) == (State.FAILED, 2, 0, "memory")

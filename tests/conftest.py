@@ -1,0 +1,46 @@
+"""What tests of several rooms need of the machine they run on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+
+def unable(why: str) -> NoReturn:
+    """Something a test needs is missing. In CI that is a failure; elsewhere the test is skipped."""
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 megabytes."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        unable(f"a file system cannot be mounted here: {mounted.stderr}")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)  # lazy: none stays, whatever went wrong
+
+
+def fill(disk: Path) -> Path:
+    """Takes all the room that is left; returns what to remove to have it back."""
+    ballast = disk / "ballast"
+    for size in (1 << 16, 1 << 12, 1):
+        try:
+            with ballast.open("ab", buffering=0) as file:
+                while file.write(bytes(size)) == size:
+                    pass
+        except OSError:
+            continue
+    return ballast
