@@ -75,7 +75,17 @@ def test_drawn_stairs() -> None:
 
 def test_nothing_and_one_point() -> None:
     assert draw([]) == []
-    assert draw([(1, 0.5)], width=4, height=2) == ["0.5 ┤", "0.5 ┤⠁", "    └1"]
+    assert draw([(1, 0.5)], width=4, height=2) == ["    ┤", "0.5 ┤⠁", "    └1"]
+
+
+def test_labels_of_the_axis() -> None:
+    def labels(*values: float) -> list[str]:
+        lines = draw(list(enumerate(values)), width=8, height=4)[:-1]
+        return [label for line in lines if (label := line.partition("┤")[0].strip())]
+
+    assert labels(0.5, 0.5, 0.5) == ["0.5"]
+    assert labels(1.0, 0.5) == ["1", "0.5"]
+    assert labels(0.1234567, 0.1234599) == ["0.12346", "0.123457"]
 
 
 def test_log_says_so() -> None:

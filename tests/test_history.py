@@ -350,7 +350,7 @@ def test_the_best_is_the_earliest_of_equals_and_no_failed_one() -> None:
     assert table.history.best.id == 2
     for trial in (1, 2, 3):
         table.fail(trial)
-    with pytest.raises(NoBestTrial, match="yet; 4 failed, see their errors"):
+    with pytest.raises(NoBestTrial, match="yet; 4 failed, the first with: "):
         _ = table.history.best
 
 

@@ -22,8 +22,10 @@ def history(spec: Spec) -> History:
     return studies.fold(studies.log(finished=False), spec)
 
 
-def drawn(spec: Spec, of: History, doing: Sequence[Doing] = DOING, now: float = 120.0, room: int = 40) -> str:
-    console = Console(file=io.StringIO(), width=110, highlight=False)
+def drawn(
+    spec: Spec, of: History, doing: Sequence[Doing] = DOING, now: float = 120.0, room: int = 40, width: int = 110
+) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(frame(spec, of, doing, now, room))
     file: Any = console.file
     return str(file.getvalue())
@@ -73,7 +75,29 @@ def test_the_picture_fits_a_small_terminal() -> None:
     many = [Doing(f"worker {i}", i, None) for i in range(100)]
     shown = drawn(spec, history(spec), many, room=20)
     assert len(shown.splitlines()) <= 20
-    assert "and 94 more workers" in shown
+    assert "and 90 more workers" in shown
+    many = [Doing(f"worker {i}", i, None) for i in range(4)]
+    shown = drawn(spec, history(spec), many, room=12)
+    assert len(shown.splitlines()) <= 12
+    assert "and 2 more workers" in shown
+
+
+def test_a_narrow_picture_cuts_values_and_no_labels() -> None:
+    spec = studies.spec()
+    shown = drawn(spec, history(spec), width=60)
+    lines = shown.splitlines()
+    for label in ("trials  ", "best    loss 0.666667  trial 1  ", "time    20.0 s", "cost    $0.0020"):
+        assert any(line.startswith(label) for line in lines), shown
+    assert "worker  trial  step  loss     for" in shown
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_one_worker_is_no_workers() -> None:
+    spec = studies.spec(workers=1)
+    of = history(spec)
+    doing = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None), Doing("worker 2", 12, None)]
+    assert "and 2 more workers" in drawn(spec, of, doing, room=5)
+    assert "and 1 more worker" in drawn(spec, of, doing[:2], room=5).splitlines()[-3]
 
 
 def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +155,7 @@ def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str])
     with make_view(spec, progress=True) as view:
         view.update(history(spec), DOING, 120.0)
     first, last = capsys.readouterr().err.splitlines()
-    assert first == "study digits: minimize loss within 6 trials, 1 workers"
+    assert first == "study digits: minimize loss within 6 trials, 1 worker"
     assert last.startswith("study digits: stopped, not finished")
 
 

@@ -6,8 +6,10 @@ import functools
 import math
 import multiprocessing
 import os
+import re
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 import thriftune as tt
 from thriftune.errors import (
     NoBestTrial,
+    NothingLeft,
     SettingError,
     SpaceError,
     StudyBusy,
@@ -25,6 +28,7 @@ from thriftune.errors import (
 )
 from thriftune.events import Config
 from thriftune.search import Past
+from thriftune.study import _check_function
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
 
@@ -204,6 +208,10 @@ def test_a_searcher_of_ones_own(tmp_path: Path) -> None:
         ({"budget": 0}, "budget: 0 must be above zero"),
         ({"searcher": "rnadom"}, "'rnadom' is not known; use one of random, sobol, grid"),
         ({"name": "a/b"}, "name: 'a/b' must be letters"),
+        ({"name": ""}, "name: '' must be letters"),
+        ({"searcher": tt.search.Grid}, r"searcher: Grid is a class; give an object, Grid\(\)"),
+        ({"searcher": object()}, r"searcher: <object .*> has no method suggest\(past, rng\)"),
+        ({"searcher": None}, r"searcher: None has no method suggest.* or one of 'random', 'sobol', 'grid'"),
         ({"name": ".."}, "name: '..' must be letters"),
         ({"seed": -1}, "seed: -1 must be at least 0"),
         ({"keep": 1}, "keep: 1 must be at least 2"),
@@ -227,6 +235,69 @@ def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(SettingError, match="cannot be sent to a worker process"):
         tune(lambda trial: lock.acquire(), tmp_path)
+
+
+async def coroutine(trial: tt.Trial) -> float:
+    return 0.0
+
+
+def generator(trial: tt.Trial) -> Iterator[float]:
+    yield 0.0
+
+
+class Later:
+    async def __call__(self, trial: tt.Trial) -> float:
+        return 0.0
+
+
+def two(trial: tt.Trial, lr: float) -> float:
+    return lr
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (lambda: 0.0, "train: <lambda>() takes no argument; it is called with one, the trial"),
+        (two, "train: two() takes the arguments (trial: "),
+        (functools.partial(two, None, 1.0), "train: two() takes no argument; "),
+        (lambda *, trial: 0.0, "train: <lambda>() takes the arguments (*, trial); "),
+        (coroutine, "train: coroutine is an async function; "),
+        (functools.partial(coroutine), "train: coroutine is an async function; "),
+        (Later(), "train: Later is an async function; "),
+        (generator, "train: generator has a yield, so it is a generator; "),
+    ],
+)
+def test_functions_that_cannot_be_called_are_refused(train: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        tune(train, tmp_path)
+    assert not (tmp_path / "s.db").exists()
+
+
+def test_functions_that_do_not_tell_what_they_take_are_let_through() -> None:
+    @functools.wraps(two)
+    def wrapper(*args: Any) -> float:
+        return two(*args, lr=1.0)
+
+    for train in (wrapper, functools.partial(two, lr=1.0), print, max, dict, lambda *args, **more: 0.0):
+        _check_function(train)
+
+
+def test_failures_are_said_as_they_happen_but_not_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(trial: tt.Trial) -> None:
+        raise ValueError(f"boom {trial.id}")
+
+    result = tune(fail, tmp_path, retries=1)
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 3
+    for line in said:
+        number = line.split()[1]
+        how = f"thriftune show s --trial {number} --store {tmp_path}/s.db"
+        assert line == f"trial {number} failed: ValueError: boom {number} ({how} tells more)"
+    with pytest.raises(
+        NoBestTrial, match="no trial has reported 'loss' yet; 6 failed, the first with: ValueError"
+    ):
+        _ = result.best
+    assert repr(result.trials[0]).endswith("error='ValueError: boom 0'>")
 
 
 def test_two_drivers_on_one_study_are_refused(tmp_path: Path) -> None:
@@ -276,6 +347,14 @@ def test_ask_and_tell() -> None:
     assert study.trials[3].error_kind == "nan"
 
 
+def test_settings_of_ask_and_tell_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="name: '' must be letters"):
+        tt.Study(SPACE, minimize="loss", name="", store=tmp_path)
+    searcher: Any = tt.search.Sobol
+    with pytest.raises(SettingError, match="searcher: Sobol is a class"):
+        tt.Study(SPACE, minimize="loss", searcher=searcher, store=tmp_path)
+
+
 def test_asking_takes_running_trials_into_account() -> None:
     study = tt.Study({"c": tt.Choice(list(range(12)))}, minimize="loss", seed=1)
     assert {study.ask().config["c"] for _ in range(12)} == set(range(12))
@@ -284,7 +363,7 @@ def test_asking_takes_running_trials_into_account() -> None:
 def test_asking_for_more_than_there_is() -> None:
     study = tt.Study({"c": tt.Choice(["a", "b"])}, minimize="loss", searcher="grid")
     trials = [study.ask(), study.ask()]
-    with pytest.raises(ThriftuneError, match="grid has nothing left to suggest"):
+    with pytest.raises(NothingLeft, match="grid has nothing left to suggest"):
         study.ask()
     study.tell(trials[0], 1.0)
     assert study.best.value == 1.0

@@ -147,6 +147,23 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE + SPACE + "[metrics]\nloss = 'x'\n", "metrics: loss: 'x' has 0 groups"),
         (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is no regular expression"),
         (BASE + SPACE + "[metrics]\nacc = '(.)'\n", "metrics: none of acc is 'loss', which is to be optimised"),
+        (
+            BASE + SPACE + "[metrics]\nacc = '(.)'\nstep = '(.)'\n",
+            "metrics: none of acc is 'loss', which is to be optimised",
+        ),
+        (
+            BASE + SPACE + "[metrics]\nstep = '(.)'\n",
+            "metrics: there is none for 'loss', which is to be optimised",
+        ),
+        (
+            BASE.replace('minimize = "loss"', "") + SPACE + "[metrics]\nloss = '(.)'\n",
+            "give either minimize= or maximize=",
+        ),
+        (
+            BASE.replace(COMMAND, "function = 'f'\n") + SPACE + "[metrics]\nloss = 'x(.)'\n",
+            "function: 'f' must be",
+        ),
+        ("name = ''\n" + BASE + SPACE, "name: '' must be letters"),
         ("searcher = 'magic'\n" + BASE + SPACE, "searcher 'magic' is not known; use one of random, sobol, grid"),
         ("searcher = {points = 3}\n" + BASE + SPACE, "searcher: {'points': 3} must have a name"),
         (

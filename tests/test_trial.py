@@ -13,7 +13,7 @@ import pytest
 
 from thriftune.errors import SettingError
 from thriftune.events import DiskFull, Event, Reported, Warned
-from thriftune.trial import EndTrial, Run, Trial, TrialFailed, TrialRecord
+from thriftune.trial import EndTrial, Run, State, Trial, TrialFailed, TrialRecord
 
 
 class FakeLink:
@@ -92,7 +92,7 @@ def test_its_config_is_not_the_studys(make: Make) -> None:
 
 def test_a_parameter_that_is_not_active(make: Make) -> None:
     trial, _ = make()
-    with pytest.raises(KeyError, match="'momentum' is not active in this configuration; it has lr, act"):
+    with pytest.raises(KeyError, match="'momentum' is not in this configuration, which has lr, act; a param"):
         trial["momentum"]
     assert "momentum" not in trial
     assert trial.get("momentum") is None
@@ -103,6 +103,40 @@ def test_a_record_tells_its_furthest_step() -> None:
     record = TrialRecord(0, {"lr": 0.1}, created_at=0.0)
     assert record.step == 0
     assert record["lr"] == 0.1
+    with pytest.raises(KeyError, match="'y' is not in this configuration, which has lr; a parameter"):
+        record["y"]
+
+
+def test_a_record_is_shown_in_a_line() -> None:
+    record = TrialRecord(3, {"lr": 0.1}, created_at=0.0)
+    assert repr(record) == "<TrialRecord 3 WAITING config={'lr': 0.1}>"
+    record.state, record.value = State.COMPLETED, 0.25
+    assert repr(record) == "<TrialRecord 3 COMPLETED value=0.25 config={'lr': 0.1}>"
+    record.state, record.error = State.FAILED, 'Traceback:\n  File "x.py"\nValueError: boom\n'
+    assert repr(record).endswith(" config={'lr': 0.1} error='ValueError: boom'>")
+
+
+def test_what_is_no_function_to_save_or_load_with(make: Make) -> None:
+    trial, link = make()
+    wrong: Any = "ckpt.pt"
+    with pytest.raises(SettingError, match="save: 'ckpt.pt' is no function; give one that takes a folder"):
+        trial.report(loss=1.0, save=wrong)
+    with pytest.raises(SettingError, match="restore: 'ckpt.pt' is no function; give one that takes a folder"):
+        trial.restore(wrong)
+    assert not link.sent
+    nothing: Any = lambda: None  # noqa: E731
+    with pytest.raises(SettingError, match=r"restore: <lambda>\(\) takes no argument; it is called with one"):
+        trial.restore(nothing)
+    with pytest.raises(
+        SettingError, match=r"save: <lambda>\(\) takes no argument; it is called with one, a folder"
+    ):
+        trial.report(loss=1.0, save=nothing)
+
+    def save(folder: Path) -> None:
+        raise TypeError("of its own")
+
+    with pytest.raises(TypeError, match="of its own"):
+        trial.report(loss=1.0, save=save)
 
 
 # --- steps ------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune import words
+from thriftune.printed import last_line, plain
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,7 @@ from thriftune import words
     ],
 )
 def test_plain(text: str, read: str) -> None:
-    assert words.plain(text) == read
+    assert plain(text) == read
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_plain(text: str, read: str) -> None:
     ],
 )
 def test_last_line(error: str | None, line: str) -> None:
-    assert words.last_line(error) == line
+    assert last_line(error) == line
 
 
 def test_settings_and_numbers() -> None:

@@ -48,6 +48,13 @@ def wants_log(values: Sequence[float]) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) >= _LOG_FROM_RATIO
 
 
+def _ends(values: Sequence[float]) -> tuple[str, str]:
+    """The highest and the lowest, with as many digits as it takes to tell them apart."""
+    high, low = max(values), min(values)
+    ends = ((f"{high:.{digits}g}", f"{low:.{digits}g}") for digits in (4, 6, 9, 12, 17))
+    return next(((top, bottom) for top, bottom in ends if high == low or top != bottom), (f"{high:g}", f"{low:g}"))
+
+
 def draw(points: Points, *, width: int = 60, height: int = 8, stairs: bool = False) -> list[str]:
     """The points, x rising, as lines of braille with their axes; `stairs`: each value holds until the next.
 
@@ -83,10 +90,13 @@ def draw(points: Points, *, width: int = 60, height: int = 8, stairs: bool = Fal
             line(a, corner)
             a = corner
         line(a, b)
-    ys = [y for _, y in points]
-    top, bottom = f"{max(ys):.4g}", f"{min(ys):.4g}"
-    margin = max(len(top), len(bottom))
-    labels = [top, *[""] * (height - 2), bottom] if height > 1 else [top]
+    labels = [""] * height
+    top, bottom = _ends([y for _, y in points])
+    if top == bottom:
+        labels[places[0][1] // 4] = top
+    else:
+        labels[-1], labels[0] = bottom, top  # of a single row, the top
+    margin = max(map(len, labels))
     drawn = ["".join(chr(0x2800 + cell) if cell else " " for cell in cells).rstrip() for cells in grid]
     first, last = f"{points[0][0]:g}", f"{points[-1][0]:g}"
     axis = first if first == last else first + last.rjust(width - len(first))

@@ -19,9 +19,11 @@ from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import NoBestTrial, StoreError
 from thriftune.history import History
+from thriftune.printed import last_line
 from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.trial import Run
+from thriftune.words import show_line
 
 _MAILBOX_SECONDS = 0.5
 """How often the driver looks for requests of other processes."""
@@ -34,6 +36,9 @@ _SYNC_SECONDS = 0.01
 ends the trials of this machine as well, at most so much."""
 
 _STORE_RETRY_SECONDS = 1.0
+
+_FAILURES_TOLD = 3
+"""In one drive; the rest are counted, and can be looked up."""
 
 
 class View(Protocol):
@@ -65,6 +70,7 @@ class Driver:
         self._summarized_at = float("-inf")
         self._synced_at = float("-inf")
         self._unsynced = False
+        self._failures_told = 0
 
     @property
     def _spec(self) -> Spec:
@@ -168,12 +174,23 @@ class Driver:
                     answers += self._cloud.rent(entry.machine, entry.offer, now)
                 case ev.Release():
                     answers += self._cloud.release(entry.machine, now)
+                case ev.GiveUp(trial=trial):
+                    self._say_failed(trial)
                 case ev.Warned() | ev.DiskFull():
                     what = entry.message if isinstance(entry, ev.Warned) else entry.error
                     self._view.say(f"trial {entry.trial}: {what}")
                 case _:
                     pass
         return answers
+
+    def _say_failed(self, trial: int) -> None:
+        """The first few, as they happen: often every trial fails for the same reason, and at once."""
+        if self._failures_told >= _FAILURES_TOLD:
+            return
+        self._failures_told += 1
+        how = show_line(self._spec.name, self._store.url, trial)
+        more = f" ({how} tells more)" if how else ""
+        self._view.say(f"trial {trial} failed: {last_line(self._history.trials[trial].error)}{more}")
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

@@ -50,6 +50,10 @@ class NoBestTrial(ThriftuneError, LookupError):
     """No trial has a value yet, so none is the best."""
 
 
+class NothingLeft(ThriftuneError):
+    """Every configuration of the space that the searcher would suggest has been asked for."""
+
+
 class MissingExtra(ThriftuneError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from thriftune import events as ev
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
+from thriftune.printed import last_line
 from thriftune.space import Space
 from thriftune.trial import Report, State, TrialRecord
 
@@ -71,9 +72,12 @@ class History:
             self._best_unsure = False
         if self._best is None:
             failed = self.counts[State.FAILED]
-            why = f"; {failed} failed, see their errors" if failed else ""
+            why = f"; {failed} failed, the first with: {self._first_error()}" if failed else ""
             raise NoBestTrial(f"no trial has reported {self.metric!r} yet{why}")
         return self._best
+
+    def _first_error(self) -> str:
+        return last_line(next(trial.error for trial in self.trials if trial.state is State.FAILED))
 
     def _rank(self, trial: TrialRecord) -> tuple[float, int]:
         """Lower is better; of a trial that counts."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import inspect
 import secrets
-import shutil
 import sys
-import tempfile
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +17,7 @@ from thriftune.driver import Driver, View
 from thriftune.engines import pickled
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch
+from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
@@ -66,6 +64,7 @@ def make_spec(
         metric=minimize if minimize is not None else maximize or "",
         maximize=maximize is not None,
         seed=secrets.randbits(32) if seed is None else seed,
+        id=secrets.token_hex(8),
         searcher=searcher if isinstance(searcher, str) else type(searcher).__name__,
         target=target,
         trials=trials,
@@ -86,15 +85,14 @@ def enter(store: Store, asked: Spec) -> Spec:
 
     These are not written yet: another process may be driving the study by those it has.
     """
-    asked = replace(asked, storage=_storage(asked, store))
     try:
         store.create(asked.name, asked.to_json(), WallClock().now())
         return asked
     except StudyExists:
         there = Spec.from_json(store.spec(asked.name))
     differences = there.difference(asked)
-    if there.storage != asked.storage and Path(there.storage, "trials").exists():
-        differences.append(f"storage: was {there.storage}, is now {asked.storage}")
+    if asked.storage and asked.storage != there.storage and StudyFiles.of(there, store).has_trials:
+        differences.append(f"storage: was {there.storage or store.folder}, is now {asked.storage}")
     if differences:
         raise StudyMismatch(
             f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
@@ -113,17 +111,22 @@ def drive(
     """Runs what is left of the study, on this machine. `train` is kept with it, to be resumed by name."""
     with store.drive(spec.name):
         history = read_history(store, spec)
-        conductor = Conductor(
-            spec, history, named(searcher) if isinstance(searcher, str) else searcher, PresentMachines()
-        )
+        if isinstance(searcher, str):
+            searcher = named(searcher)
+        files = StudyFiles.of(spec, store)
+        here = replace(spec, storage=str(files.folder))
+        conductor = Conductor(here, history, searcher, PresentMachines())
         clock = WallClock()
         if conductor.nothing_left(clock.now()):
             return Result(spec, history)
-        folder = Path(spec.storage)
+        files.claim()
         if train is not None:
-            spec = replace(spec, target=_keep_function(folder, train, searcher))
+            spec = replace(spec, target=_keep_function(files, train, searcher))
         store.update_spec(spec.name, spec.to_json())
-        engine = LocalEngine(folder / "run", spec.workers, asdict(spec.target))
+        target = asdict(spec.target)
+        if spec.target.kind == "pickled":
+            target["where"] = str(files.function)
+        engine = LocalEngine(files.run, spec.workers, target)
         with view:
             halted = Driver(store, conductor, engine, LocalCloud(spec.workers), clock, view).run()
     if halted is None:
@@ -143,14 +146,15 @@ def resume(name: str, store: Store, view: View) -> Result:
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     if target.kind != "pickled":
         return drive(store, spec, make_searcher(spec.searcher, spec.searcher_options), view)
+    files = StudyFiles.of(spec, store)
     sys.path += [path for path in target.paths if path not in sys.path]
     try:
-        searcher = pickled.load(target.where)["searcher"]
+        searcher = pickled.load(files.function)["searcher"]
     except SettingError:
         raise
     except Exception as error:
         raise SettingError(
-            f"the training function of study {name!r}, kept in {target.where}, cannot be loaded here "
+            f"the training function of study {name!r}, kept in {files.function}, cannot be loaded here "
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
     return drive(store, spec, searcher, view)
@@ -171,21 +175,9 @@ def read_history(store: Store, spec: Spec) -> History:
     return history.replay(store.read(spec.name))
 
 
-def _keep_function(folder: Path, train: Callable[[Trial], object], searcher: str | Searcher) -> Target:
+def _keep_function(files: StudyFiles, train: Callable[[Trial], object], searcher: Searcher) -> Target:
     """For the workers, and for `thriftune resume`."""
-    path = folder / "function.pickle"
     name = getattr(train, "__name__", type(train).__name__)
-    pickled.keep(path, name, {"train": train, "searcher": searcher})
+    pickled.keep(files.function, name, {"train": train, "searcher": searcher})
     paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
-    return Target("pickled", where=str(path), folder=str(Path.cwd()), paths=paths)
-
-
-def _storage(spec: Spec, store: Store) -> str:
-    """Each study that runs here has a folder of its own: in the given one, else beside the store."""
-    if spec.target.kind == "outside":
-        return ""
-    home = Path(spec.storage) if spec.storage else store.folder
-    if home is None:
-        home = Path(tempfile.mkdtemp(prefix="thriftune-"))
-        weakref.finalize(store, shutil.rmtree, home, ignore_errors=True)  # it lives as long as the store in memory
-    return str(home / spec.name)
+    return Target("pickled", folder=str(Path.cwd()), paths=paths)

@@ -32,8 +32,9 @@ _STYLE: Any = {
     "grid.color": "#e5e7eb",
     "grid.linewidth": 0.8,
     "axes.axisbelow": True,
-    "legend.framealpha": 0.85,
-    "legend.edgecolor": "none",
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.columnspacing": 1.2,
     "xtick.color": _INK,
     "ytick.color": _INK,
 }
@@ -98,7 +99,7 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
     _scale(axes, [value for _, value in each if value is not None])
     axes.set(xlabel="trials ended", ylabel=spec.metric, title="Best so far")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(loc="lower right" if spec.maximize else "upper right")
+    _legend(axes)
 
 
 def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, float]]]) -> None:
@@ -116,7 +117,12 @@ def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, 
     _scale(axes, [value for curve in curves.values() for _, value in curve])
     axes.set(xlabel="step", ylabel=spec.metric, title="Learning curves")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.legend(loc="lower right" if spec.maximize else "upper right")
+    _legend(axes)
+
+
+def _legend(axes: Any) -> None:
+    """Beside the title, above the axes: inside them it would lie over some of the data."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3, ncols=3)
 
 
 def _scale(axes: Any, values: list[float]) -> None:

@@ -12,6 +12,7 @@ from thriftune.driver import View
 from thriftune.engines import Doing
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.printed import last_line, plain
 from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
@@ -24,6 +25,7 @@ LINE_SECONDS = 2.0
 
 FRAME_SECONDS = 0.25
 _MOST_WAITING = 3
+_WIDEST_METRIC = 16
 
 
 def make_view(spec: Spec, progress: bool | None) -> View:
@@ -94,7 +96,7 @@ class Lines(Silent):
         elif self._at_once:
             spec = self._spec
             self._shown = ""
-            self.say(f"study {spec.name}: {aim(spec)}, {spec.workers} workers")
+            self.say(f"study {spec.name}: {aim(spec)}, {words.several(spec.workers, 'worker')}")
 
     def _show(self, history: History, now: float) -> None:
         line = status_line(self._spec, history, now)
@@ -159,7 +161,7 @@ class Live(Silent):
 
 def aim(spec: Spec) -> str:
     limits = [
-        f"{spec.trials} trials" if spec.trials else "",
+        words.several(spec.trials, "trial") if spec.trials else "",
         format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
         format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
     ]
@@ -207,8 +209,9 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     from rich.text import Text
 
     facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(no_wrap=True, overflow="ellipsis")
+    # Of columns that may wrap, only these are made narrower; and their texts are cut, not wrapped.
+    facts.add_column(style="dim", no_wrap=True, min_width=len("trials"))
+    facts.add_column()
     ended = words.ended(history)
     by_state = Text(no_wrap=True, overflow="ellipsis")
     for state in State:
@@ -229,27 +232,31 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
                 (f"{spec.metric} {words.number(best.value)}", "bold green"),
                 f"  trial {best.id}  ",
                 (words.config_line(best.config), "dim"),
+                no_wrap=True,
+                overflow="ellipsis",
             ),
         )
     except NoBestTrial:
         facts.add_row("best", Text("no value yet", style="dim"))
-    facts.add_row("time", Text(words.time_line(history, spec, now)))
+    facts.add_row("time", Text(words.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
     budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""
-    facts.add_row("cost", Text(words.cost_line(history, now).replace(" (", f"{budget} (", 1)))
+    cost = words.cost_line(history, now).replace(" (", f"{budget} (", 1)
+    facts.add_row("cost", Text(cost, no_wrap=True, overflow="ellipsis"))
 
     title = Text.assemble(
         (f"study {spec.name}", "bold"), ("  " + aim(spec), "dim"), no_wrap=True, overflow="ellipsis"
     )
     if history.stop_requested:
         title.append(f"  stopping ({history.stop_requested})", style="bold yellow")
-    parts: list[RenderableType] = [title, facts]
-    if workers := _workers(spec, history, doing, now, room - 14):
-        parts.append(workers)
-    parts += [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in _waiting(spec, history)]
+    below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in _waiting(spec, history)]
     if failed := _last_failed(history):
-        what = f"trial {failed.id} failed: {words.last_line(failed.error)}"
-        parts.append(Text(what, style="red", no_wrap=True, overflow="ellipsis"))
-    return Group(*parts)
+        what = f"trial {failed.id} failed: {last_line(failed.error)}"
+        below.append(Text(what, style="red", no_wrap=True, overflow="ellipsis"))
+    parts: list[RenderableType] = [title, facts]
+    left = room - 1 - facts.row_count - len(below) - 2  # for workers: less their header, and the cursor's line
+    if workers := _workers(spec, history, doing, now, left):
+        parts.append(workers)
+    return Group(*parts, *below)
 
 
 def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, most: int) -> RenderableType | None:
@@ -260,20 +267,23 @@ def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, m
         return None
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("worker", "trial", "step", spec.metric, "for"):
-        table.add_column(Text(column), no_wrap=True, justify="left" if column == "worker" else "right")
-    table.add_column("", no_wrap=True, overflow="ellipsis")
-    for work in doing[: max(most, 1)]:
+        name, left = Text(column), column == "worker"
+        table.add_column(name, no_wrap=True, justify="left" if left else "right", max_width=_WIDEST_METRIC)
+    table.add_column("")  # what is left of the width
+    shown = len(doing) if len(doing) <= most else max(most - 1, 1)
+    for work in doing[:shown]:
         trial = history.trials[work.trial] if work.trial is not None and work.trial < len(history.trials) else None
-        name = work.worker.removeprefix("worker ")
+        number = work.worker.removeprefix("worker ")
         if trial is None:
-            table.add_row(name, "-", "", "", "", "idle", style="dim")
+            table.add_row(number, "-", "", "", "", "idle", style="dim")
             continue
         step = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
-        doing_now = Text(words.plain(_now_doing(trial)))
+        doing_now = Text(plain(_now_doing(trial)), no_wrap=True, overflow="ellipsis")
         since = format_seconds(max(0.0, now - (trial.started_at or now)))
-        table.add_row(name, str(trial.id), step, words.number(trial.value), since, doing_now)
-    if len(doing) > max(most, 1):
-        table.add_row("", "", "", "", "", f"and {len(doing) - max(most, 1)} more workers", style="dim")
+        table.add_row(number, str(trial.id), step, words.number(trial.value), since, doing_now)
+    if more := len(doing) - shown:
+        what = Text(f"and {words.several(more, 'more worker')}", no_wrap=True, overflow="ellipsis")
+        table.add_row("", "", "", "", "", what, style="dim")
     return table
 
 
@@ -290,7 +300,7 @@ def _waiting(spec: Spec, history: History) -> list[str]:
     first = [history.trials[number] for number, _ in zip(history.waiting, range(_MOST_WAITING), strict=False)]
     lines = [f"trial {trial.id} {words.waits_for(trial, history, spec, driven=True)}" for trial in first]
     more = len(history.waiting) - len(first)
-    return [*lines, f"and {more} more trials wait"] if more else lines
+    return [*lines, "and 1 more trial waits" if more == 1 else f"and {more} more trials wait"] if more else lines
 
 
 def _last_failed(history: History) -> TrialRecord | None:

@@ -41,6 +41,7 @@ class Spec:
     metric: str
     maximize: bool
     seed: int
+    id: str = ""  # no other study has it, whatever its name
 
     searcher: str = "random"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
@@ -108,7 +109,8 @@ class Spec:
 
     def with_limits_of(self, asked: Spec) -> Spec:
         """This study's question with the limits and means of `asked`."""
-        return replace(asked, name=self.name, space=self.space, metric=self.metric, seed=self.seed)
+        kept = {name: getattr(self, name) for name in ("name", "space", "metric", "seed", "id")}
+        return replace(asked, **kept, storage=asked.storage or self.storage)
 
 
 def _check_name(name: str) -> None:
@@ -122,7 +124,8 @@ def _check_name(name: str) -> None:
 
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise SettingError(f"{name}: {value!r} must be a whole number")
+        way_out = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
+        raise SettingError(f"{name}: {value!r} must be a whole number{way_out}")
     if value < least:
         raise SettingError(f"{name}: {value} must be at least {least}")
 

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
+import inspect
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from thriftune import events as ev
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.driver import summarize
-from thriftune.errors import (
-    SettingError,
-    StudyBusy,
-    ThriftuneError,
-)
+from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
-from thriftune.search import Searcher, named
+from thriftune.search import Searcher, check_searcher, named
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
 from thriftune.store import Store, open_store
-from thriftune.trial import State, Trial, TrialRecord, numbers
+from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 
 _PATIENCE_SECONDS = 10.0
 
@@ -73,11 +72,11 @@ def tune(
     - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
     """
-    if not callable(train):
-        raise SettingError(f"train: {train!r} is no function; it should take a trial and report its metrics")
+    _check_function(train)
+    check_searcher(searcher)
     spec = make_spec(
         space,
-        name=name or _made_up_name(getattr(train, "__name__", "study")),
+        name=_made_up_name(getattr(train, "__name__", "study")) if name is None else name,
         minimize=minimize,
         maximize=maximize,
         searcher=searcher,
@@ -97,6 +96,26 @@ def tune(
     with _opened(store) as opened:
         spec = enter(opened, spec)
         return drive(opened, spec, searcher, make_view(spec, progress), train)
+
+
+def _check_function(train: object) -> None:
+    """What would fail in every trial is refused before there is a study."""
+    if not callable(train):
+        raise SettingError(f"train: {train!r} is no function; it should take a trial and report its metrics")
+    function: Any = train
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", type(function).__name__)
+    # Of an object that is called like a function, what counts is its class's __call__.
+    kinds = [function] if isinstance(function, type) else [function, type(function).__call__]
+    if any(map(inspect.iscoroutinefunction, kinds)):
+        raise SettingError(f"train: {name} is an async function; give a plain one, which may use asyncio.run()")
+    if any(inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind) for kind in kinds):
+        raise SettingError(
+            f"train: {name} has a yield, so it is a generator; give a plain function that calls trial.report()"
+        )
+    if why := cannot_take_one(train):
+        raise SettingError(f"train: {name}() {why}; it is called with one, the trial")
 
 
 def _made_up_name(stem: str) -> str:
@@ -135,9 +154,10 @@ class Study:
         name: str | None = None,
         store: str | Path | Store | None = None,
     ) -> None:
+        check_searcher(searcher)
         spec = make_spec(
             space,
-            name=name or _made_up_name("study"),
+            name=_made_up_name("study") if name is None else name,
             minimize=minimize,
             maximize=maximize,
             searcher=searcher,
@@ -205,12 +225,15 @@ class Study:
     # --- asking and telling
 
     def ask(self) -> TrialRecord:
-        """A trial to run, suggested in view of all others, those still running included."""
+        """A trial to run, suggested in view of all others, those still running included.
+
+        NothingLeft if there is none: a grid or a space of choices is used up.
+        """
         with self._writing() as turn:
             log = turn([ev.Asked(self._clock.now())])
             created = next((entry.trial for entry in log if isinstance(entry, ev.Create)), None)
             if created is None:
-                raise ThriftuneError(f"{self._spec.searcher} has nothing left to suggest for study {self.name!r}")
+                raise NothingLeft(f"{self._spec.searcher} has nothing left to suggest for study {self.name!r}")
             return self._known.trials[created]
 
     def tell(

@@ -133,10 +133,7 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
         both = "both command and function are" if "command" in data else "neither command nor function is"
         raise SettingError(f"{both} given; a trial runs exactly one of them")
     if "command" in data:
-        metric = data.get("minimize", data.get("maximize", ""))
-        return command_target(data["command"], data.get("metrics", {}), space, metric, folder)
-    if "metrics" in data:
-        raise SettingError("metrics: are read from the output of a command; a function reports them itself")
+        return command_target(data["command"], _metrics(data), space, _metric(data), folder)
     where = data["function"]
     source, _, name = where.rpartition(":")
     if not source or not name.isidentifier():
@@ -144,7 +141,27 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
     # Not imported here: that may take long, or do things, and is for the workers.
     if source.endswith(".py") and not (folder / source).is_file():
         raise SettingError(f"function: there is no file {folder / source}")
+    if "metrics" in data:
+        raise SettingError("metrics: are read from the output of a command; a function reports them itself")
     return Target("function", where=where, folder=str(folder))
+
+
+def _metric(data: Mapping[str, Any]) -> str:
+    """What is to be optimised."""
+    given: list[str] = [data[key] for key in ("minimize", "maximize") if key in data]
+    if len(given) != 1:
+        raise SettingError("give either minimize= or maximize=, the name of the metric that decides")
+    return given[0]
+
+
+def _metrics(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The patterns, of which one must be the objective's; that of `step` is none of a metric."""
+    patterns: dict[str, Any] = data.get("metrics", {})
+    names, objective = [name for name in patterns if name != "step"], _metric(data)
+    if patterns and objective not in names:
+        have = f"none of {', '.join(names)} is" if names else "there is none for"
+        raise SettingError(f"metrics: {have} {objective!r}, which is to be optimised")
+    return patterns
 
 
 def _in(folder: Path, given: str | None) -> str | None:

@@ -6,6 +6,7 @@ is given; it runs in a worker process, so this module imports nothing heavy.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 from thriftune.checkpoints import Checkpoints, DiskFullError
 from thriftune.errors import SettingError
 from thriftune.events import Config, DiskFull, Event, Metrics, Reported, Warned
+from thriftune.printed import last_line
 
 
 class State(StrEnum):
@@ -46,7 +48,7 @@ class Report:
     saved: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class TrialRecord:
     """The story of one trial so far. Written only by the history that holds it."""
 
@@ -76,7 +78,15 @@ class TrialRecord:
     warnings: list[str] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Any:
-        return self.config[name]
+        try:
+            return self.config[name]
+        except KeyError:
+            raise KeyError(_not_there(name, self.config)) from None
+
+    def __repr__(self) -> str:
+        value = "" if self.value is None else f" value={self.value:.6g}"
+        error = f" error={last_line(self.error)!r}" if self.state is State.FAILED else ""
+        return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
 
     @property
     def step(self) -> int:
@@ -181,8 +191,7 @@ class Trial:
         try:
             return self.run.config[name]
         except KeyError:
-            have = ", ".join(self.run.config)
-            raise KeyError(f"{name!r} is not active in this configuration; it has {have}") from None
+            raise KeyError(_not_there(name, self.run.config)) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self.run.config
@@ -193,6 +202,11 @@ class Trial:
 
     def restore(self, load: Callable[[Path], object]) -> int:
         """Calls `load(folder)` with the last good checkpoint; no-op on a fresh trial. Returns its step, or 0."""
+        # Checked also where there is nothing to load: a retry is late to find out.
+        if not callable(load):
+            raise SettingError(f"restore: {load!r} is no function; give one that takes a folder and reads from it")
+        if why := cannot_take_one(load):
+            raise SettingError(f"restore: {_name(load)}() {why}; it is called with one, the checkpoint's folder")
         if not self.run.resume_step:
             return 0
         found = self._checkpoints.load(at_most=self.run.resume_step)
@@ -232,6 +246,8 @@ class Trial:
         """
         if metrics is not None and not isinstance(metrics, Mapping):
             raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
+        if save is not None and not callable(save):
+            raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
         values = numbers({**(metrics or {}), **more})
         at_step = self._step_of(step)
         saved, problem = False, None
@@ -244,6 +260,8 @@ class Trial:
             except Exception as error:
                 problem = error  # the metrics are real all the same, so they are recorded first
         self.note(values, at_step, saved=saved)
+        if isinstance(problem, TypeError) and save is not None and (why := cannot_take_one(save)):
+            raise SettingError(f"save: {_name(save)}() {why}; it is called with one, a folder") from problem
         if problem is not None:
             raise problem
 
@@ -289,6 +307,32 @@ class Trial:
         if not self._loops and self.max_steps is not None and step > self.max_steps:
             raise EndTrial
         return step
+
+
+def cannot_take_one(function: Callable[..., object]) -> str | None:
+    """Why a function cannot be called with one argument; None if it can, or does not tell what it takes."""
+    try:
+        # Not of what it wraps: a wrapper may well fill in the rest.
+        takes = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return None
+    try:
+        takes.bind(None)
+        return None
+    except TypeError:
+        return f"takes the arguments {takes}" if takes.parameters else "takes no argument"
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _not_there(name: object, config: Config) -> str:
+    have = ", ".join(config)
+    return (
+        f"{name!r} is not in this configuration, which has {have}; "
+        "a parameter whose condition does not hold is left out"
+    )
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,18 @@ from typing import Any
 from thriftune import events as ev
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.printed import last_line
 from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
 
-# What a program prints to move the cursor or to colour; on a person's terminal it would do just that.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
 
 def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
+
+
+def several(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def setting(value: Any) -> str:
@@ -31,20 +32,6 @@ def setting(value: Any) -> str:
 
 def config_line(config: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={setting(value)}" for name, value in config.items())
-
-
-def plain(text: str) -> str:
-    """What a program printed, as text that only can be read: without escapes and overwritten parts of lines."""
-    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
-    return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
-
-
-def last_line(error: str | None) -> str:
-    """The line of a traceback that says what happened."""
-    lines = [line for line in plain(error or "").splitlines() if line.strip()]
-    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
-    after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
-    return next((line.strip() for line in after if not line.startswith(" ")), "")
 
 
 def state_of(trial: TrialRecord, driven: bool) -> State:
@@ -62,6 +49,13 @@ def counts(history: History, driven: bool) -> Counter[State]:
 
 def counts_line(numbers: Mapping[State, int] | Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state.lower()}" for state, count in numbers.items() if count) or "no trials yet"
+
+
+def seconds_of(trial: TrialRecord, driven: bool, now: float) -> float:
+    """What a trial has spent on machines so far, the attempt that runs now included."""
+    if not driven or trial.state is not State.RUNNING or trial.started_at is None:
+        return trial.seconds
+    return trial.seconds + max(0.0, now - trial.started_at)
 
 
 def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) -> str | None:
@@ -114,6 +108,14 @@ def time_line(history: History, spec: Spec, now: float) -> str:
         return format_seconds(spent)
     left = format_seconds(max(0.0, spec.deadline_seconds - spent))
     return f"{format_seconds(spent)} of {format_seconds(spec.deadline_seconds)}, {left} left"
+
+
+def show_line(study: str, store_url: str, trial: int | str | None = None) -> str:
+    """What to type to see a study, or one trial of it; nothing where it is gone with its process."""
+    if store_url == ":memory:":
+        return ""
+    one = "" if trial is None else f" --trial {trial}"
+    return f"thriftune show {study}{one} --store {shlex.quote(store_url)}"
 
 
 def ended(history: History) -> int:

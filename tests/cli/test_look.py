@@ -95,7 +95,7 @@ def test_list_of_other_studies(typed: Type, where: Path) -> None:
 # --- show
 
 
-def test_show(typed: Type, finished: None) -> None:
+def test_show(typed: Type, finished: None, where: Path) -> None:
     shown = typed("show", "digits").stdout
     for text in (
         "finished: all 3 trials done",
@@ -108,6 +108,7 @@ def test_show(typed: Type, finished: None) -> None:
         "trial 1: odd 1",
     ):
         assert text in shown
+    assert f"all of it: thriftune show digits --trial N --store {where}" in " ".join(shown.split())
     assert any("⠀" <= character <= "⣿" for character in shown)
     assert "\x1b" not in shown
 
@@ -129,6 +130,23 @@ def test_show_trial(typed: Type, finished: None) -> None:
     assert "\x1b" not in shown
     wrong = typed("show", "digits", "--trial", "3", status=1)
     assert wrong.stderr == "error: study 'digits' has no trial 3; it has 0 to 2\n"
+
+
+def test_show_trial_without_checkpoint_and_with_a_plot(typed: Type, finished: None, tmp_path: Path) -> None:
+    assert "0, no checkpoint" in typed("show", "digits", "--trial", "2").stdout
+    wrong = typed("show", "digits", "--trial", "2", "--plot", str(tmp_path / "x.png"), status=2)
+    assert "--plot draws the whole study; --trial N alone shows the curve of one trial" in wrong.stderr
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_the_time_of_a_running_trial_goes_on(typed: Type, killed: None, where: Path) -> None:
+    def seconds() -> float:
+        return float(strict(typed("show", "killed", "--trial", "3", "--json").stdout)["seconds"])
+
+    assert seconds() == 0.0
+    with open_store(where) as store, store.drive("killed"):
+        assert seconds() > 1e6  # it has been running since the 109th second of 1970
+        assert "0.0 s" not in typed("show", "killed", "--trial", "3").stdout
 
 
 def test_show_json(typed: Type, finished: None) -> None:

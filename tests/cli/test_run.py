@@ -292,9 +292,19 @@ assert before == (2 if trial.attempt == 2 else 0)
 
 def test_a_command_that_fails_is_shown_with_what_it_printed(tmp_path: Path) -> None:
     command_study(tmp_path, "print('so far so good'); raise SystemExit('no [bold]data')")
-    out, _ = run("run", "study.toml", cwd=tmp_path)
+    out, err = run("run", "study.toml", cwd=tmp_path, status=1)
     assert "2 failed" in out
-    assert "no trial has reported 'loss' yet" in out
+    assert "no trial has reported 'loss' yet; 2 failed, the first with: " in out
+    how = f"thriftune show study --trial 0 --store {tmp_path}/studies.db"
+    said, *_, last = err.splitlines()
+    assert said.startswith("trial 0 failed: ")
+    assert said.endswith(f" ({how} tells more)")
+    assert last.startswith("error: no trial has a value: 2 failed; the first with: ")
+    assert last.endswith(f"; see it with: {how}")
+    for again in (("run", "study.toml"), ("resume", "study", *STORE)):
+        out, err = run(*again, "--json", cwd=tmp_path, status=1)
+        assert strict(out)["counts"] == {"FAILED": 2}
+        assert err.startswith("error: no trial has a value: 2 failed")
     shown, _ = run("show", "study", "--trial", "1", *STORE, cwd=tmp_path)
     assert "so far so good\nno [bold]data" in shown
     assert run("best", "study", *STORE, cwd=tmp_path, status=1)[1].startswith(

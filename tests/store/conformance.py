@@ -248,7 +248,7 @@ class StoreConformance(ABC):
         assert len(refused) == 3
         for error in refused:
             assert f"study 'digits' is being run by process {driver.pid} on {driver.host} since 20" in str(error)
-            assert "wait for it to end, or stop it with `thriftune stop digits`" in str(error)
+            assert "wait for it to end, or stop it: thriftune stop digits --store " in str(error)
         assert other.driver("digits") is None
         with other.drive("digits"):
             assert store.driver("digits") is not None

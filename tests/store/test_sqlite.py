@@ -86,23 +86,25 @@ def test_a_store_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.M
         Path("c ä?.db"): "c ä?.db",
         "~/d.db": "home/d.db",
         "sqlite:///e.db": "e.db",
+        "new folder/": "new folder/studies.db",
         f"sqlite:///{tmp_path}/f%20.db": "f%20.db",
     }.items():
         with open_store(where) as store:
             assert (tmp_path / file).is_file()
-            assert store.url == f"sqlite:///{tmp_path / file}"
-            assert store.folder == (tmp_path / file).parent
+            assert store.url == str(tmp_path / file)
+            assert store.folder == tmp_path / f"{file}.files"
             store.create("s", {}, 1.0)
             with open_store(store.url, create=False) as same:
                 assert same.studies() == store.studies()
     monkeypatch.setenv("THRIFTUNE_HOME", str(tmp_path / "elsewhere"))
     with open_store(None) as store:
-        assert store.folder == tmp_path / "elsewhere"
+        assert store.folder == tmp_path / "elsewhere" / "studies.db.files"
 
 
 def test_memory_is_nowhere_and_nobody_elses() -> None:
     with open_store(":memory:") as one, open_store(one.url) as other:
-        assert one.folder is None
+        assert one.folder.is_dir()
+        assert one.folder != other.folder
         one.create("s", {}, 1.0)
         assert other.studies() == []
 
@@ -156,8 +158,7 @@ def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
 
 def test_in_a_folder_it_has_its_own_name(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
-        assert store.url == f"sqlite:///{tmp_path / 'studies.db'}"
-        assert store.folder == tmp_path
+        assert store.url == str(tmp_path / "studies.db")
 
 
 def test_a_file_is_no_folder(path: Path) -> None:

@@ -30,6 +30,8 @@ def train(trial: tt.Trial) -> None:
         assert state["step"] == step - 1
         state["step"] = step
         trial.report(loss=1 / step, save=save)
+        if step == 3:
+            time.sleep(1)  # for the word to end to arrive before the next step
 
 
 def tune(function: Any, store: Path, **settings: Any) -> tt.Result:
@@ -45,7 +47,7 @@ def test_no_room_for_a_checkpoint_stops_the_study(small_disk: Path, tmp_path: Pa
     assert "earlier checkpoints are intact" in str(told.value)
     (trial,) = tt.load("s", store=store).trials
     assert (trial.state, trial.failures) == (tt.State.WAITING, 0)
-    assert [report.step for report in trial.reports][:3] == [1, 2, 3], "the report itself is recorded"
+    assert [report.step for report in trial.reports] == [1, 2, 3], "the report itself is recorded"
     assert trial.resume_step == 2
     # Told otherwise, it goes on from the last checkpoint there is.
     result = tune(train, store, storage=small_disk, disk_full="go_on")

@@ -165,7 +165,8 @@ def test_the_next_attempt_goes_on_from_the_checkpoint(then: str, tmp_path: Path)
     (trial,) = result.trials
     assert (trial.state, trial.attempts) == (State.COMPLETED, 2)
     assert (trial.failures, trial.losses) == ((0, 1) if then == "kill_itself" else (1, 0))
-    done = (tmp_path / "s" / "trials" / "0" / "steps_done").read_text().splitlines()
+    (record,) = tmp_path.glob("*.files/s/trials/0/steps_done")
+    done = record.read_text().splitlines()
     assert done == ["1 1", "1 2", "2 3", "2 4"]
     assert [(report.step, report.attempt) for report in trial.reports] == [(1, 1), (2, 1), (3, 2), (4, 2)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from thriftune import words
@@ -38,7 +39,7 @@ def trial_json(trial: TrialRecord, driven: bool) -> dict[str, Any]:
         "created_at": trial.created_at,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
-        "seconds": trial.seconds,
+        "seconds": words.seconds_of(trial, driven, time.time()),
         "error_kind": trial.error_kind,
         "error": trial.error,
         "output": trial.output,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
-from contextlib import suppress
-from pathlib import Path
 
 import click
 
 from thriftune.cli.common import existing_store, store_option
 from thriftune.errors import SettingError, StudyBusy
+from thriftune.files import StudyFiles
+from thriftune.spec import Spec
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0
@@ -51,7 +49,7 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
 def delete_command(name: str, store: str | None, yes: bool) -> None:
     """Remove a study, its trials and their checkpoints, for good."""
     with existing_store(store) as opened:
-        spec = opened.spec(name)
+        files = StudyFiles.of(Spec.from_json(opened.spec(name)), opened)
         if (driver := opened.driver(name)) is not None:
             raise StudyBusy(
                 f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
@@ -60,23 +58,5 @@ def delete_command(name: str, store: str | None, yes: bool) -> None:
         if not yes:
             click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
         opened.delete(name)
-        left = _remove_files(Path(spec["storage"])) if spec["storage"] else None
+        left = files.remove()
     click.echo(f"study {name!r} is deleted" + (f"; {left} has files of others and stays" if left else ""))
-
-
-def _remove_files(folder: Path) -> Path | None:
-    """Removes what studies make in their folder, and it if nothing else is there; returns it if it stays.
-
-    The folder's name is the study's, so it may well be one that a person had made for something else.
-    """
-    for trial in folder.glob("trials/*"):
-        if re.fullmatch(r"\d+", trial.name):
-            shutil.rmtree(trial, ignore_errors=True)
-    for alive in folder.glob("run/alive"):
-        shutil.rmtree(alive.parent, ignore_errors=True)
-    for name in ("function.pickle", "function.unfinished"):
-        (folder / name).unlink(missing_ok=True)
-    for empty in (folder / "trials", folder):
-        with suppress(OSError):
-            empty.rmdir()
-    return folder if folder.exists() else None

@@ -14,12 +14,14 @@ from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
 from thriftune.errors import NoBestTrial, StudyInterrupted
 from thriftune.launch import drive, enter, resume
+from thriftune.printed import last_line
 from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.spec import Spec
 from thriftune.store import Store, open_store
 from thriftune.study_file import read_study_file
-from thriftune.words import counts, counts_line, number
+from thriftune.trial import State
+from thriftune.words import counts, counts_line, number, show_line
 
 quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
 
@@ -60,7 +62,7 @@ def run_command(
             )
         with _running(opened, spec):
             result = drive(opened, spec, study.searcher, make_view(spec, False if quiet else None))
-        _show(result, opened, as_json, quiet)
+        _give(result, opened, as_json, quiet)
 
 
 @click.command("resume")
@@ -74,7 +76,7 @@ def resume_command(name: str, store: str | None, as_json: bool, quiet: bool) -> 
         spec = Spec.from_json(opened.spec(name))
         with _running(opened, spec):
             result = resume(name, opened, make_view(spec, False if quiet else None))
-        _show(result, opened, as_json, quiet)
+        _give(result, opened, as_json, quiet)
 
 
 @contextlib.contextmanager
@@ -93,12 +95,28 @@ def _running(store: Store, spec: Spec) -> Iterator[None]:
         ) from None
 
 
-def _show(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
+def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
+    """The result as it was asked for; an error if there is none."""
     if as_json:
         print_json(result_json(result, store))
-        return
-    if quiet:
-        return
+    elif not quiet:
+        _show(result, store)
+    try:
+        _ = result.best
+    except NoBestTrial:
+        raise NoBestTrial(f"no trial has a value: {_why_none(result, store)}") from None
+
+
+def _why_none(result: Result, store: Store) -> str:
+    why = counts_line(counts(result.history, driven=False))
+    first = next((trial for trial in result.trials if trial.state is State.FAILED), None)
+    if first is None:
+        return why
+    how = show_line(result.name, store.url, first.id)
+    return f"{why}; the first with: {last_line(first.error)}" + (f"; see it with: {how}" if how else "")
+
+
+def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
     click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
     try:
@@ -110,6 +128,5 @@ def _show(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
         for name, value in best.config.items():
             click.echo(f"        {name} = {value}")
     click.echo(f"cost    {result.cost}; an estimate")
-    where_to_look = "" if store.url == ":memory:" else f"thriftune show {result.name} --store {store.url}"
-    if where_to_look and sys.stderr.isatty():
+    if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():
         click.echo(f"more    {where_to_look}", err=True)

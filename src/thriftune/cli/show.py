@@ -18,6 +18,7 @@ from thriftune.cli.common import existing_store, json_option, print_json, store_
 from thriftune.curves import best_so_far, draw, learning_curve
 from thriftune.errors import SettingError
 from thriftune.history import History
+from thriftune.printed import plain
 from thriftune.result import Result, format_seconds
 from thriftune.spec import Spec
 from thriftune.store import Store
@@ -39,6 +40,8 @@ _WIDTH_OF_PIPES = 120
 @json_option
 def show_command(name: str, store: str | None, number: int | None, plot: Path | None, as_json: bool) -> None:
     """How a study stands: its state, its best trial, its curve, its failures."""
+    if plot is not None and number is not None:
+        raise click.UsageError("--plot draws the whole study; --trial N alone shows the curve of one trial")
     with existing_store(store) as opened:
         result = load(name, opened).result
         if plot is not None:
@@ -50,7 +53,7 @@ def show_command(name: str, store: str | None, number: int | None, plot: Path | 
         if as_json:
             print_json(_json(result, opened, trial))
             return
-        if plot is not None and trial is None:
+        if plot is not None:
             return
         console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_PIPES)
         if trial is None:
@@ -117,7 +120,7 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         _chart(console, curve, stairs=True)
     _tables(console, spec, history, driven)
     _show_waiting(console, spec, history, driven)
-    _show_failed(console, spec, history)
+    _show_failed(console, spec, history, store)
     _show_warnings(console, history)
 
 
@@ -176,6 +179,7 @@ def _table(console: Console, spec: Spec, trials: Sequence[TrialRecord], driven: 
     table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
+    now = time.time()
     for trial in trials:
         steps = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
         table.add_row(
@@ -183,7 +187,7 @@ def _table(console: Console, spec: Spec, trials: Sequence[TrialRecord], driven: 
             words.state_of(trial, driven).lower(),
             words.number(trial.value),
             steps,
-            format_seconds(trial.seconds),
+            format_seconds(words.seconds_of(trial, driven, now)),
             Text(words.config_line(trial.config)),
         )
     console.print(table)
@@ -197,25 +201,24 @@ def _show_waiting(console: Console, spec: Spec, history: History, driven: bool) 
         _list(console, lines, _WAITING_SHOWN)
 
 
-def _show_failed(console: Console, spec: Spec, history: History) -> None:
+def _show_failed(console: Console, spec: Spec, history: History, store: Store) -> None:
     failed = [trial for trial in history.trials if trial.state is State.FAILED]
     if not failed:
         return
     _section(console, "failed trials")
     for trial in failed[-_FAILED_SHOWN:][::-1]:
-        what = (
-            f"trial {trial.id}: {trial.error_kind}, {trial.attempts} attempts, {words.config_line(trial.config)}"
-        )
+        attempts = words.several(trial.attempts, "attempt")
+        what = f"trial {trial.id}: {trial.error_kind}, {attempts}, {words.config_line(trial.config)}"
         console.print(Text(what, style="red"))
-        for line in words.plain(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
+        for line in plain(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
             console.print(Text(f"    {line}"))
     if len(failed) > _FAILED_SHOWN:
         console.print(Text(f"and {len(failed) - _FAILED_SHOWN} more", style="dim"))
-    console.print(Text(f"all of it: thriftune show {spec.name} --trial N", style="dim"))
+    console.print(Text(f"all of it: {words.show_line(spec.name, store.url, 'N')}", style="dim"))
 
 
 def _show_warnings(console: Console, history: History) -> None:
-    lines = [f"trial {trial.id}: {words.plain(warning)}" for trial in history.trials for warning in trial.warnings]
+    lines = [f"trial {trial.id}: {plain(warning)}" for trial in history.trials for warning in trial.warnings]
     if lines:
         _section(console, "warnings")
         _list(console, lines[::-1], _FAILED_SHOWN)
@@ -237,8 +240,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     for name, value in trial.config.items():
         facts.add_row(Text(f"  {name}"), Text(str(value)))
     facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
-    facts.add_row("steps", Text(f"{trial.step}, the last checkpoint at step {trial.resume_step or 'none'}"))
-    facts.add_row("time", Text(format_seconds(trial.seconds)))
+    saved = f"the last checkpoint at step {trial.resume_step}" if trial.resume_step else "no checkpoint"
+    facts.add_row("steps", Text(f"{trial.step}, {saved}"))
+    facts.add_row("time", Text(format_seconds(words.seconds_of(trial, driven, time.time()))))
     console.print(facts)
     curve = learning_curve(trial, spec.metric)
     if len(curve) > 1:
@@ -252,10 +256,10 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
         if text:
             _section(console, title)
-            console.print(Text(words.plain(text)))
+            console.print(Text(plain(text)))
     if trial.warnings:
         _section(console, "warnings")
-        _list(console, [words.plain(warning) for warning in trial.warnings], len(trial.warnings))
+        _list(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))
 
 
 # --- pieces -----------------------------------------------------------------------------------------------

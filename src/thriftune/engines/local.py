@@ -8,6 +8,7 @@ import json
 import os
 import selectors
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -144,8 +145,9 @@ class LocalEngine:
         if self._nursery is not None:
             try:
                 self._nursery.wait(_CLOSED_WITHIN_SECONDS)
-            except subprocess.TimeoutExpired:  # somebody has stopped it; its warden does not need it
+            except subprocess.TimeoutExpired:  # somebody has stopped it, or the warden, or both
                 self._nursery.terminate()
+                self._nursery.send_signal(signal.SIGCONT)
                 self._nursery.wait()
             self._nursery = None
         for worker in list(self._workers.values()):
@@ -341,9 +343,9 @@ class LocalEngine:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.output)
             return False
-        *before, last = chunk.rsplit(MARK, 1)
+        *before, last = (worker.tail + chunk).rsplit(MARK, 1)  # a mark may come in two pieces
         worker.begun = worker.begun or bool(before)
-        worker.tail = (last if before else worker.tail + last)[-_OUTPUT_BYTES:]
+        worker.tail = last[-_OUTPUT_BYTES:]
         return True
 
     def _read_all_output(self, worker: _Worker) -> None:

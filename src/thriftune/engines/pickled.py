@@ -42,12 +42,15 @@ def keep(path: Path, name: str, contents: dict[str, Any]) -> None:
     unfinished.replace(path)
 
 
-def load(path: str) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Any]:
     try:
-        with Path(path).open("rb") as stream:
+        with path.open("rb") as stream:
             return cloudpickle.load(stream)  # type: ignore[no-any-return]
     except OSError as error:
-        raise SettingError(f"the training function kept in {path} cannot be read: {error}") from None
+        raise SettingError(
+            f"the training function kept in {path} cannot be read ({error.strerror}); "
+            "run the script that began the study again instead"
+        ) from None
     except AttributeError as error:
         if "__main__" not in str(error):
             raise

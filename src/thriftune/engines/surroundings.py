@@ -37,10 +37,15 @@ class Surroundings:
         sys.stdout, sys.stderr = self._stdout, self._stderr
         self._folder = os.getcwd()  # noqa: PTH109 (chdir is quickest with a string)
         self._variables = dict(os.environ)
+        self.keep_import_path()
         self._mask = os.umask(0o022)
         os.umask(self._mask)
         self._handlers = _handlers()
         self._limits = _limits()
+
+    def keep_import_path(self) -> None:
+        """As it is now, with what loading the training function may have added."""
+        self._import_path = list(sys.path)
 
     def restore(self) -> bool:
         """Puts everything back. False: something is left that may disturb the next trial."""
@@ -67,6 +72,8 @@ class Surroundings:
         if os.environ != self._variables:
             os.environ.clear()
             os.environ.update(self._variables)
+        if sys.path != self._import_path:
+            sys.path[:] = self._import_path
         os.umask(self._mask)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if _handlers() != self._handlers:

@@ -34,7 +34,7 @@ from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
 
 Train = Callable[[Trial], object]
 
-MARK = b"\x1e"
+MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
 """Between the output of one attempt and of the next."""
 
 _SPOOL_BYTES = 1 << 16
@@ -51,6 +51,7 @@ class DriverLink:
         self._socket = sock
         self._spool = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._spooled = 0
+        self._pid = os.getpid()
         self._lines = Lines()
         self._inbox: list[Any] = []
         self._told: set[tuple[int, int]] = set()
@@ -92,6 +93,8 @@ class DriverLink:
             run = self._run
             if run is None or (event.trial, event.attempt) != (run.trial, run.attempt):  # type: ignore[attr-defined]
                 raise EndTrial
+            if os.getpid() != self._pid:  # its numbers would be taken for those of this process
+                raise SettingError("a forked child of the training function cannot report; let it do so itself")
             line = to_line(event)
             self._keep(line, event)
             try:
@@ -160,6 +163,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
                 failed = Failed(time.time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
                 link.send_last(failed, stay=False)
                 break
+            surroundings.keep_import_path()
         outcome = attempt(train, run, link)
         stay = surroundings.restore() and isinstance(outcome, Ended)
         link.send_last(outcome, stay=stay)
@@ -214,7 +218,7 @@ def load_target(target: dict[str, Any]) -> Train:
 
         return Command(target["command"], target["patterns"], target["folder"])
     if target["kind"] == "pickled":
-        return pickled.load(target["where"])["train"]  # type: ignore[no-any-return]
+        return pickled.load(Path(target["where"]))["train"]  # type: ignore[no-any-return]
     return import_function(target["where"], Path(target["folder"]))
 
 

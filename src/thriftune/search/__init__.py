@@ -17,7 +17,7 @@ from thriftune.space import Space
 if TYPE_CHECKING:
     from thriftune.trial import TrialRecord
 
-__all__ = ["Grid", "Past", "Random", "Searcher", "Sobol", "named"]
+__all__ = ["Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
 
 
 class Past(Protocol):
@@ -55,6 +55,19 @@ class Searcher(Protocol):
 
 
 _BY_NAME: dict[str, type[Searcher]] = {"random": Random, "sobol": Sobol, "grid": Grid}
+
+
+def check_searcher(given: object) -> None:
+    """Whether it is the name of a searcher, or one that can be asked; SettingError if not."""
+    if isinstance(given, str):
+        named(given)
+    elif isinstance(given, type):
+        raise SettingError(f"searcher: {given.__name__} is a class; give an object, {given.__name__}()")
+    elif not callable(getattr(given, "suggest", None)):
+        raise SettingError(
+            f"searcher: {given!r} has no method suggest(past, rng); give an object that has one, "
+            f"or one of {', '.join(map(repr, _BY_NAME))}"
+        )
 
 
 def named(name: str) -> Searcher:

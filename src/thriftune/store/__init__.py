@@ -58,8 +58,8 @@ class Store(Protocol):
         """What open_store() takes to open this store again."""
 
     @property
-    def folder(self) -> Path | None:
-        """Where the files of studies, such as checkpoints, are kept by default; None: there is none."""
+    def folder(self) -> Path:
+        """Where the files of studies, such as checkpoints, are kept by default. No other store has the same."""
 
     def create(self, name: str, spec: Mapping[str, Any], at: float) -> None:
         """Add a study with an empty log. `spec` is anything JSON can hold. Raises StudyExists."""
@@ -104,7 +104,10 @@ class Store(Protocol):
         """Ask the study's driver for something ("stop"). It stays until this or a later driver takes it."""
 
     def take_requests(self, name: str) -> list[str]:
-        """What was asked for since the last call, oldest first. Cheap enough to be called twice a second."""
+        """What was asked for since the last call, oldest first. Cheap enough to be called twice a second.
+
+        Raises StoreError, too, where the store is not in its place any more, so that a driver comes to know.
+        """
 
     def delete(self, name: str) -> None:
         """Remove the study and its log. Raises StudyBusy while it is driven."""
@@ -140,4 +143,5 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
             )
         where = rest[1:]
     path = Path(where).expanduser()
-    return SqliteStore(path / _FILE if path.is_dir() else path, create=create)
+    is_folder = path.is_dir() or str(where).endswith("/")
+    return SqliteStore(path / _FILE if is_folder else path, create=create)

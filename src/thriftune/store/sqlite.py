@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ class SqliteStore:
         self._path = path and path.expanduser().resolve()
         # SQLite wants one thread at a time, whichever it is. Re-entrant: a transaction may look something up.
         self._turn = threading.RLock()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._log_fd: int | None = None  # of SQLite's write-ahead log, once there is something to sync
         self._locks: Locks = MemoryLocks()
         address = ":memory:"
@@ -95,17 +97,22 @@ class SqliteStore:
             )
         try:
             self._prepare()
+            self._inode = self._path.stat().st_ino if self._path else 0
         except BaseException:
             self._db.close()
             raise
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self._path}" if self._path else ":memory:"
+        return str(self._path or ":memory:")
 
     @property
-    def folder(self) -> Path | None:
-        return self._path and self._path.parent
+    def folder(self) -> Path:
+        if self._path:
+            return self._path.with_name(f"{self._path.name}.files")
+        if self._temporary is None:  # it lives as long as this object
+            self._temporary = tempfile.TemporaryDirectory(prefix="thriftune-")
+        return Path(self._temporary.name)
 
     # --- studies ------------------------------------------------------------------------------------------
 
@@ -207,6 +214,7 @@ class SqliteStore:
             db.execute(ask, (self._id(name), what, at))
 
     def take_requests(self, name: str) -> list[str]:
+        self._check_file()
         select = "SELECT id, what FROM requests WHERE study = ? ORDER BY id"
         rows = self._rows(select, self._id(name))
         if rows:
@@ -220,6 +228,8 @@ class SqliteStore:
             if self._log_fd is not None:
                 os.close(self._log_fd)
                 self._log_fd = None
+            if self._temporary is not None:
+                self._temporary.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -236,6 +246,20 @@ class SqliteStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
+
+    def _check_file(self) -> None:
+        """SQLite goes on writing to a file that has been removed, where nobody will ever find it."""
+        if self._path is None:
+            return
+        try:
+            there = self._path.stat().st_ino
+        except OSError:
+            there = None
+        if there != self._inode:
+            raise StoreError(
+                f"store {self._where}: the file was removed or replaced while it was in use, "
+                "and what was written since is lost with it"
+            )
 
     def _prepare(self) -> None:
         with self._explained():
@@ -353,7 +377,7 @@ class SqliteStore:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
         return (
             f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
-            f"wait for it to end, or stop it with `thriftune stop {name}`"
+            f"wait for it to end, or stop it: thriftune stop {name} --store {self.url}"
         )
 
     def _holder(self, study: int) -> Driver | None:

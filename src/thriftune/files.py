@@ -1,0 +1,85 @@
+"""Where are a study's own files? In a folder of its own: what its workers run, say and save.
+
+    owner             which study it belongs to
+    function.pickle   the training function of a script
+    run/              what the engine needs while it runs, and what workers said last
+    trials/7/         of one trial: its checkpoints, and a command's state
+
+By default that folder is beside the store, and is looked for there: a store and its files may be moved or copied.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from thriftune.errors import StudyMismatch
+from thriftune.spec import Spec
+from thriftune.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFiles:
+    folder: Path
+    owner: str  # the study's id, which no other study has, whatever its name
+
+    @classmethod
+    def of(cls, spec: Spec, store: Store) -> StudyFiles:
+        home = Path(spec.storage) if spec.storage else store.folder
+        return cls(home / spec.name, spec.id)
+
+    @property
+    def function(self) -> Path:
+        return self.folder / "function.pickle"
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def has_trials(self) -> bool:
+        return self._is_ours() and (self.folder / "trials").exists()
+
+    def claim(self) -> None:
+        """Makes the folder this study's, so that what others said and saved is not taken for its own."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._owner_file.exists():
+            if not self._is_ours():
+                raise StudyMismatch(
+                    f"{self.folder} holds the files of another study of the same name; "
+                    "give this one another name or storage folder"
+                )
+            return
+        unfinished = self._owner_file.with_suffix(".unfinished")
+        unfinished.write_text(self.owner)
+        unfinished.replace(self._owner_file)
+
+    def remove(self) -> Path | None:
+        """Removes what is the study's, and the folder if nothing else is in it; returns the folder if it stays.
+
+        The folder's name is the study's, so it may well be one that a person had made for something else.
+        """
+        if self._is_ours():
+            for trial in self.folder.glob("trials/*"):
+                if re.fullmatch(r"\d+", trial.name):
+                    shutil.rmtree(trial, ignore_errors=True)
+            shutil.rmtree(self.run, ignore_errors=True)
+            for path in (self.function, self.function.with_suffix(".unfinished"), self._owner_file):
+                path.unlink(missing_ok=True)
+            for empty in (self.folder / "trials", self.folder):
+                with suppress(OSError):
+                    empty.rmdir()
+        return self.folder if self.folder.exists() else None
+
+    @property
+    def _owner_file(self) -> Path:
+        return self.folder / "owner"
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._owner_file.read_text() == self.owner
+        except OSError:
+            return False

@@ -1,0 +1,23 @@
+"""What did a program print? Its output and its errors as text that can only be read."""
+
+from __future__ import annotations
+
+import re
+
+# What a program prints to move the cursor or to colour; on a person's terminal it would do just that.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """What a program printed, as text that only can be read: without escapes and overwritten parts of lines."""
+    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
+    return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+
+
+def last_line(error: str | None) -> str:
+    """The line of a traceback that says what happened."""
+    lines = [line for line in plain(error or "").splitlines() if line.strip()]
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
+    return next((line.strip() for line in after if not line.startswith(" ")), "")
