@@ -119,9 +119,9 @@ def test_a_record_is_shown_in_a_line() -> None:
 def test_what_is_no_function_to_save_or_load_with(make: Make) -> None:
     trial, link = make()
     wrong: Any = "ckpt.pt"
-    with pytest.raises(SettingError, match="save: 'ckpt.pt' is no function; give one that takes a folder"):
+    with pytest.raises(SettingError, match=r"save: 'ckpt\.pt' is no function; give one that takes a folder"):
         trial.report(loss=1.0, save=wrong)
-    with pytest.raises(SettingError, match="restore: 'ckpt.pt' is no function; give one that takes a folder"):
+    with pytest.raises(SettingError, match=r"restore: 'ckpt\.pt' is no function; give one that takes a folder"):
         trial.restore(wrong)
     assert not link.sent
     nothing: Any = lambda: None  # noqa: E731

@@ -51,7 +51,7 @@ class NoBestTrial(ThriftuneError, LookupError):
 
 
 class NothingLeft(ThriftuneError):
-    """Every configuration of the space that the searcher would suggest has been asked for."""
+    """The searcher has no further configuration to suggest, as when a grid is used up."""
 
 
 class MissingExtra(ThriftuneError, ImportError):

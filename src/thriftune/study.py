@@ -227,7 +227,7 @@ class Study:
     def ask(self) -> TrialRecord:
         """A trial to run, suggested in view of all others, those still running included.
 
-        NothingLeft if there is none: a grid or a space of choices is used up.
+        NothingLeft if there is none, as when a grid is used up.
         """
         with self._writing() as turn:
             log = turn([ev.Asked(self._clock.now())])

@@ -320,7 +320,8 @@ def cannot_take_one(function: Callable[..., object]) -> str | None:
         takes.bind(None)
         return None
     except TypeError:
-        return f"takes the arguments {takes}" if takes.parameters else "takes no argument"
+        bare = [each.replace(annotation=each.empty) for each in takes.parameters.values()]
+        return f"takes the arguments {inspect.Signature(bare)}" if bare else "takes no argument"
 
 
 def _name(function: object) -> str:

@@ -16,6 +16,7 @@ import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
 from thriftune.cli import cli
+from thriftune.files import StudyFiles
 from thriftune.store import open_store
 
 Type = Callable[..., Result]
@@ -43,7 +44,7 @@ def typed(where: Path) -> Type:
 @pytest.fixture
 def finished(where: Path, tmp_path: Path) -> None:
     with open_store(where) as store:
-        studies.write(store, studies.spec(storage=str(tmp_path / "digits")), studies.log())
+        studies.write(store, studies.spec(storage=str(tmp_path), id="0f"), studies.log())
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_list_of_nothing(typed: Type, where: Path) -> None:
     assert strict(typed("list", "--json").stdout) == []
     assert not where.exists()
     open_store(where).close()
-    assert f"no studies in sqlite:///{where}" in typed("list").stderr
+    assert f"no studies in {where}" in typed("list").stderr
 
 
 def test_list(typed: Type, finished: None) -> None:
@@ -115,7 +116,7 @@ def test_show(typed: Type, finished: None, where: Path) -> None:
 
 def test_show_what_was_killed(typed: Type, killed: None, where: Path) -> None:
     shown = " ".join(typed("show", "killed").stdout.split())
-    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store sqlite:///{where}" in shown
+    assert f"process 77 on there, vanished; to go on: thriftune resume killed --store {where}" in shown
     assert "trial 3 waits for the study to be resumed; goes on after step 1" in shown
     assert "trial 4 waits for the study to be resumed; retry 1 of 1 after ValueError: bad [red]; goes on" in shown
 
@@ -223,6 +224,7 @@ def test_export_of_no_trials(typed: Type, where: Path) -> None:
 
 def test_delete_removes_what_the_study_made_and_nothing_else(typed: Type, finished: None, tmp_path: Path) -> None:
     home = tmp_path / "digits"
+    StudyFiles(home, "0f").claim()
     (home / "trials" / "0" / "checkpoints").mkdir(parents=True)
     (home / "run").mkdir()
     (home / "run" / "alive").touch()
@@ -237,13 +239,14 @@ def test_delete_removes_what_the_study_made_and_nothing_else(typed: Type, finish
 
 def test_delete_leaves_files_of_others(typed: Type, finished: None, tmp_path: Path) -> None:
     home = tmp_path / "digits"
+    StudyFiles(home, "0f").claim()
     (home / "trials" / "0").mkdir(parents=True)
     (home / "trials" / "notes").mkdir()
     (home / "run").mkdir()
     (home / "thesis.tex").touch()
     deleted = typed("delete", "digits", answer="y\n").stdout
     assert f"{home} has files of others and stays" in deleted
-    assert studies.files(home) == ["run", "thesis.tex", "trials", "trials/notes"]
+    assert studies.files(home) == ["thesis.tex", "trials", "trials/notes"]
 
 
 def test_delete_and_stop_while_driven(typed: Type, finished: None, where: Path) -> None:

@@ -39,7 +39,7 @@ def checks(folder: Path) -> None:
     for trial in trials(folder):
         assert trial.state == "COMPLETED"
         assert [report.step for report in trial.reports] == list(range(1, 21))
-        began = (folder / "study" / "trials" / str(trial.id) / "began").read_text().split()
+        began = (folder / "studies.db.files" / "study" / "trials" / str(trial.id) / "began").read_text().split()
         assert len(began) == trial.attempts
         assert all(int(after) > 0 for after in began[1:])
 

@@ -303,3 +303,49 @@ def test_killed_for_memory_is_the_trials_own_fault(
         assert (trial.state, trial.failures, trial.losses, trial.error_kind) == (State.FAILED, 2, 0, "memory")
         assert trial.output == "hungry"
         assert trials[f"check:{n}"].state is State.COMPLETED
+
+
+# --- what a trial leaves in its worker, and what it forks -------------------------------------------------
+
+
+def test_a_trial_that_clears_the_import_path_harms_nobody(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        import sys
+
+        if trial.id == 0:
+            sys.path.clear()
+        else:
+            import colorsys
+            import wave  # noqa: F401 (neither has been imported before)
+
+            del sys.modules["colorsys"], sys.modules["wave"], colorsys
+        return 1.0
+
+    result = tt.tune(
+        train,
+        {"x": tt.Float(0, 1)},
+        minimize="loss",
+        trials=4,
+        workers=1,
+        retries=0,
+        store=tmp_path,
+        progress=False,
+    )
+    assert {trial.state for trial in result.trials} == {State.COMPLETED}
+
+
+def test_a_forked_child_has_no_say(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        import os
+        import time
+
+        if os.fork() == 0:
+            trial.report(loss=0.1)
+            return 0.1
+        time.sleep(0.5)
+        return 0.3
+
+    result = tt.tune(
+        train, {"x": tt.Float(0, 1)}, minimize="loss", trials=2, workers=2, store=tmp_path, progress=False
+    )
+    assert [(trial.state, trial.value, len(trial.reports)) for trial in result.trials] == [("COMPLETED", 0.3, 1)] * 2
