@@ -97,7 +97,7 @@ def test_a_storage_folder_belongs_to_one_study_of_a_name(tmp_path: Path) -> None
 
 def test_another_storage_folder_is_refused_while_checkpoints_lie_in_the_first(tmp_path: Path) -> None:
     assert run(tmp_path, "a.db", "one") == 0
-    with pytest.raises(StudyMismatch, match="storage: was .*one, is now .*two"):
+    with pytest.raises(StudyMismatch, match=r"storage: was .*one, is now .*two"):
         tt.tune(
             lambda trial: 0.0,
             {"x": tt.Float(0, 1)},

@@ -348,4 +348,6 @@ def test_a_forked_child_has_no_say(tmp_path: Path) -> None:
     result = tt.tune(
         train, {"x": tt.Float(0, 1)}, minimize="loss", trials=2, workers=2, store=tmp_path, progress=False
     )
-    assert [(trial.state, trial.value, len(trial.reports)) for trial in result.trials] == [("COMPLETED", 0.3, 1)] * 2
+    assert [(trial.state, trial.value, len(trial.reports)) for trial in result.trials] == [
+        ("COMPLETED", 0.3, 1)
+    ] * 2

@@ -97,7 +97,9 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
 
 
 def store_has_function(folder: Path) -> bool:
-    return (folder / "studies.db.files" / "chaos" / "function.pickle").exists() and bool(open_store(folder / "studies.db").studies())
+    return (folder / "studies.db.files" / "chaos" / "function.pickle").exists() and bool(
+        open_store(folder / "studies.db").studies()
+    )
 
 
 def check_promises(folder: Path, chaos: Chaos) -> None:
