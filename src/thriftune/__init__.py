@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thriftune import errors as errors
     from thriftune import search as search
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
@@ -41,12 +42,14 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-__all__ = [*_HOME, "search"]
+_ROOMS = ("errors", "search")
+
+__all__ = [*_HOME, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "search":
-        return import_module("thriftune.search")
+    if name in _ROOMS:
+        return import_module(f"thriftune.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'thriftune' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -50,7 +50,7 @@ class StudyFiles:
             if not self._is_ours():
                 raise StudyMismatch(
                     f"{self.folder} holds the files of another study of the same name; "
-                    "give this one another name or storage folder"
+                    "give this one another name or storage folder, or remove that folder if nobody needs it"
                 )
             return
         unfinished = self._owner_file.with_suffix(".unfinished")
