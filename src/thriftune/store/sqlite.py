@@ -83,6 +83,7 @@ class SqliteStore:
         self._path = path and path.expanduser().resolve()
         # SQLite wants one thread at a time, whichever it is. Re-entrant: a transaction may look something up.
         self._turn = threading.RLock()
+        self._ids: dict[str, int] = {}  # of studies by name, for append(): no id is ever used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._log_fd: int | None = None  # of SQLite's write-ahead log, once there is something to sync
         self._locks: Locks = MemoryLocks()
@@ -158,7 +159,7 @@ class SqliteStore:
         self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
     ) -> None:
         # What can be done before taking the file's one write lock is done before: other studies wait for it.
-        study = self._id(name)
+        study = self._ids.get(name) or self._id(name)
         rows = [
             (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
             for number, entry in enumerate(entries, after + 1)
@@ -166,6 +167,7 @@ class SqliteStore:
         head = (after + len(rows), None if summary is None else json.dumps(summary), study, after)
         with self._writing(sync=False) as db:
             if db.execute(MOVE_HEAD, head).rowcount == 0:
+                self._ids.pop(name, None)  # it may be another study by now
                 raise StoreConflict(
                     f"study {name!r} has {self.length(name)} entries in {self._where}, but its driver knows "
                     f"of {after}: another driver wrote to it. Nothing was written; load the study again"
@@ -346,7 +348,8 @@ class SqliteStore:
         raise StudyNotFound(self._not_found(name))
 
     def _id(self, name: str) -> int:
-        return int(self._look_up(name, "id"))
+        self._ids[name] = study = int(self._look_up(name, "id"))
+        return study
 
     def _not_found(self, name: str) -> str:
         from difflib import get_close_matches  # late: only those who mistype wait for it
