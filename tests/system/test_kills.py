@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ class Chaos:
     def __init__(self, folder: Path, searcher: str) -> None:
         self.folder = folder
         self.witness = folder / "witness"
+        self.killed_at: dict[int, int] = {}  # the step a trial had reached
         self.marker = f"CHAOS_MARKER={os.urandom(8).hex()}"
         name, _, value = self.marker.partition("=")
         self.environment = {**os.environ, "CHAOS_WITNESS": str(self.witness), name: value}
@@ -57,10 +60,26 @@ class Chaos:
         lines = self.witness.read_text().split("\n") if self.witness.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def a_worker(self) -> int | None:
+    def kill_a_worker(self) -> bool:
+        """One whose trial has got further since it was last killed: without progress a trial is given up on."""
         alive = set(descendants_with(self.marker))
-        seen = [line["pid"] for line in self.said()[-20:] if line["pid"] in alive]
-        return seen[-1] if seen else None
+        for line in reversed(self.said()[-20:]):
+            trial, step = line["trial"], line.get("step", 0)
+            if line["pid"] in alive and step > self.killed_at.get(trial, 0):
+                self.killed_at[trial] = step
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(line["pid"], signal.SIGKILL)
+                    return True
+        return False
+
+    def live(self, driver: subprocess.Popen[bytes], seconds: float, *, from_first_step: bool) -> Iterator[None]:
+        """Looks at a driver again and again until it has lived so long, from its start or from its first step on."""
+        before, began = len(self.said()), time.monotonic()
+        while driver.poll() is None and time.monotonic() - began < seconds:
+            if from_first_step and len(self.said()) == before:
+                began = time.monotonic()
+            yield
+            time.sleep(0.02)
 
 
 def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
@@ -73,17 +92,14 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
         # The script again and `thriftune resume` are the same to a study; before there is one only one works.
         known = (tmp_path / "studies.db").exists() and bool(store_has_function(tmp_path))
         driver = chaos.start(chaos.resume if known and dice.random() < 0.5 else chaos.script)
-        doomed = driver_kills < DRIVER_KILLS
-        # From before the first commit to well into the trials.
-        ends_at = time.monotonic() + (dice.uniform(0.0, 1.0) if doomed else 300)
-        while driver.poll() is None and time.monotonic() < ends_at:
-            if worker_kills < WORKER_KILLS and dice.random() < 0.2 and (pid := chaos.a_worker()):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                    worker_kills += 1
-                except ProcessLookupError:
-                    pass
-            time.sleep(0.02)
+        # Some are killed at any moment, before the first commit too, and most of them in the middle of trials.
+        if driver_kills < DRIVER_KILLS:
+            moments = chaos.live(driver, dice.uniform(0.0, 0.4), from_first_step=dice.random() < 0.75)
+        else:
+            moments = chaos.live(driver, 600.0, from_first_step=False)
+        for _ in moments:
+            if worker_kills < WORKER_KILLS and dice.random() < 0.2:
+                worker_kills += chaos.kill_a_worker()
         if driver.poll() is None:
             driver.kill()
             driver_kills += 1
@@ -92,7 +108,7 @@ def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
             break
         assert driver.returncode == -signal.SIGKILL, errors.decode()
     assert driver_kills == DRIVER_KILLS
-    assert worker_kills >= 10
+    assert worker_kills == WORKER_KILLS
     check_promises(tmp_path, chaos)
 
 
@@ -108,9 +124,11 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
     study = tt.load("chaos", store)
     history = study.history
     history.validate()
+    assert sum(isinstance(entry, ev.DriverStarted) for entry in log) > DRIVER_KILLS / 2
 
     # The limit is a total; nobody failed for being killed; what each trial tried is what it would have tried.
     assert len(study.trials) == TRIALS
+    assert not [(trial.id, trial.error) for trial in study.trials if trial.error]
     assert {trial.state for trial in study.trials} == {State.COMPLETED}
     assert sum(trial.failures for trial in study.trials) == 0
     assert sum(trial.losses for trial in study.trials) > 0
