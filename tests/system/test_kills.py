@@ -73,7 +73,7 @@ class Chaos:
         return False
 
     def live(self, driver: subprocess.Popen[bytes], seconds: float, *, from_first_step: bool) -> Iterator[None]:
-        """Looks at a driver again and again until it has lived so long, from its start or from its first step on."""
+        """Looks at a driver again and again until it has lived so long, from its start or its first step on."""
         before, began = len(self.said()), time.monotonic()
         while driver.poll() is None and time.monotonic() - began < seconds:
             if from_first_step and len(self.said()) == before:
@@ -124,7 +124,7 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
     study = tt.load("chaos", store)
     history = study.history
     history.validate()
-    assert sum(isinstance(entry, ev.DriverStarted) for entry in log) > DRIVER_KILLS / 2
+    assert sum(isinstance(entry, ev.DriverStarted) for entry in log) > DRIVER_KILLS / 4
 
     # The limit is a total; nobody failed for being killed; what each trial tried is what it would have tried.
     assert len(study.trials) == TRIALS
