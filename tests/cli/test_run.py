@@ -51,6 +51,7 @@ def running(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
     process = start("run", "study.toml", *args, cwd=folder)
     try:
         until(lambda: sum(bool(trial.resume_step) for trial in seen(folder)) >= 2)
+        set_pause(folder, 0.5)  # so that it does not end by itself meanwhile, however slow the machine is
         yield process
     finally:
         process.kill()
