@@ -16,7 +16,7 @@ from pathlib import Path
 
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
-from thriftune.engines import Doing
+from thriftune.engines import Doing, pickled
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
 from thriftune.progress import Silent
@@ -60,8 +60,9 @@ def weigh_driver(path: Path, trials: int, every: int) -> dict[int, int]:
         workers=2,
     )
     scales = Scales(every)
+    function = pickled.dump("_train", {"train": _train, "searcher": "random"})
     with open_store(path) as store:
-        drive(store, enter(store, spec), "random", scales, _train)
+        drive(store, enter(store, spec), "random", scales, function)
     return scales.weights
 
 

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 from thriftune import events as ev
-from thriftune.conductor import Conductor, decisions
+from thriftune.conductor import Conductor
 from thriftune.events import Codec
 from thriftune.fleet import Fleet
 from thriftune.history import History
@@ -73,7 +73,7 @@ class Table:
         assert state(self.history) == state(replayed(self.spec, self.log))
         wake_at = self.conductor.wake_at(self.now)
         assert wake_at is None or wake_at > self.now, "the driver would spin"
-        return [short(decision) for decision in decisions(recorded)]
+        return [short(entry) for entry in recorded if isinstance(entry, ev.Decision)]
 
     def dropped(self, *events: ev.Event) -> bool:
         """Whether nothing is recorded of these and nothing comes of them."""

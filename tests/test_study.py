@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import thriftune as tt
@@ -190,6 +191,18 @@ def test_a_searcher_of_ones_own(tmp_path: Path) -> None:
     assert len(result.trials) == 10
 
 
+class Wrong:
+    def suggest(self, past: Past, rng: Any) -> Config:
+        return {"x": np.float64(0.5), "k": np.int64(1)} if not past.trials else {"x": 2.0, "k": 1}
+
+
+def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match=r"Wrong suggested .*: x: 2\.0 is outside its range; use 0\.0 to 1\.0"):
+        tune(square, tmp_path, searcher=Wrong(), workers=1)
+    (trial,) = tt.load("s", store=tmp_path / "s.db").trials
+    assert trial.config == {"x": 0.5, "k": 1}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -234,6 +247,7 @@ def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(SettingError, match="cannot be sent to a worker process"):
         tune(lambda trial: lock.acquire(), tmp_path)
+    assert not (tmp_path / "s.db").exists(), "nothing is left of what was refused"
 
 
 async def coroutine(trial: tt.Trial) -> float:

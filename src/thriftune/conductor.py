@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from thriftune import events as ev
-from thriftune.errors import ThriftuneError
+from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.history import History
 from thriftune.planning import Provisioner
 from thriftune.search import Searcher
@@ -246,8 +246,15 @@ class Conductor:
         if config is None:
             self._exhausted = True
             return None
-        self._decide(ev.Create(now, number, config))
+        self._decide(ev.Create(now, number, self._checked(config)))
         return number
+
+    def _checked(self, config: ev.Config) -> ev.Config:
+        """A searcher may be a user's own: what it suggests is recorded only if it is of the space."""
+        try:
+            return self.spec.space.check(config)
+        except SpaceError as error:
+            raise SpaceError(f"{type(self._searcher).__name__} suggested {config!r}: {error}") from None
 
     def _all_tried(self) -> bool:
         """No further trial may be made, and none that is set aside deserves more."""
@@ -279,7 +286,3 @@ class Conductor:
             return False
         self._log.append(decision)
         return True
-
-
-def decisions(log: Iterable[ev.Event]) -> list[ev.Decision]:
-    return [entry for entry in log if isinstance(entry, ev.Decision)]

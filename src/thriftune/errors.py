@@ -1,4 +1,4 @@
-"""What can go wrong? Every error thriftune raises on purpose, and the warning it gives.
+"""What can go wrong? Every error thriftune raises on purpose.
 
 A message names the thing, the value and the way out, so that nobody has to read the code to go on.
 """
@@ -60,7 +60,3 @@ class MissingExtra(ThriftuneError, ImportError):
 
 class StudyInterrupted(KeyboardInterrupt):
     """The study was told to stop and has stopped cleanly; the message says how to resume it."""
-
-
-class ThriftuneWarning(UserWarning):
-    """Something was repaired or replaced, and the user should know."""

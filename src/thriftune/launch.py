@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from thriftune.search import Searcher, named
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
 from thriftune.store import Store
-from thriftune.trial import State, Trial
+from thriftune.trial import State
 
 
 def make_spec(
@@ -106,9 +106,13 @@ def drive(
     spec: Spec,
     searcher: str | Searcher,
     view: View,
-    train: Callable[[Trial], object] | None = None,
+    function: bytes | None = None,
 ) -> Result:
-    """Runs what is left of the study, on this machine. `train` is kept with it, to be resumed by name."""
+    """Runs what is left of the study, on this machine.
+
+    `function`: a script's training function and searcher, pickled, to be kept with the study so that it can be
+    resumed by its name.
+    """
     with store.drive(spec.name):
         history = read_history(store, spec)
         if isinstance(searcher, str):
@@ -120,8 +124,10 @@ def drive(
         if conductor.nothing_left(clock.now()):
             return Result(spec, history)
         files.claim()
-        if train is not None:
-            spec = replace(spec, target=_keep_function(files, train, searcher))
+        if function is not None:
+            pickled.keep(files.function, function)
+            paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
+            spec = replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))
         store.update_spec(spec.name, spec.to_json())
         target = asdict(spec.target)
         if spec.target.kind == "pickled":
@@ -173,11 +179,3 @@ def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
 def read_history(store: Store, spec: Spec) -> History:
     history = History(spec.space, spec.metric, spec.maximize, spec.seed)
     return history.replay(store.read(spec.name))
-
-
-def _keep_function(files: StudyFiles, train: Callable[[Trial], object], searcher: Searcher) -> Target:
-    """For the workers, and for `thriftune resume`."""
-    name = getattr(train, "__name__", type(train).__name__)
-    pickled.keep(files.function, name, {"train": train, "searcher": searcher})
-    paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
-    return Target("pickled", folder=str(Path.cwd()), paths=paths)

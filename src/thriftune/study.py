@@ -18,6 +18,7 @@ from thriftune import events as ev
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.driver import summarize
+from thriftune.engines import pickled
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
@@ -93,9 +94,12 @@ def tune(
         disk_full=disk_full,
         target=Target("pickled"),
     )
+    # Before the study is made: one whose function cannot be sent shall leave nothing behind.
+    name_of_train = getattr(train, "__name__", type(train).__name__)
+    function = pickled.dump(name_of_train, {"train": train, "searcher": searcher})
     with _opened(store) as opened:
         spec = enter(opened, spec)
-        return drive(opened, spec, searcher, make_view(spec, progress), train)
+        return drive(opened, spec, searcher, make_view(spec, progress), function)
 
 
 def _check_function(train: object) -> None:

@@ -26,8 +26,8 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def keep(path: Path, name: str, contents: dict[str, Any]) -> None:
-    """Writes the file whole or not at all."""
+def dump(name: str, contents: dict[str, Any]) -> bytes:
+    """The contents in the form that a worker can load; SettingError if they have none."""
     stream = io.BytesIO()
     try:
         _Pickler(stream).dump(contents)
@@ -36,9 +36,14 @@ def keep(path: Path, name: str, contents: dict[str, Any]) -> None:
             f"train: {name} cannot be sent to a worker process ({error}); make what it uses inside the function, "
             "or import it from a module"
         ) from error
+    return stream.getvalue()
+
+
+def keep(path: Path, dumped: bytes) -> None:
+    """Writes the file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(stream.getbuffer())
+    unfinished.write_bytes(dumped)
     unfinished.replace(path)
 
 
