@@ -32,6 +32,7 @@ class History:
         self.counts: Counter[State] = Counter()  # of trials in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
         self.running: dict[int, None] = {}  # ids in the order in which they were placed
+        self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
@@ -142,7 +143,11 @@ class History:
         trial.last_number = 0
         self._set(trial, state)
         if state.ended:
-            trial.ended_at = at
+            self._end(trial, at)
+
+    def _end(self, trial: TrialRecord, at: float) -> None:
+        trial.ended_at = at
+        self.ended.append(trial)
 
     def _fail(self, trial: TrialRecord, at: float, kind: str, error: str, output: str) -> None:
         """A failed attempt leaves the trial waiting; whether it gets another one is decided elsewhere."""
@@ -352,7 +357,7 @@ class History:
         elif not trial.error:
             trial.error = event.why
         self._set(trial, State.FAILED)
-        trial.ended_at = event.at
+        self._end(trial, event.at)
         self._best_unsure = self._best_unsure or trial is self._best
         return True
 
@@ -398,6 +403,7 @@ class History:
         assert [trial.id for trial in self.trials] == list(range(len(self.trials)))
         assert +self.counts == Counter(trial.state for trial in self.trials)
         assert sum(self._tried.values()) == len(self.trials)
+        assert sorted(trial.id for trial in self.ended) == [t.id for t in self.trials if t.state.ended]
         for trial in self.trials:
             running = trial.state is State.RUNNING
             assert (trial.id in self.waiting) == (trial.state is State.WAITING)

@@ -16,7 +16,7 @@ from thriftune.events import Config
 from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
 from thriftune.space import Space
-from thriftune.trial import TrialRecord
+from thriftune.trial import State, TrialRecord
 
 INFINITE = Space(
     {
@@ -51,6 +51,7 @@ class FakePast:
     seed: int = 0
     maximize: bool = False
     trials: list[TrialRecord] = field(default_factory=list)
+    ended: list[TrialRecord] = field(default_factory=list)
     _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def times(self, config: Config) -> int:
@@ -58,13 +59,23 @@ class FakePast:
 
     def add(self, config: Config, value: float | None = None) -> None:
         """A trial with this value, or one that runs."""
-        self.trials.append(TrialRecord(id=len(self.trials), config=config, created_at=0.0, value=value))
+        self.trials.append(TrialRecord(len(self.trials), config, created_at=0.0, state=State.RUNNING))
         self._tried[self.space.key(config)] += 1
+        if value is not None:
+            self.end(self.trials[-1], value)
+
+    def end(self, trial: TrialRecord, value: float | None) -> None:
+        """It has this value now; None: it failed."""
+        trial.value = value
+        trial.state = State.FAILED if value is None else State.COMPLETED
+        self.ended.append(trial)
 
     def copy(self) -> FakePast:
         copy = FakePast(self.space, self.seed, self.maximize)
         for trial in self.trials:
-            copy.add(dict(trial.config), trial.value)
+            copy.add(dict(trial.config))
+        for trial in self.ended:
+            copy.end(copy.trials[trial.id], trial.value)
         return copy
 
 
@@ -87,7 +98,7 @@ def run(searcher: Searcher, past: FakePast, trials: int, running: int = 0) -> li
         past.add(config)
         if len(past.trials) > running:
             done = past.trials[-1 - running]
-            done.value = value_of(past.space, done.config)
+            past.end(done, value_of(past.space, done.config))
     return suggested
 
 

@@ -37,6 +37,11 @@ class Past(Protocol):
         ...
 
     @property
+    def ended(self) -> Sequence[TrialRecord]:
+        """Those that have ended, in the order in which they did: it only ever grows at its end."""
+        ...
+
+    @property
     def maximize(self) -> bool: ...
 
     def times(self, config: Config) -> int:
