@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from thriftune.conductor import Conductor
 from thriftune.events import Codec
 from thriftune.fleet import Fleet
 from thriftune.history import History
+from thriftune.objectives import Objective
 from thriftune.parameters import Choice, Float
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.search import Searcher
@@ -40,12 +41,14 @@ class Table:
         slots: int = 1,
         space: Space = SPACE,
         maximize: bool = False,
+        objectives: Sequence[Objective] = (),
         searcher: Searcher | None = None,
         stopper: Stopper | None = None,
         provisioner: Provisioner | None = None,
         **settings: Any,
     ) -> None:
-        self.spec = Spec("table", space, "loss", maximize, 7, **settings)
+        wanted = tuple(objectives) or (Objective("loss", maximize),)
+        self.spec = Spec("table", space, wanted, 7, **settings)
         self._searcher = searcher or Random()
         self._stopper = stopper
         self._provisioner = provisioner or PresentMachines()
@@ -147,11 +150,11 @@ class Table:
 def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
     """What a reader of the store would see."""
     written = [(type(entry).__name__, Codec.body(entry)) for entry in log]
-    history = History(spec.space, spec.metric, spec.maximize, spec.seed)
+    history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
     return history.replay(Codec.event(kind, body) for kind, body in written)
 
 
-_CACHES = ("space", "_best", "_best_unsure")
+_CACHES = ("space", "_leaders")
 
 
 def state(history: History) -> dict[str, Any]:

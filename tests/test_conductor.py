@@ -14,6 +14,7 @@ from thriftune import events as ev
 from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.errors import ThriftuneError
 from thriftune.history import History
+from thriftune.objectives import Objective, parse_constraints
 from thriftune.parameters import Choice, Float
 from thriftune.planning import PresentMachines
 from thriftune.search import Past
@@ -123,6 +124,70 @@ def test_a_value_that_is_no_number_fails(value: float) -> None:
     assert table.end(0)[0] == "give up 0"
     assert table.trial(0).error_kind == "nan"
     assert table.trial(0).error == f"loss ended as {value}"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kind", "error"),
+    [
+        ({"accuracy": 1.0}, "no_value", "ended without a value of 'loss' and 'latency'; it reported accuracy"),
+        ({"loss": 1.0}, "no_value", "ended without a value of 'accuracy' and 'latency'; it reported loss"),
+        (
+            {"loss": math.nan, "accuracy": 1.0},
+            "no_value",
+            "without a value of 'latency'; it reported loss, accuracy",
+        ),
+        ({"loss": 1.0, "accuracy": math.nan, "latency": 1.0}, "nan", "accuracy ended as nan"),
+        ({"loss": 1.0, "accuracy": 1.0, "latency": math.inf}, "nan", "latency ended as inf"),
+        (
+            {"loss": 1.0, "accuracy": -math.inf, "latency": math.nan},
+            "nan",
+            "accuracy ended as -inf and latency ended",
+        ),
+    ],
+)
+def test_every_objective_and_constrained_metric_must_end_as_a_number(
+    metrics: dict[str, float], kind: str, error: str
+) -> None:
+    wanted = [Objective("loss", False), Objective("accuracy", True)]
+    table = Table(trials=1, retries=0, objectives=wanted, constraints=parse_constraints("latency <= 10"))
+    table.report(0, 1, **metrics)
+    assert table.end(0)[0] == "give up 0"
+    assert (table.trial(0).state, table.trial(0).error_kind) == (State.FAILED, kind)
+    assert error in str(table.trial(0).error)
+
+
+def test_a_trial_that_misses_a_constraint_is_complete_all_the_same() -> None:
+    table = Table(trials=1, constraints=parse_constraints("latency <= 10"))
+    table.report(0, 1, 0.5, latency=11.0)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.trial(0).state is State.COMPLETED
+
+
+def test_metrics_are_each_of_the_last_step_that_reported_it() -> None:
+    table = Table(trials=1, retries=9)
+    table.report(0, 1, 0.5, saved=True, accuracy=0.1)
+    table.report(0, 2, 0.4, accuracy=0.2)
+    table.report(0, 3, 0.3)
+    assert table.trial(0).metrics == {"loss": 0.3, "accuracy": 0.2}
+    table.lose(0)
+    table.report(0, 2, 0.45)  # told again, without the accuracy: that of the lost attempt is gone
+    assert table.trial(0).metrics == {"loss": 0.3, "accuracy": 0.1}
+    table.report(0, 2, speed=7.0)
+    table.end(0)  # before the third step, which is gone, too
+    assert table.trial(0).metrics == {"loss": 0.45, "accuracy": 0.1, "speed": 7.0}
+
+
+def test_metrics_after_an_end_without_a_value_and_a_retry() -> None:
+    table = Table(trials=1, retries=9)
+    table.report(0, 1, accuracy=0.1, saved=True)
+    table.report(0, 2, 0.4)
+    table.lose(0)
+    table.report(0, 1, accuracy=0.2)
+    assert table.end(0) == ["place 0/3 from 1"], "what the lost attempt told does not count"
+    assert table.trial(0).error_kind == "no_value"
+    table.report(0, 3, accuracy=0.3)
+    assert table.end(0) == ["finish: all 1 trials done"]
+    assert table.trial(0).metrics == {"accuracy": 0.3, "loss": 0.4}
 
 
 def test_a_failure_is_retried_from_the_checkpoint_up_to_the_limit() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
+from thriftune.objectives import Objective
 
 
 def test_best_so_far_by_the_order_of_ending() -> None:
@@ -18,8 +19,8 @@ def test_best_so_far_by_the_order_of_ending() -> None:
         BestSoFar(2, 2 / 3, 1),
         BestSoFar(3, 2 / 3, 1),  # a failed one counts as a trial, and not as a value
     ]
-    history.maximize = True
-    assert [point.trial for point in best_so_far(history)] == [0, 0, 0]
+    upwards = studies.spec(objectives=(Objective("loss", True),))
+    assert [point.trial for point in best_so_far(studies.fold(studies.log(), upwards))] == [0, 0, 0]
 
 
 def test_no_curve_before_the_first_value() -> None:

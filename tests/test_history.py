@@ -18,8 +18,11 @@ from thriftune import events as ev
 from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.objectives import Objective, parse_constraints
 from thriftune.search.random import Random
 from thriftune.trial import State
+
+LOSS = (Objective("loss", False),)
 
 # --- the world --------------------------------------------------------------------------------------------
 
@@ -82,9 +85,10 @@ class World:
 
     # What an attempt does; each ends the attempt but report().
 
-    def report(self, one: Attempt, loss: float, saved: bool) -> None:
+    def report(self, one: Attempt, loss: float | None, saved: bool, latency: float | None = 0.5) -> None:
         one.step += 1
-        self.send(self.table.a_report(one.trial, one.step, loss, saved=saved))
+        more: dict[str, Any] = {} if latency is None else {"latency": latency}
+        self.send(self.table.a_report(one.trial, one.step, loss, saved=saved, **more))
 
     def end(self, one: Attempt) -> None:
         del self.live[one.trial]
@@ -108,6 +112,8 @@ class World:
 
 
 LOSSES = st.sampled_from([0.1, 0.5, 0.5, 0.9, 2.0, math.nan, math.inf])
+LATENCIES = st.sampled_from([None, 0.2, 0.5, 1.5, math.nan])
+LATENCY = Objective("latency", True)
 
 
 class Walk(RuleBasedStateMachine):
@@ -127,6 +133,8 @@ class Walk(RuleBasedStateMachine):
         disk_full=st.sampled_from(["stop", "go_on"]),
         rungs=st.booleans(),
         maximize=st.booleans(),
+        several=st.booleans(),
+        constraints=st.sampled_from([(), ("latency <= 1",), ("latency <= 1", "loss >= 0.4")]),
     )
     def begin(
         self,
@@ -138,6 +146,8 @@ class Walk(RuleBasedStateMachine):
         disk_full: str,
         rungs: bool,
         maximize: bool,
+        several: bool,
+        constraints: tuple[str, ...],
     ) -> None:
         table = Table(
             slots=0,
@@ -145,7 +155,8 @@ class Walk(RuleBasedStateMachine):
             retries=retries,
             timeout_seconds=timeout,
             disk_full=disk_full,
-            maximize=maximize,
+            objectives=(Objective("loss", maximize), *([LATENCY] if several else [])),
+            constraints=parse_constraints(constraints),
             stopper=Rungs() if rungs else None,
             **limit,
         )
@@ -166,10 +177,10 @@ class Walk(RuleBasedStateMachine):
     # --- what can happen
 
     @precondition(is_driven)
-    @rule(data=st.data(), loss=LOSSES, saved=st.booleans())
-    def reports(self, data: st.DataObject, loss: float, saved: bool) -> None:
+    @rule(data=st.data(), loss=st.none() | LOSSES, saved=st.booleans(), latency=LATENCIES)
+    def reports(self, data: st.DataObject, loss: float | None, saved: bool, latency: float | None) -> None:
         if one := self.one(data):
-            self.world.report(one, loss, saved)
+            self.world.report(one, loss, saved, latency)
 
     @precondition(is_driven)
     @rule(data=st.data())
@@ -322,7 +333,7 @@ class Walk(RuleBasedStateMachine):
 
 def suggestion(number: int) -> Any:
     """Of an infinite space, and so whatever was tried before."""
-    return Random().suggest(History(SPACE, "loss", False, 7), np.random.default_rng((7, number)))
+    return Random().suggest(History(SPACE, LOSS, 7), np.random.default_rng((7, number)))
 
 
 TestWalk = Walk.TestCase
@@ -360,6 +371,66 @@ def test_the_best_of_a_study_that_maximizes() -> None:
         table.report(trial, 1, loss)
     assert table.history.best.id == 1
     assert table.history.better(0.9, 0.5)
+
+
+def test_of_several_objectives_none_is_the_best_and_some_are_the_front() -> None:
+    table = Table(slots=5, trials=5, retries=0, objectives=[Objective("loss", False), Objective("accuracy", True)])
+    assert table.history.front == []
+    for trial, (loss, accuracy) in enumerate([(0.5, 0.9), (0.1, 0.2), (0.5, 0.9), (0.6, 0.8), (0.0, 1.0)]):
+        table.report(trial, 1, loss)
+        assert table.trial(trial).values is None
+        table.report(trial, 1, accuracy=accuracy)
+        assert (table.trial(trial).value, table.trial(trial).values) == (loss, (loss, accuracy))
+    assert [trial.id for trial in table.history.front] == [4]
+    table.fail(4)
+    assert [trial.id for trial in table.history.front] == [1, 0, 2]
+    table.report(1, 2, 0.7)  # of the other objective, the value of the step before stands
+    assert table.trial(1).values == (0.7, 0.2)
+    assert [trial.id for trial in table.history.front] == [0, 2]
+    with pytest.raises(NoBestTrial, match="there are 2 objectives, so no single best; see front"):
+        _ = table.history.best
+
+
+def test_the_front_of_one_objective_is_all_that_have_the_best_value() -> None:
+    table = Table(slots=4, trials=4, constraints=parse_constraints("size <= 9"))
+    for trial, (loss, size) in enumerate([(0.5, 1.0), (0.1, 2.0), (0.1, 3.0), (0.1, 10.0)]):
+        table.report(trial, 1, loss, size=size)
+    assert [trial.id for trial in table.history.front] == [1, 2]
+    assert table.history.best.id == 1
+
+
+def test_only_what_meets_the_constraints_may_be_the_best() -> None:
+    table = Table(slots=3, trials=3, retries=0, constraints=parse_constraints("latency <= 10"))
+    history = table.history
+    table.report(0, 1, 0.1)
+    assert history.feasible(table.trial(0)) is None
+    with pytest.raises(NoBestTrial, match=r"no trial has reported 'loss' and 'latency' yet$"):
+        _ = history.best
+    table.report(0, 2, latency=13.5)
+    table.report(1, 1, 0.2, latency=11.25)
+    assert history.feasible(table.trial(0)) is False
+    with pytest.raises(NoBestTrial) as none:
+        _ = history.best
+    assert str(none.value) == "none of 2 trials meets latency <= 10; the nearest is trial 1 with 11.25"
+    table.report(2, 1, 0.9, latency=10.0)
+    assert (history.best.id, history.feasible(table.trial(2))) == (2, True)
+    table.report(1, 2, latency=9.0)
+    assert history.best.id == 1
+    table.report(1, 3, latency=11.0)  # the best misses it again
+    assert history.best.id == 2
+    table.fail(2)
+    with pytest.raises(NoBestTrial, match="the nearest is trial 1 with 11"):
+        _ = history.best
+
+
+def test_the_nearest_by_several_constraints_and_what_it_misses() -> None:
+    table = Table(slots=3, trials=3, constraints=parse_constraints(["size <= 1e6", "score >= 0.5"]))
+    for trial, (size, score) in enumerate([(9e6, 0.6), (2e6, 0.4), (1e6, 0.1)]):
+        table.report(trial, 1, 0.5, size=size, score=score)
+    misses = "none of 3 trials meets size <= 1000000 and score >= 0.5; the nearest is trial 1 with "
+    assert table.history.misses() == misses + "size 2e+06 and score 0.4"
+    table.report(0, 2, size=1e6, score=0.5)
+    assert table.history.misses() == ""
 
 
 def test_machines_that_are_gone_stay_on_the_bill() -> None:
@@ -400,7 +471,7 @@ def test_entries_that_are_no_news_to_this_version_count_all_the_same() -> None:
         ev.StopRequested(START, "a"),
         ev.StopRequested(START, "b"),
     ]
-    history = History(SPACE, "loss", False, 0).replay(log)
+    history = History(SPACE, LOSS, 0).replay(log)
     assert history.entries == 4
     assert history.stop_requested == "a"
 

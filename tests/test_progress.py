@@ -41,7 +41,7 @@ def test_the_picture_has_everything() -> None:
         "1 running",
         "2 completed",
         "1 failed",
-        "loss 0.666667  trial 1  lr=0.02 act=relu",
+        "loss 0.666667 (trial 1)  lr=0.02 act=relu",
         "20.0 s of 1 h 00 min, 59 min 40 s left",
         "$0.0020 of $2.00 (estimate: AWS c7i.large on demand)",
         "trial 4 waits for a free worker; retry 1 of 1 after ValueError: bad [red]",
@@ -86,7 +86,7 @@ def test_a_narrow_picture_cuts_values_and_no_labels() -> None:
     spec = studies.spec()
     shown = drawn(spec, history(spec), width=60)
     lines = shown.splitlines()
-    for label in ("trials  ", "best    loss 0.666667  trial 1  ", "time    20.0 s", "cost    $0.0020"):
+    for label in ("trials  ", "best    loss 0.666667 (trial 1)  ", "time    20.0 s", "cost    $0.0020"):
         assert any(line.startswith(label) for line in lines), shown
     assert "worker  trial  step  loss     for" in shown
     assert all(len(line) <= 60 for line in lines)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from thriftune.errors import SettingError
+from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target, fill_in, seconds
@@ -22,10 +23,13 @@ PARAMETERS: dict[str, Float | Int | Choice] = {
     "m": Float(0, 1, when={"opt": "sgd"}),
 }
 SPACE = Space(PARAMETERS)
+LOSS = (Objective("loss", False),)
+SEVERAL = (Objective("loss", False), Objective("accuracy", True))
+FAST = Constraint("latency_ms", 10.0, True)
 
 
 def spec(**settings: Any) -> Spec:
-    given: dict[str, Any] = {"name": "a", "space": SPACE, "metric": "loss", "maximize": False, "seed": 0}
+    given: dict[str, Any] = {"name": "a", "space": SPACE, "objectives": LOSS, "seed": 0}
     return Spec(**{**given, **settings})
 
 
@@ -46,8 +50,9 @@ def test_names_that_cannot_be(name: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"metric": ""}, "the metric to optimise must be a name, not ''"),
-        ({"metric": 3}, "the metric to optimise must be a name, not 3"),
+        ({"objectives": (Objective("", False),)}, "the metric to optimise must be a name, not ''"),
+        ({"objectives": ()}, "there is no metric to optimise; name at least one"),
+        ({"objectives": LOSS * 2}, "loss: is named twice; name each metric once, in minimize or in maximize"),
         ({"trials": 0}, "trials: 0 must be at least 1"),
         ({"trials": 1.5}, "trials: 1.5 must be a whole number"),
         ({"trials": True}, "trials: True must be a whole number"),
@@ -114,7 +119,8 @@ def test_durations_that_are_none(value: Any) -> None:
     [
         spec(),
         spec(
-            maximize=True,
+            objectives=SEVERAL,
+            constraints=(FAST, Constraint("val/accuracy top 1", -0.125, False)),
             seed=2**32,
             searcher="grid",
             searcher_options={"points": 3},
@@ -137,6 +143,21 @@ def test_written_and_read_again(asked: Spec) -> None:
     assert Spec.from_json(json.loads(json.dumps(asked.to_json()))) == asked
 
 
+def test_how_objectives_and_constraints_are_written() -> None:
+    data = spec(objectives=SEVERAL, constraints=(FAST,)).to_json()
+    assert data["objectives"] == [["loss", False], ["accuracy", True]]
+    assert data["constraints"] == ["latency_ms <= 10"]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_studies_of_before_there_could_be_several_objectives_are_read(maximize: bool) -> None:
+    data = spec(objectives=(Objective("loss", maximize),)).to_json()
+    del data["objectives"], data["constraints"]
+    read = Spec.from_json({**data, "metric": "loss", "maximize": maximize})
+    assert read == spec(objectives=(Objective("loss", maximize),))
+    assert (read.metric, read.maximize, read.needed) == ("loss", maximize, ("loss",))
+
+
 def test_settings_of_a_later_version_are_not_dropped() -> None:
     data = {**spec().to_json(), "zeal": 3, "colour": "red"}
     with pytest.raises(SettingError, match="the study has settings this version does not know: colour, zeal"):
@@ -156,12 +177,26 @@ def test_limits_and_means_may_change() -> None:
 
 
 def test_the_question_may_not() -> None:
-    assert spec().difference(spec(metric="error")) == ["metric: was loss, is now error"]
-    assert spec().difference(spec(maximize=True)) == ["direction: was minimize, is now maximize"]
+    error, upwards = (Objective("error", False),), (Objective("loss", True),)
+    assert spec().difference(spec(objectives=error)) == ["metric: was loss, is now error"]
+    assert spec().difference(spec(objectives=upwards)) == ["direction: was minimize, is now maximize"]
+    assert spec().difference(spec(objectives=SEVERAL)) == [
+        "objectives: were minimize loss, are now minimize loss, maximize accuracy"
+    ]
+    assert spec(objectives=SEVERAL).difference(spec(objectives=SEVERAL[::-1])), "another one is the first"
+    assert spec().difference(spec(constraints=(FAST,))) == ["constraints: were none, are now latency_ms <= 10"]
     (sentence,) = spec().difference(spec(space=Space({**PARAMETERS, "width": Int(1, 2)})))
     assert "width" in sentence
-    everything = spec().difference(spec(metric="error", maximize=True, space=Space({"x": Float(0, 1)})))
-    assert len(everything) > 3
+    other = (Objective("error", True),)
+    everything = spec().difference(spec(objectives=other, constraints=(FAST,), space=Space({"x": Float(0, 1)})))
+    assert len(everything) > 4
+
+
+def test_the_order_of_constraints_is_no_question() -> None:
+    bounds = (FAST, Constraint("accuracy", 0.5, False))
+    there, asked = spec(constraints=bounds), spec(constraints=bounds[::-1])
+    assert there.difference(asked) == []
+    assert there.with_limits_of(asked) == there
 
 
 def test_whoever_runs_the_trials_runs_them_all() -> None:
@@ -176,7 +211,7 @@ def test_whoever_runs_the_trials_runs_them_all() -> None:
 
 
 def test_a_command(tmp_path: Path) -> None:
-    target = command_target(["train", "--lr={lr}", "{m}"], {"loss": r"loss=(\S+)"}, SPACE, "loss", tmp_path)
+    target = command_target(["train", "--lr={lr}", "{m}"], {"loss": r"loss=(\S+)"}, SPACE, ["loss"], tmp_path)
     assert target == Target(
         "command", command=("train", "--lr={lr}", "{m}"), patterns={"loss": r"loss=(\S+)"}, folder=str(tmp_path)
     )
@@ -194,12 +229,13 @@ def test_a_command(tmp_path: Path) -> None:
         (["train"], {"loss": 3}, "metrics: loss: 3 is no regular expression"),
         (["train"], {"loss": "loss=.*"}, "metrics: loss: 'loss=.*' has 0 groups; put exactly one"),
         (["train"], {"loss": "(.)(.)"}, "metrics: loss: .* has 2 groups"),
-        (["train"], {"acc": "(.)"}, "metrics: none of acc is 'loss', which is to be optimised"),
+        (["train"], {"acc": "(.)"}, "metrics: none of acc is 'loss', which every trial must end with"),
+        (["train"], {"loss": "(.)"}, "metrics: none of loss is 'gap', which every trial must end with"),
     ],
 )
 def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=message):
-        command_target(command, patterns, SPACE, "loss", tmp_path)
+        command_target(command, patterns, SPACE, ["loss", "gap"], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,13 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"minimize": None}, "give either minimize= or maximize="),
-        ({"maximize": "loss"}, "give either minimize= or maximize="),
+        ({"minimize": None}, "give minimize= or maximize= or both"),
+        ({"minimize": []}, "give minimize= or maximize= or both"),
+        ({"maximize": "loss"}, "loss: is named twice; name each metric once, in minimize or in maximize"),
+        ({"minimize": ["loss", ""]}, "the metric to optimise must be a name, not ''"),
+        ({"minimize": 3}, "minimize: 3 must be the name of a metric, or a list of such"),
+        ({"constraints": ["loss < 3"]}, "constraints: 'loss < 3' is none; write NAME <= NUMBER or NAME >= NUMBER"),
+        ({"constraints": ["gap >= 3", "gap <= 2"]}, "nothing can meet both gap >= 3 and gap <= 2"),
         ({"trials": None}, "give at least one limit: trials=, deadline= or budget="),
         ({"trials": 0}, "trials: 0 must be at least 1"),
         ({"trials": 2.5}, "trials: 2.5 must be a whole number"),

@@ -78,6 +78,16 @@ def test_the_least(tmp_path: Path) -> None:
     assert file.spec.storage == ""
 
 
+def test_several_objectives_and_constraints(tmp_path: Path) -> None:
+    wanted = """minimize = ["loss", "size"]\nmaximize = "acc"\nconstraints = ["size <= 5e6", "gap >= -1"]\n"""
+    text = BASE.replace('minimize = "loss"\n', wanted) + SPACE
+    spec = read(tmp_path, text).spec
+    assert [str(objective) for objective in spec.objectives] == ["minimize loss", "minimize size", "maximize acc"]
+    assert [str(constraint) for constraint in spec.constraints] == ["size <= 5000000", "gap >= -1"]
+    patterns = "".join(f"{name} = '{name}=(.)'\n" for name in ("loss", "size", "acc", "gap"))
+    assert list(read(tmp_path, f"{text}[metrics]\n{patterns}").spec.target.patterns) == list(spec.needed)
+
+
 def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
     with pytest.raises(SettingError, match="trials: 0 must be at least 1"):
@@ -128,8 +138,19 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ("name = 'a/b'\n" + BASE + SPACE, "name: 'a/b' must be letters"),
         ("storage = 's3://bucket'\n" + BASE + SPACE, "storage: 's3://bucket' is no folder"),
         (BASE.replace("trials = 8", "") + SPACE, "give at least one limit"),
-        (BASE.replace("minimize", "maximize") + "minimize = 'x'\n" + SPACE, "give either minimize= or maximize="),
-        (BASE.replace('minimize = "loss"', "") + SPACE, "give either minimize= or maximize="),
+        (BASE + "maximize = 'loss'\n" + SPACE, "loss: is named twice; name each metric once"),
+        (BASE.replace('"loss"', "3") + SPACE, "minimize: 3 must be the name of a metric, or a list of names"),
+        (BASE.replace('"loss"', "[]") + SPACE, "give minimize= or maximize= or both"),
+        (BASE.replace('"loss"', "[3]") + SPACE, "the metric to optimise must be a name, not 3"),
+        (
+            "constraints = 3\n" + BASE + SPACE,
+            "constraints: 3 must be a list of strings, such as ['latency_ms <= 10']",
+        ),
+        (
+            "constraints = ['gap < 3']\n" + BASE + SPACE,
+            "constraints: 'gap < 3' is none; write NAME <= NUMBER or NAME",
+        ),
+        (BASE.replace('minimize = "loss"', "") + SPACE, "give minimize= or maximize= or both"),
         (BASE, "space: there is none; write [space.NAME] for every parameter"),
         ("space = 3\n" + BASE, "space: 3 must be a table"),
         (BASE + SPACE.replace("0.1", "1e-5"), "lr: low 0.0001 is above high 1e-05"),
@@ -146,18 +167,25 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ),
         (BASE + SPACE + "[metrics]\nloss = 'x'\n", "metrics: loss: 'x' has 0 groups"),
         (BASE + SPACE + "[metrics]\nloss = '('\n", "metrics: loss: '(' is no regular expression"),
-        (BASE + SPACE + "[metrics]\nacc = '(.)'\n", "metrics: none of acc is 'loss', which is to be optimised"),
+        (
+            BASE + SPACE + "[metrics]\nacc = '(.)'\n",
+            "metrics: none of acc is 'loss', which every trial must end with",
+        ),
         (
             BASE + SPACE + "[metrics]\nacc = '(.)'\nstep = '(.)'\n",
-            "metrics: none of acc is 'loss', which is to be optimised",
+            "metrics: none of acc is 'loss', which every trial must end with",
+        ),
+        (
+            "constraints = ['gap <= 3']\n" + BASE + SPACE + "[metrics]\nloss = '(.)'\n",
+            "metrics: none of loss is 'gap', which every trial must end with",
         ),
         (
             BASE + SPACE + "[metrics]\nstep = '(.)'\n",
-            "metrics: there is none for 'loss', which is to be optimised",
+            "metrics: there is none for 'loss', which every trial must end with",
         ),
         (
             BASE.replace('minimize = "loss"', "") + SPACE + "[metrics]\nloss = '(.)'\n",
-            "give either minimize= or maximize=",
+            "give minimize= or maximize= or both",
         ),
         (
             BASE.replace(COMMAND, "function = 'f'\n") + SPACE + "[metrics]\nloss = 'x(.)'\n",

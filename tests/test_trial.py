@@ -48,7 +48,7 @@ def make(tmp_path: Path) -> Callable[..., tuple[Trial, FakeLink]]:
             "attempt": 1,
             "config": {"lr": 0.1, "act": "relu"},
             "resume_step": 0,
-            "metric": "loss",
+            "objectives": ("loss",),
             "max_steps": 5,
             "seed": 11,
             "folder": str(tmp_path / "3"),

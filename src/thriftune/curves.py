@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from thriftune.history import History
-from thriftune.trial import State, TrialRecord
+from thriftune.trial import TrialRecord
 
 Points = Sequence[tuple[float, float]]
 
@@ -23,14 +23,14 @@ class BestSoFar(NamedTuple):
 
 
 def best_so_far(history: History) -> list[BestSoFar]:
-    """The best value after each trial that ended, in the order in which they did."""
+    """The best value, by the first objective, after each trial that ended, in the order in which they did."""
     done = [trial for trial in history.trials if trial.ended_at is not None]
     done.sort(key=lambda trial: (trial.ended_at, trial.id))
     curve: list[BestSoFar] = []
     best: tuple[float, int] | None = None
     for number, trial in enumerate(done, 1):
-        value = None if trial.state is State.FAILED else trial.value
-        if value is not None and math.isfinite(value) and (best is None or history.better(value, best[0])):
+        value = trial.value if history.eligible(trial) else None
+        if value is not None and (best is None or history.better(value, best[0])):
             best = (value, trial.id)
         if best is not None:
             curve.append(BestSoFar(number, *best))

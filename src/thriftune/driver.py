@@ -222,7 +222,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         attempt=trial.attempts,
         config=trial.config,
         resume_step=trial.resume_step,
-        metric=spec.metric,
+        objectives=tuple(objective.metric for objective in spec.objectives),
         max_steps=spec.max_steps,
         seed=(spec.seed * 1_000_003 + trial.id) % 2**32,
         folder=f"{spec.storage}/trials/{trial.id}",
@@ -232,15 +232,17 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
 
 def summarize(history: History, now: float) -> dict[str, Any]:
     """What a list of studies shows of one, so that listing need not replay it. `entries`: how far it goes."""
-    try:
-        best = history.best
-        found = {"trial": best.id, "value": best.value, "config": dict(best.config)}
-    except NoBestTrial:
-        found = None
+    several = len(history.objectives) > 1
+    found = None
+    if not several:
+        with contextlib.suppress(NoBestTrial):
+            best = history.best
+            found = {"trial": best.id, "value": best.value, "config": dict(best.config)}
     return {
         "entries": history.entries,
         "counts": {str(state): count for state, count in history.counts.items() if count},
         "best": found,
+        "front_size": len(history.front) if several else None,
         "seconds": history.driven_seconds(now),
         "dollars": history.dollars(now),
         "finished": history.finished,

@@ -27,7 +27,7 @@ class StudyExists(ThriftuneError):
 
 
 class StudyMismatch(ThriftuneError):
-    """A study of that name is there, but asks another question (another space or metric)."""
+    """A study of that name is there, but asks another question (another space, objective or constraint)."""
 
 
 class StudyBusy(ThriftuneError):
@@ -47,7 +47,7 @@ class CheckpointError(ThriftuneError):
 
 
 class NoBestTrial(ThriftuneError, LookupError):
-    """No trial has a value yet, so none is the best."""
+    """None is the best: no trial has a value yet, none meets the constraints, or there are several objectives."""
 
 
 class NothingLeft(ThriftuneError):

@@ -6,27 +6,30 @@ no decisions: what the conductor decided is in the log too, and is applied like 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
-from math import isfinite
+from collections.abc import Callable, Iterable, Sequence
+from math import isfinite, nan
 from typing import Any
 
 from thriftune import events as ev
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
-from thriftune.printed import last_line
+from thriftune.leaders import Leaders
+from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
+from thriftune.reports import counted, metrics_of, take_in
 from thriftune.space import Space
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.trial import State, TrialRecord
 
 
 class History:
     """The state of a study, as far as its log goes. Searchers and stoppers read it; only apply() writes it."""
 
-    def __init__(self, space: Space, metric: str, maximize: bool, seed: int) -> None:
+    def __init__(
+        self, space: Space, objectives: Sequence[Objective], seed: int, constraints: Sequence[Constraint] = ()
+    ) -> None:
         self.space = space
-        self.metric = metric
-        self.maximize = maximize
+        self.objectives = tuple(objectives)
+        self.constraints = tuple(constraints)
         self.seed = seed
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.counts: Counter[State] = Counter()  # of trials in each state
@@ -44,8 +47,8 @@ class History:
         self.finished: str | None = None  # why nothing is left to do
         self._driven_before = 0.0  # seconds of earlier drives
         self._tried: Counter[tuple[Any, ...]] = Counter()
-        self._best: TrialRecord | None = None  # a cache, like the next: the best trial, unless
-        self._best_unsure = False  # what was the best has become worse
+        self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
+        self._leaders = Leaders(self.trials, self.objectives, self.constraints)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -62,28 +65,54 @@ class History:
         """What its machines cost so far, at the price of their offers."""
         return self.fleet.dollars(now)
 
+    @property
+    def metric(self) -> str:
+        """Of the first objective, like the next two."""
+        return self.objectives[0].metric
+
+    @property
+    def maximize(self) -> bool:
+        return self.objectives[0].maximize
+
     def better(self, a: float, b: float) -> bool:
         return a > b if self.maximize else a < b
 
+    def feasible(self, trial: TrialRecord) -> bool | None:
+        """Whether it meets all constraints, by the metrics it has; None: not known yet."""
+        return feasible(trial.metrics, self.constraints)
+
+    def eligible(self, trial: TrialRecord) -> bool:
+        """Whether it may be the best: it has not failed, and has all values, and meets all constraints."""
+        return self._leaders.eligible(trial)
+
     @property
     def best(self) -> TrialRecord:
-        """The trial with the best value that has not failed; the earlier one where two are equal."""
-        if self._best_unsure:
-            self._best = min(filter(_counts, self.trials), key=self._rank, default=None)
-            self._best_unsure = False
-        if self._best is None:
-            failed = self.counts[State.FAILED]
-            why = f"; {failed} failed, the first with: {self._first_error()}" if failed else ""
-            raise NoBestTrial(f"no trial has reported {self.metric!r} yet{why}")
-        return self._best
+        """The eligible trial with the best value, the earliest of equals; NoBestTrial if there is none."""
+        if len(self.objectives) > 1:
+            raise NoBestTrial(f"there are {len(self.objectives)} objectives, so no single best; see front")
+        leading = self._leaders.leading()
+        if not leading:
+            raise NoBestTrial(self.why_none())
+        return leading[0]
 
-    def _first_error(self) -> str:
-        return last_line(next(trial.error for trial in self.trials if trial.state is State.FAILED))
+    @property
+    def front(self) -> list[TrialRecord]:
+        """The eligible trials that no other dominates, the best by the first objective first, then by id.
 
-    def _rank(self, trial: TrialRecord) -> tuple[float, int]:
-        """Lower is better; of a trial that counts."""
-        assert trial.value is not None
-        return (-trial.value if self.maximize else trial.value, trial.id)
+        Of a single objective, all that have the best value.
+        """
+        leading = self._leaders.leading()
+        if len(self.objectives) > 1 or not leading:
+            return leading
+        return [trial for trial in self.trials if trial.value == leading[0].value and self.eligible(trial)]
+
+    def why_none(self) -> str:
+        """Why there is no best trial, or no front."""
+        return self._leaders.why_none()
+
+    def misses(self) -> str:
+        """That trials have values, but none meets the constraints, and which one is nearest; empty if not so."""
+        return self._leaders.misses()
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -122,16 +151,19 @@ class History:
         elif state is State.RUNNING:
             self.running[trial.id] = None
 
-    def _set_value(self, trial: TrialRecord, value: float | None) -> None:
-        before, trial.value = trial.value, value
-        best = self._best
-        if self._best_unsure or value == before:
-            return
-        if trial is best:  # it still is, unless it became worse
-            improved = value is not None and before is not None and self.better(value, before)
-            self._best_unsure = not (improved and _counts(trial))
-        elif _counts(trial) and (best is None or self._rank(trial) < self._rank(best)):
-            self._best = trial
+    def _set_values(self, trial: TrialRecord) -> None:
+        """After its metrics have changed."""
+        metrics = trial.metrics
+        trial.value = metrics.get(self.objectives[0].metric)
+        try:
+            trial.values = tuple([metrics[objective.metric] for objective in self.objectives])
+        except KeyError:
+            trial.values = None
+        self._leaders.changed(trial)
+
+    def _unsound(self, trial: TrialRecord) -> list[str]:
+        """The metrics it must end with that are not there, or no numbers."""
+        return [name for name in self._needed if not isfinite(trial.metrics.get(name, nan))]
 
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
@@ -154,10 +186,10 @@ class History:
         trial.failures += 1
         trial.stalled_losses = 0
         trial.error_kind, trial.error, trial.output = kind, error, output
-        if trial.value is not None and isfinite(trial.value):
-            self._cut(trial, at)
-        else:
+        if self._unsound(trial):
             self._leave(trial, at, State.WAITING)
+        else:
+            self._cut(trial, at)
 
     def _lose(self, trial: TrialRecord, at: float, *, stalls: bool = True) -> None:
         trial.losses += 1
@@ -230,6 +262,9 @@ class History:
         trial.machine = event.machine
         trial.started_at = event.at
         trial.resumed_from = event.resume_step
+        if trial.failures:  # one that came to its own end before an earlier one's may have left out some reports
+            trial.metrics = metrics_of(trial.reports)
+            self._set_values(trial)
         self._set(trial, State.RUNNING)
         return True
 
@@ -238,25 +273,13 @@ class History:
         if trial is None or event.number <= trial.last_number:
             return False
         trial.last_number = event.number
-        report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
-        reports = trial.reports
-        if not reports or reports[-1].step < event.step:
-            reports.append(report)
+        if event.step > trial.step:
             trial.stalled_losses = 0
-        else:  # a step told before: by this attempt or one it builds on, which it adds to; or by one that was lost
-            place = bisect_left(reports, event.step, key=_step)
-            if reports[place].step != event.step:
-                reports.insert(place, report)
-            elif reports[place].attempt == event.attempt or event.step <= trial.resumed_from:
-                merged = {**reports[place].metrics, **event.metrics}
-                saved = event.saved or reports[place].saved
-                reports[place] = Report(event.step, merged, event.at, event.attempt, saved)
-            else:
-                reports[place] = report
+        told = take_in(trial, event)
         if event.saved:
             trial.resume_step = event.step
-        if self.metric in event.metrics:
-            self._set_value(trial, _last_value(reports, self.metric))
+        if not self._needed.isdisjoint(told):
+            self._set_values(trial)
         return True
 
     def _ended(self, event: ev.Ended) -> bool:
@@ -266,13 +289,18 @@ class History:
         if event.cut:
             self._cut(trial, event.at)
             return True
-        self._set_value(trial, _value_of(trial, self.metric))
-        if trial.value is None:
-            told = ", ".join(trial.reports[-1].metrics) if trial.reports else "nothing"
-            error = f"the trial ended without a value of {self.metric!r}; it reported {told}"
+        told = counted(trial)
+        if len(told) < len(trial.reports):
+            trial.metrics = metrics_of(told)
+            self._set_values(trial)
+        unsound = self._unsound(trial)
+        if missing := [name for name in unsound if name not in trial.metrics]:
+            others = ", ".join(trial.metrics) or "nothing"
+            error = f"the trial ended without a value of {conjunction(map(repr, missing))}; it reported {others}"
             self._fail(trial, event.at, "no_value", error, "")
-        elif not isfinite(trial.value):
-            self._fail(trial, event.at, "nan", f"{self.metric} ended as {trial.value}", "")
+        elif unsound:
+            error = conjunction(f"{name} ended as {trial.metrics[name]}" for name in unsound)
+            self._fail(trial, event.at, "nan", error, "")
         else:
             self._leave(trial, event.at, State.COMPLETED)
         return True
@@ -358,7 +386,7 @@ class History:
             trial.error = event.why
         self._set(trial, State.FAILED)
         self._end(trial, event.at)
-        self._best_unsure = self._best_unsure or trial is self._best
+        self._leaders.changed(trial)
         return True
 
     def _finish(self, event: ev.Finish) -> bool:
@@ -412,7 +440,11 @@ class History:
             assert running or (trial.asked is None and trial.killed_because is None)
             assert (trial.ended_at is not None) == trial.state.ended
             assert trial.attempts >= trial.failures + trial.losses
-            assert trial.state is not State.COMPLETED or trial.value is not None
+            assert trial.state is not State.COMPLETED or not self._unsound(trial)
+            assert trial.value is trial.metrics.get(self.metric)
+            assert (trial.values is None) == any(each.metric not in trial.metrics for each in self.objectives)
+            if running or trial.state is State.COMPLETED:
+                assert trial.metrics == metrics_of(trial.reports if running else counted(trial))
             assert trial.state is not State.FAILED or trial.error
             steps = [report.step for report in trial.reports]
             assert steps == sorted(set(steps))
@@ -422,31 +454,7 @@ class History:
         for machine in self.machines.values():
             assert all(self.trials[i].machine == machine.id for i in machine.running)
         self.fleet.validate()
-        if known := [trial for trial in self.trials if _counts(trial)]:
-            assert self.best is min(known, key=self._rank)
-
-
-def _counts(trial: TrialRecord) -> bool:
-    return trial.value is not None and isfinite(trial.value) and trial.state is not State.FAILED
-
-
-def _step(report: Report) -> int:
-    return report.step
-
-
-def _last_value(reports: list[Report], metric: str) -> float | None:
-    return next((r.metrics[metric] for r in reversed(reports) if metric in r.metrics), None)
-
-
-def _value_of(trial: TrialRecord, metric: str) -> float | None:
-    """The value of an attempt that came to its own end.
-
-    An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
-    had nothing left to do, so that the value of those before it stands.
-    """
-    reports = trial.reports
-    ours = next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), len(reports))
-    return _last_value(reports[:ours], metric) if ours < len(reports) else trial.value
+        self._leaders.validate()
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {

@@ -19,6 +19,7 @@ from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch
 from thriftune.files import StudyFiles
 from thriftune.history import History
+from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.result import Result
@@ -33,11 +34,12 @@ def make_spec(
     space: Space | Mapping[str, Parameter],
     *,
     name: str,
-    minimize: str | None,
-    maximize: str | None,
+    minimize: Names | None,
+    maximize: Names | None,
     searcher: str | Searcher,
     seed: int | None,
     target: Target,
+    constraints: Names | None = None,
     trials: int | None = None,
     max_steps: int | None = None,
     deadline: Duration | None = None,
@@ -50,8 +52,7 @@ def make_spec(
     disk_full: DiskFullPolicy = "stop",
 ) -> Spec:
     """The settings as a user gives them, checked and spelled out."""
-    if (minimize is None) == (maximize is None):
-        raise SettingError("give either minimize= or maximize=, the name of the metric that decides")
+    objectives = parse_objectives(minimize, maximize)
     if target.kind != "outside" and trials is None and deadline is None and budget is None:
         raise SettingError("give at least one limit: trials=, deadline= or budget=")
     if storage is not None and "://" in str(storage):
@@ -61,8 +62,8 @@ def make_spec(
     return Spec(
         name=name,
         space=Space(space),
-        metric=minimize if minimize is not None else maximize or "",
-        maximize=maximize is not None,
+        objectives=objectives,
+        constraints=parse_constraints(constraints),
         seed=secrets.randbits(32) if seed is None else seed,
         id=secrets.token_hex(8),
         searcher=searcher if isinstance(searcher, str) else type(searcher).__name__,
@@ -177,5 +178,5 @@ def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
 
 
 def read_history(store: Store, spec: Spec) -> History:
-    history = History(spec.space, spec.metric, spec.maximize, spec.seed)
+    history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
     return history.replay(store.read(spec.name))

@@ -1,22 +1,26 @@
-"""What does a study look like? Its best-so-far curve and its learning curves, as a picture.
+"""What does a study look like? Its best-so-far curve or its front, and its learning curves, as a picture.
 
 Matplotlib is needed here only, and comes with the extra `plot`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from thriftune import words
 from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.history import History
 from thriftune.result import Result
-from thriftune.trial import State
+from thriftune.trial import State, TrialRecord
 
 KINDS = (".png", ".svg", ".pdf")
 
 _BEST, _OTHERS, _FAILED, _INK = "#d1495b", "#8d99ae", "#c9a227", "#2b2d42"
+_MISSES = "misses a constraint"
 _MOST_CURVES = 500
 """More lines than this are a grey surface and a huge file; of longer studies, evenly chosen ones are drawn."""
 
@@ -52,13 +56,17 @@ def save_plot(result: Result, path: Path) -> None:
     best = best_so_far(result.history)
     curves = _learning_curves(result)
     if not best and not curves:
-        raise ThriftuneError(f"there is nothing to plot: no trial of {result.name!r} has a value yet")
+        why = result.history.misses() or f"no trial of {result.name!r} has a value yet"
+        raise ThriftuneError(f"there is nothing to plot: {why}")
     panels = bool(best) + bool(curves)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.2 * panels, 4.2), dpi=150, layout="constrained")
         axes = iter(figure.subplots(1, panels, squeeze=False)[0])
         if best:
-            _draw_best(next(axes), result, best)
+            if len(result.spec.objectives) > 1:
+                _draw_front(next(axes), result)
+            else:
+                _draw_best(next(axes), result, best)
         if curves:
             _draw_curves(next(axes), result, curves)
         figure.suptitle(_title(result), x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
@@ -66,8 +74,8 @@ def save_plot(result: Result, path: Path) -> None:
 
 
 def _title(result: Result) -> str:
-    line = words.best_line(result.history, config=False)
-    return f"{result.name}: best {line}" if line else result.name
+    line = str(words.found(result.history)._replace(config=""))
+    return f"{result.name}: {line}" if line else result.name
 
 
 def _learning_curves(result: Result) -> dict[int, list[tuple[float, float]]]:
@@ -85,8 +93,10 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
         key=lambda trial: (trial.ended_at or 0.0, trial.id),
     )
     numbered = [(number, trial) for number, trial in enumerate(ended, 1) if words.finite(trial.value)]
-    each = [(number, trial.value) for number, trial in numbered if trial.state is not State.FAILED]
-    axes.scatter(*zip(*each, strict=True), s=16, color=_OTHERS, alpha=0.7, linewidths=0, label="each trial")
+    each = [(number, trial.value or 0.0) for number, trial in numbered if history.eligible(trial)]
+    _scatter(axes, each, color=_OTHERS, alpha=0.7, linewidths=0, label="each trial")
+    others = [(number, trial.value or 0.0) for number, trial in numbered if _misses(trial, history)]
+    _scatter(axes, others, facecolors="none", edgecolors=_OTHERS, label=_MISSES)
     failed = [number for number, trial in enumerate(ended, 1) if trial.state is State.FAILED]
     if failed:
         # On the axis itself: a failed trial has no value to stand at.
@@ -96,24 +106,65 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
     axes.step(numbers, values, where="post", color=_BEST, linewidth=2, label="best so far")
     first = next(point for point in best if point.trial == best[-1].trial)
     axes.plot(first.trials, first.value, "o", color=_BEST, markersize=7)
-    _scale(axes, [value for _, value in each if value is not None])
+    _scale(axes, [value for _, value in each + others])
     axes.set(xlabel="trials ended", ylabel=spec.metric, title="Best so far")
     axes.xaxis.get_major_locator().set_params(integer=True)
     _legend(axes)
 
 
+def _draw_front(axes: Any, result: Result) -> None:
+    """By the first two objectives; with more than two, the front is no line there."""
+    history, front = result.history, result.front
+    leading = {trial.id for trial in front}
+    eligible = [trial for trial in history.trials if history.eligible(trial)]
+    others = [_at(trial) for trial in eligible if trial.id not in leading]
+    told = [trial for trial in history.trials if trial.values is not None and all(map(isfinite, trial.values))]
+    missing = [_at(trial) for trial in told if _misses(trial, history)]
+    _scatter(axes, others, color=_OTHERS, alpha=0.7, linewidths=0, label="other trials")
+    _scatter(axes, missing, facecolors="none", edgecolors=_OTHERS, label=_MISSES)
+    _scatter(axes, [_at(trial) for trial in front], color=_BEST, zorder=3, label="front")
+    if len(history.objectives) == 2:
+        # Between two trials, the value that is reached with at least as good a value of the first objective.
+        where = "pre" if history.objectives[0].maximize else "post"
+        axes.step(*zip(*sorted(map(_at, front)), strict=True), where=where, color=_BEST, linewidth=1.5)
+    shown = [_at(trial) for trial in eligible] + missing
+    if wants_log([x for x, _ in shown]):
+        axes.set_xscale("log")
+    _scale(axes, [y for _, y in shown])
+    first, second = history.objectives[:2]
+    axes.set(xlabel=first.metric, ylabel=second.metric, title="Front")
+    _legend(axes)
+
+
+def _at(trial: TrialRecord) -> tuple[float, float]:
+    """Where it stands by the first two objectives."""
+    assert trial.values is not None
+    return trial.values[0], trial.values[1]
+
+
+def _misses(trial: TrialRecord, history: History) -> bool:
+    return trial.state is not State.FAILED and history.feasible(trial) is False
+
+
+def _scatter(axes: Any, points: Sequence[tuple[float, float]], **style: Any) -> None:
+    if points:  # or the legend would name what is not there
+        axes.scatter(*zip(*points, strict=True), s=16, **style)
+
+
 def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, float]]]) -> None:
     spec = result.spec
-    best = result.best.id if words.best_line(result.history) else None
-    others = [number for number in curves if number != best]
+    several = len(spec.objectives) > 1
+    leading = [trial.id for trial in (result.front if several else result.front[:1])]
+    others = [number for number in curves if number not in leading]
     chosen = others[:: max(1, -(-len(others) // _MOST_CURVES))]
     alpha = max(0.15, min(0.7, 12 / max(len(chosen), 1)))
     for i, number in enumerate(chosen):
         label = "other trials" if i == 0 else None
         axes.plot(*zip(*curves[number], strict=True), color=_OTHERS, alpha=alpha, linewidth=1, label=label)
-    if best in curves:
-        label = f"trial {best}, the best"
-        axes.plot(*zip(*curves[best], strict=True), color=_BEST, linewidth=2.2, label=label)
+    for number in leading:
+        label = "the front" if several else f"trial {number}, the best"
+        label = label if number == leading[0] else None
+        axes.plot(*zip(*curves[number], strict=True), color=_BEST, linewidth=1.5 if several else 2.2, label=label)
     _scale(axes, [value for curve in curves.values() for _, value in curve])
     axes.set(xlabel="step", ylabel=spec.metric, title="Learning curves")
     axes.xaxis.get_major_locator().set_params(integer=True)

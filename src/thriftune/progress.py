@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Self
 from thriftune import words
 from thriftune.driver import View
 from thriftune.engines import Doing
-from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.printed import last_line, plain
 from thriftune.result import format_dollars, format_seconds
@@ -165,7 +164,7 @@ def aim(spec: Spec) -> str:
         format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
         format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
     ]
-    return f"{'maximize' if spec.maximize else 'minimize'} {spec.metric} within {', '.join(filter(None, limits))}"
+    return f"{spec.goal} within {', '.join(filter(None, limits))}"
 
 
 def status_line(spec: Spec, history: History, now: float) -> str:
@@ -176,17 +175,17 @@ def status_line(spec: Spec, history: History, now: float) -> str:
         for state in (State.RUNNING, State.WAITING, State.PAUSED, State.FAILED)
         if history.counts[state]
     ]
-    best = words.best_line(history, config=False)
+    best = words.found(history)._replace(config="")
     time_and_cost = f"{words.time_line(history, spec, now)}, {format_dollars(history.dollars(now))} if rented"
-    return "; ".join(part for part in (", ".join(parts), best and f"best {best}", time_and_cost) if part)
+    return "; ".join(part for part in (", ".join(parts), str(best), time_and_cost) if part)
 
 
 def end_line(spec: Spec, history: History, now: float) -> str:
     counts = words.counts_line(words.counts(history, driven=False))
-    best = words.best_line(history)
+    best = str(words.found(history))
     cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
     why = history.finished or "stopped, not finished"
-    return "; ".join(part for part in (f"study {spec.name}: {why}", counts, best and f"best {best}", cost) if part)
+    return "; ".join(part for part in (f"study {spec.name}: {why}", counts, best, cost) if part)
 
 
 # --- the picture ------------------------------------------------------------------------------------------
@@ -224,20 +223,10 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
         facts.add_row("trials", bar)
     else:
         facts.add_row("trials", by_state)
-    try:
-        best = history.best
-        facts.add_row(
-            "best",
-            Text.assemble(
-                (f"{spec.metric} {words.number(best.value)}", "bold green"),
-                f"  trial {best.id}  ",
-                (words.config_line(best.config), "dim"),
-                no_wrap=True,
-                overflow="ellipsis",
-            ),
-        )
-    except NoBestTrial:
-        facts.add_row("best", Text("no value yet", style="dim"))
+    best = words.found(history)
+    shown = Text(no_wrap=True, overflow="ellipsis")
+    shown.append(best.text or "no value yet", style="bold green" if best.name else "dim")
+    facts.add_row(best.name or "best", shown.append(f"  {best.config}", style="dim"))
     facts.add_row("time", Text(words.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
     budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""
     cost = words.cost_line(history, now).replace(" (", f"{budget} (", 1)

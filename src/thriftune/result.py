@@ -40,8 +40,19 @@ class Result:
 
     @property
     def best(self) -> TrialRecord:
-        """The trial with the best value; NoBestTrial if none has any."""
+        """The trial with the best value that meets all constraints.
+
+        NoBestTrial if there is none, and where several objectives leave no single best: see `front`.
+        """
         return self.history.best
+
+    @property
+    def front(self) -> Sequence[TrialRecord]:
+        """The trials that meet all constraints and that no other dominates, the best by the first objective first.
+
+        Of a single objective, all that have the best value.
+        """
+        return tuple(self.history.front)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
@@ -64,7 +75,8 @@ class Result:
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {state.lower()}" for state, n in self.history.counts.items() if n)
-        return f"<Result of {self.name}: {counts or 'no trials'}>"
+        front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
+        return f"<Result of {self.name}: {counts or 'no trials'}{front}>"
 
 
 def format_seconds(seconds: float) -> str:

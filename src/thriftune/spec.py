@@ -11,6 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from thriftune.errors import SettingError
+from thriftune.objectives import (
+    Constraint,
+    Objective,
+    check_objectives,
+    goal,
+    needed,
+    objectives_json,
+    objectives_of,
+    parse_constraints,
+)
 from thriftune.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
@@ -38,9 +48,9 @@ class Spec:
 
     name: str
     space: Space
-    metric: str
-    maximize: bool
+    objectives: tuple[Objective, ...]
     seed: int
+    constraints: tuple[Constraint, ...] = ()
     id: str = ""  # no other study has it, whatever its name
 
     searcher: str = "random"
@@ -59,8 +69,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if not isinstance(self.metric, str) or not self.metric:
-            raise SettingError(f"the metric to optimise must be a name, not {self.metric!r}")
+        check_objectives(self.objectives)
         for name, least in (("trials", 1), ("max_steps", 1)):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), least)
@@ -77,8 +86,29 @@ class Spec:
         if self.disk_full not in ("stop", "go_on"):
             raise SettingError(f"disk_full: {self.disk_full!r} must be 'stop' or 'go_on'")
 
+    @property
+    def metric(self) -> str:
+        """Of the first objective, like the next."""
+        return self.objectives[0].metric
+
+    @property
+    def maximize(self) -> bool:
+        return self.objectives[0].maximize
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The metrics that a trial must end with: all objectives and all that is constrained."""
+        return needed(self.objectives, self.constraints)
+
+    @property
+    def goal(self) -> str:
+        """In words."""
+        return goal(self.objectives, self.constraints)
+
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data["objectives"] = objectives_json(self.objectives)
+        data["constraints"] = [str(constraint) for constraint in self.constraints]
         data["space"] = self.space.to_json()
         data["target"] = {f.name: getattr(self.target, f.name) for f in fields(Target)}
         return data
@@ -88,19 +118,32 @@ class Spec:
         target = dict(data["target"])
         target["command"] = tuple(target["command"])
         target["paths"] = tuple(target.get("paths", ()))
+        given = {
+            **{name: value for name, value in data.items() if name not in ("metric", "maximize")},
+            "space": Space.from_json(data["space"]),
+            "target": Target(**target),
+            "objectives": objectives_of(data),
+            "constraints": parse_constraints(data.get("constraints")),
+        }
         known = {f.name for f in fields(cls)}
-        if unknown := data.keys() - known:
+        if unknown := given.keys() - known:
             raise SettingError(f"the study has settings this version does not know: {', '.join(sorted(unknown))}")
-        return cls(**{**data, "space": Space.from_json(data["space"]), "target": Target(**target)})
+        return cls(**given)
 
     def difference(self, asked: Spec) -> list[str]:
         """How `asked` puts another question than this study, in sentences; empty if it puts the same."""
         found = self.space.difference(asked.space)
-        if self.metric != asked.metric:
-            found.append(f"metric: was {self.metric}, is now {asked.metric}")
-        if self.maximize != asked.maximize:
-            was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
-            found.append(f"direction: was {was}, is now {now}")
+        if len(self.objectives) == len(asked.objectives) == 1:
+            if self.metric != asked.metric:
+                found.append(f"metric: was {self.metric}, is now {asked.metric}")
+            if self.maximize != asked.maximize:
+                was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
+                found.append(f"direction: was {was}, is now {now}")
+        elif self.objectives != asked.objectives:  # in another order, another one would be the first
+            found.append(f"objectives: were {goal(self.objectives)}, are now {goal(asked.objectives)}")
+        if set(self.constraints) != set(asked.constraints):
+            were, are = (", ".join(map(str, each.constraints)) or "none" for each in (self, asked))
+            found.append(f"constraints: were {were}, are now {are}")
         if (self.target.kind == "outside") != (asked.target.kind == "outside"):
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
@@ -109,7 +152,7 @@ class Spec:
 
     def with_limits_of(self, asked: Spec) -> Spec:
         """This study's question with the limits and means of `asked`."""
-        kept = {name: getattr(self, name) for name in ("name", "space", "metric", "seed", "id")}
+        kept = {name: getattr(self, name) for name in ("name", "space", "objectives", "seed", "constraints", "id")}
         return replace(asked, **kept, storage=asked.storage or self.storage)
 
 
@@ -153,9 +196,12 @@ def seconds(name: str, value: Duration | None) -> float | None:
 
 
 def command_target(
-    command: Sequence[str], patterns: Mapping[str, str], space: Space, metric: str, folder: Path
+    command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
 ) -> Target:
-    """A command as a target, with every placeholder and pattern checked before anything runs."""
+    """A command as a target, with every placeholder and pattern checked before anything runs.
+
+    `needed`: the metrics that a trial must end with. Where there are patterns, each of them must have one.
+    """
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
     for part in command:
@@ -175,8 +221,11 @@ def command_target(
             raise SettingError(
                 f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
             )
-    if patterns and metric not in patterns:
-        raise SettingError(f"metrics: none of {', '.join(patterns)} is {metric!r}, which is to be optimised")
+    names = [name for name in patterns if name != "step"]  # that one is no metric's
+    for metric in needed if patterns else ():
+        if metric not in names:
+            have = f"none of {', '.join(names)} is" if names else "there is none for"
+            raise SettingError(f"metrics: {have} {metric!r}, which every trial must end with")
     return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
 
 

@@ -22,6 +22,7 @@ from thriftune.engines import pickled
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
+from thriftune.objectives import Names, conjunction
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
@@ -39,8 +40,9 @@ def tune(
     train: Callable[[Trial], object],
     space: Space | Mapping[str, Parameter],
     *,
-    minimize: str | None = None,
-    maximize: str | None = None,
+    minimize: Names | None = None,
+    maximize: Names | None = None,
+    constraints: Names | None = None,
     trials: int | None = None,
     max_steps: int | None = None,
     deadline: Duration | None = None,
@@ -62,7 +64,8 @@ def tune(
     Limits are totals over the life of the study: called again with the same `name` and `store`, it does what is
     left, and returns at once if nothing is. Give at least one of `trials`, `deadline` and `budget`.
 
-    - `minimize` or `maximize`: the metric that trials report and that decides.
+    - `minimize`, `maximize`: the metric that trials report and that decides, or a list of several; see `front`.
+    - `constraints`: what else a trial must meet to be the best or on the front, such as ["latency_ms <= 10"].
     - `max_steps`: how many steps trial.steps() gives.
     - `deadline`: how long the study may run in all ("20m", 90, a timedelta); `budget`: dollars, at the price of
       the smallest rented machine with as many cores as this one.
@@ -80,6 +83,7 @@ def tune(
         name=_made_up_name(getattr(train, "__name__", "study")) if name is None else name,
         minimize=minimize,
         maximize=maximize,
+        constraints=constraints,
         searcher=searcher,
         seed=seed,
         trials=trials,
@@ -151,8 +155,9 @@ class Study:
         self,
         space: Space | Mapping[str, Parameter],
         *,
-        minimize: str | None = None,
-        maximize: str | None = None,
+        minimize: Names | None = None,
+        maximize: Names | None = None,
+        constraints: Names | None = None,
         searcher: str | Searcher = "random",
         seed: int | None = None,
         name: str | None = None,
@@ -164,6 +169,7 @@ class Study:
             name=_made_up_name("study") if name is None else name,
             minimize=minimize,
             maximize=maximize,
+            constraints=constraints,
             searcher=searcher,
             seed=seed,
             target=Target("outside"),
@@ -210,7 +216,8 @@ class Study:
         """What is known now: read anew as far as the log has grown."""
         with self._lock:
             if self._history is None:
-                self._history = History(self._spec.space, self._spec.metric, self._spec.maximize, self._spec.seed)
+                spec = self._spec
+                self._history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
             return self._history.replay(self._store.read(self.name, after=self._history.entries))
 
     @property
@@ -219,8 +226,19 @@ class Study:
 
     @property
     def best(self) -> TrialRecord:
-        """The trial with the best value; NoBestTrial if none has any."""
+        """The trial with the best value that meets all constraints.
+
+        NoBestTrial if there is none, and where several objectives leave no single best: see `front`.
+        """
         return self.history.best
+
+    @property
+    def front(self) -> Sequence[TrialRecord]:
+        """The trials that meet all constraints and that no other dominates, the best by the first objective first.
+
+        Of a single objective, all that have the best value.
+        """
+        return tuple(self.history.front)
 
     @property
     def result(self) -> Result:
@@ -247,7 +265,10 @@ class Study:
         *,
         failed: str | None = None,
     ) -> None:
-        """What came of a trial: its value, all its metrics, or why it failed."""
+        """What came of a trial: its metrics, or why it failed.
+
+        A plain number is the metric, where the study needs no more than one.
+        """
         if (value is None) == (failed is None):
             raise SettingError("tell: give either a value (or a dict of metrics) or failed='why'")
         with self._writing() as turn:
@@ -256,9 +277,14 @@ class Study:
             if failed is not None:
                 turn([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
                 return
-            metrics = numbers(value if isinstance(value, Mapping) else {self._spec.metric: value})
-            if self._spec.metric not in metrics:
-                raise SettingError(f"tell: {self._spec.metric!r} is missing; there is {', '.join(metrics)}")
+            needed = self._spec.needed
+            if not isinstance(value, Mapping) and len(needed) > 1:
+                names = ", ".join(f"{name!r}: ..." for name in needed)
+                raise SettingError(f"tell: {value!r} is one number, and the study needs several; give {{{names}}}")
+            metrics = numbers(value if isinstance(value, Mapping) else {needed[0]: value})
+            if missing := [repr(name) for name in needed if name not in metrics]:
+                are = "is" if len(missing) == 1 else "are"
+                raise SettingError(f"tell: {conjunction(missing)} {are} missing; there is {', '.join(metrics)}")
             took = now - (record.started_at or now)
             turn(
                 [

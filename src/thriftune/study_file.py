@@ -11,6 +11,7 @@ from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_searcher, make_spec
+from thriftune.objectives import needed, parse_constraints, parse_objectives
 from thriftune.search import Searcher
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
@@ -22,8 +23,9 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), _TEXT),
     "command": ((list,), "a list of strings, such as ['python', 'train.py', '--lr', '{lr}']"),
     "function": ((str,), "a string such as 'train.py:train'"),
-    "minimize": ((str,), "the name of a metric"),
-    "maximize": ((str,), "the name of a metric"),
+    "minimize": ((str, list), "the name of a metric, or a list of names"),
+    "maximize": ((str, list), "the name of a metric, or a list of names"),
+    "constraints": ((str, list), "a list of strings, such as ['latency_ms <= 10']"),
     "trials": ((int,), _WHOLE),
     "max_steps": ((int,), _WHOLE),
     "deadline": ((int, float, str), _DURATION),
@@ -42,8 +44,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 _AS_GIVEN = (
-    "minimize", "maximize", "trials", "max_steps", "deadline", "budget", "timeout", "retries", "workers", "keep",
-    "disk_full", "seed",
+    "minimize", "maximize", "constraints", "trials", "max_steps", "deadline", "budget", "timeout", "retries",
+    "workers", "keep", "disk_full", "seed",
 )  # fmt: skip
 
 
@@ -133,7 +135,7 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
         both = "both command and function are" if "command" in data else "neither command nor function is"
         raise SettingError(f"{both} given; a trial runs exactly one of them")
     if "command" in data:
-        return command_target(data["command"], _metrics(data), space, _metric(data), folder)
+        return command_target(data["command"], data.get("metrics", {}), space, _needed(data), folder)
     where = data["function"]
     source, _, name = where.rpartition(":")
     if not source or not name.isidentifier():
@@ -146,22 +148,10 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
     return Target("function", where=where, folder=str(folder))
 
 
-def _metric(data: Mapping[str, Any]) -> str:
-    """What is to be optimised."""
-    given: list[str] = [data[key] for key in ("minimize", "maximize") if key in data]
-    if len(given) != 1:
-        raise SettingError("give either minimize= or maximize=, the name of the metric that decides")
-    return given[0]
-
-
-def _metrics(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The patterns, of which one must be the objective's; that of `step` is none of a metric."""
-    patterns: dict[str, Any] = data.get("metrics", {})
-    names, objective = [name for name in patterns if name != "step"], _metric(data)
-    if patterns and objective not in names:
-        have = f"none of {', '.join(names)} is" if names else "there is none for"
-        raise SettingError(f"metrics: {have} {objective!r}, which is to be optimised")
-    return patterns
+def _needed(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The metrics that a command must give."""
+    objectives = parse_objectives(data.get("minimize"), data.get("maximize"))
+    return needed(objectives, parse_constraints(data.get("constraints")))
 
 
 def _in(folder: Path, given: str | None) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
@@ -56,7 +56,9 @@ class TrialRecord:
     config: Config
     created_at: float
     state: State = State.WAITING
-    value: float | None = None  # the objective at the last step that reported it
+    value: float | None = None  # of the first objective: its last in `metrics`
+    values: tuple[float, ...] | None = None  # of all objectives, in order; None until all are there
+    metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
     reports: list[Report] = field(default_factory=list)  # one a step, steps rising
     attempts: int = 0  # times it was started, for whatever reason
     failures: int = 0  # attempts that failed by the trial's own fault
@@ -85,6 +87,8 @@ class TrialRecord:
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f" value={self.value:.6g}"
+        if self.values is not None and len(self.values) > 1:
+            value = f" values=({', '.join(f'{each:.6g}' for each in self.values)})"
         error = f" error={last_line(self.error)!r}" if self.state is State.FAILED else ""
         return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
 
@@ -124,7 +128,7 @@ class Run:
     attempt: int
     config: Config
     resume_step: int
-    metric: str
+    objectives: Sequence[str]  # their metrics
     max_steps: int | None
     seed: int
     folder: str  # of this trial: its checkpoints, and a command's working state
@@ -159,8 +163,8 @@ class Trial:
 
     @property
     def metric(self) -> str:
-        """The name of the metric to optimise."""
-        return self.run.metric
+        """The name of the metric to optimise; of several, the first."""
+        return self.run.objectives[0]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -251,7 +255,8 @@ class Trial:
         values = numbers({**(metrics or {}), **more})
         at_step = self._step_of(step)
         saved, problem = False, None
-        if save is not None and self._sound(values):  # a retry shall start from before the NaN, not from it
+        # A retry shall start from before the NaN, not from it.
+        if save is not None and self._unsound(values) is None:
             try:
                 self._checkpoints.save(at_step, save)
                 saved = True
@@ -271,8 +276,8 @@ class Trial:
         self._step = at_step
         self._reports += 1
         self.relay(Reported(time.time(), self.id, self.attempt, self._reports, at_step, metrics, saved))
-        if not self._sound(metrics):
-            raise TrialFailed("nan", f"{self.metric} is {metrics[self.metric]} at step {at_step}")
+        if (name := self._unsound(metrics)) is not None:
+            raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
         if not self._loops and self.told_to_end():
             raise EndTrial
 
@@ -289,12 +294,16 @@ class Trial:
         """Takes what the training function returned, if anything, as the last word on its last step."""
         if returned is None:
             return
+        if not isinstance(returned, Mapping) and len(self.run.objectives) > 1:
+            names = ", ".join(f"{name!r}: ..." for name in self.run.objectives)
+            raise SettingError(f"the function returned {returned!r}; with several objectives, return {{{names}}}")
         metrics: Mapping[str, Any] = returned if isinstance(returned, Mapping) else {self.metric: returned}
         self._loops = True  # nothing is left to unwind
         self.report(metrics, step=max(self._step, 1))
 
-    def _sound(self, metrics: Metrics) -> bool:
-        return math.isfinite(metrics.get(self.metric, 0.0))
+    def _unsound(self, metrics: Metrics) -> str | None:
+        """An objective that is no number."""
+        return next((name for name in self.run.objectives if not math.isfinite(metrics.get(name, 0.0))), None)
 
     def _step_of(self, given: int | None) -> int:
         """The step a report is about; ends a training function that goes on past the last one."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from thriftune import events as ev
 from thriftune.errors import NoBestTrial
@@ -85,13 +85,40 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     return "; ".join([f"waits {what}", *notes])
 
 
-def best_line(history: History, *, config: bool = True) -> str:
+class Found(NamedTuple):
+    """What a study has found so far, in words."""
+
+    name: str  # "best"; with several objectives "front"; none for a sentence that says why there is neither
+    text: str  # empty if there is nothing to tell yet
+    config: str = ""  # of the best trial
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self)) if self.text else ""
+
+
+def found(history: History) -> Found:
+    if front := history.front if len(history.objectives) > 1 else []:
+        return Found("front", f"{several(len(front), 'trial')}, {_ranges(front, history)}")
     try:
         best = history.best
     except NoBestTrial:
-        return ""
-    line = f"{history.metric} {number(best.value)} (trial {best.id})"
-    return f"{line} {config_line(best.config)}" if config else line
+        return Found("", history.misses())
+    return Found("best", f"{history.metric} {number(best.value)} (trial {best.id})", config_line(best.config))
+
+
+def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
+    """From where to where each objective goes."""
+    ranges = []
+    for objective in history.objectives:
+        values = [trial.metrics[objective.metric] for trial in trials]
+        ends = dict.fromkeys((number(min(values)), number(max(values))))
+        ranges.append(f"{objective.metric} {' to '.join(ends)}")
+    return ", ".join(ranges)
+
+
+def values_line(trial: TrialRecord, history: History) -> str:
+    """Its objectives, such as "loss 0.3, latency_ms 12"."""
+    return ", ".join(f"{each.metric} {number(trial.metrics.get(each.metric))}" for each in history.objectives)
 
 
 def cost_line(history: History, now: float) -> str:

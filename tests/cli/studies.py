@@ -8,10 +8,13 @@ from pathlib import Path
 from thriftune import events as ev
 from thriftune.driver import summarize
 from thriftune.history import History
+from thriftune.objectives import Objective
 from thriftune.parameters import Choice, Float
 from thriftune.space import Space
 from thriftune.spec import Spec, Target
 from thriftune.store import Store
+
+LOSS = (Objective("loss", False),)
 
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "train.py", line 8, in train\n    raise ValueError("bad [red]")\n'
@@ -23,7 +26,7 @@ def spec(name: str = "digits", **settings: object) -> Spec:
     space = Space({"lr": Float(0.001, 1.0, log=True), "act": Choice(["relu", "tanh"])})
     target = Target("command", command=("true",))
     known: dict[str, object] = {"target": target, "trials": 6, "max_steps": 3, "storage": "", **settings}
-    return Spec(name, space, "loss", False, 0, **known)  # type: ignore[arg-type]
+    return Spec(name, space, **{"objectives": LOSS, "seed": 0, **known})  # type: ignore[arg-type]
 
 
 def log(*, finished: bool = True) -> list[ev.Event]:
@@ -55,7 +58,7 @@ def log(*, finished: bool = True) -> list[ev.Event]:
 
 
 def fold(entries: list[ev.Event], of: Spec) -> History:
-    return History(of.space, of.metric, of.maximize, of.seed).replay(entries)
+    return History(of.space, of.objectives, of.seed, of.constraints).replay(entries)
 
 
 def write(store: Store, of: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:

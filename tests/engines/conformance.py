@@ -91,7 +91,7 @@ class EngineConformance(ABC):
             trial: int, do: str, attempt: int = 1, resume_step: int = 0, max_steps: int = 3, **config: Any
         ) -> Run:
             home = str(folder / "trials" / str(trial))
-            return Run(trial, attempt, {"do": do, **config}, resume_step, "loss", max_steps, 7, home, 2)
+            return Run(trial, attempt, {"do": do, **config}, resume_step, ("loss",), max_steps, 7, home, 2)
 
         return make
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,10 @@ class Stage:
         max_steps: int | None = None,
         attempt_number: int = 1,
         resume_step: int = 0,
+        objectives: Sequence[str] = ("loss",),
         **config: Any,
     ) -> Any:
-        run = Run(3, attempt_number, config, resume_step, "loss", max_steps, 7, str(self.folder / "trial"), 2)
+        run = Run(3, attempt_number, config, resume_step, objectives, max_steps, 7, str(self.folder / "trial"), 2)
         return attempt(Command(command, patterns or {}, str(self.folder)), run, self.link)
 
     def shell(self, script: str, **how: Any) -> Any:
@@ -112,7 +113,7 @@ def test_a_command_that_succeeds_or_is_killed_from_outside(stage: Stage) -> None
 def test_a_command_that_is_not_there(stage: Stage) -> None:
     outcome = stage.run("no-such-command")
     assert (outcome.kind, "'no-such-command' cannot be started" in outcome.error) == ("raised", True)
-    run = Run(3, 1, {}, 0, "loss", None, 7, str(stage.folder / "trial"), 2)
+    run = Run(3, 1, {}, 0, ("loss",), None, 7, str(stage.folder / "trial"), 2)
     outcome = attempt(Command(["true"], {}, str(stage.folder / "gone")), run, stage.link)
     assert isinstance(outcome, Failed)
     assert "/gone" in outcome.error
@@ -336,7 +337,7 @@ def engine_for(tmp_path: Path) -> Iterator[Callable[..., LocalEngine]]:
 
 
 def a_run(tmp_path: Path, trial: int = 0) -> Run:
-    return Run(trial, 1, {}, 0, "loss", None, 7, str(tmp_path / "trial"), 2)
+    return Run(trial, 1, {}, 0, ("loss",), None, 7, str(tmp_path / "trial"), 2)
 
 
 def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:

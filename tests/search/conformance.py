@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from thriftune.events import Config
+from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
 from thriftune.space import Space
@@ -50,9 +51,14 @@ class FakePast:
     space: Space
     seed: int = 0
     maximize: bool = False
+    objectives: Sequence[Objective] = ()  # one, of `maximize`, unless given
+    constraints: Sequence[Constraint] = ()
     trials: list[TrialRecord] = field(default_factory=list)
     ended: list[TrialRecord] = field(default_factory=list)
     _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.objectives = self.objectives or (Objective("loss", self.maximize),)
 
     def times(self, config: Config) -> int:
         return self._tried[self.space.key(config)]
@@ -64,18 +70,23 @@ class FakePast:
         if value is not None:
             self.end(self.trials[-1], value)
 
-    def end(self, trial: TrialRecord, value: float | None) -> None:
-        """It has this value now; None: it failed."""
+    def end(self, trial: TrialRecord, value: float | None, **more: float) -> None:
+        """It has this value of the first objective now, and these metrics besides; None: it failed."""
         trial.value = value
+        trial.metrics = more if value is None else {self.objectives[0].metric: value, **more}
+        names = [objective.metric for objective in self.objectives]
+        if all(name in trial.metrics for name in names):
+            trial.values = tuple(trial.metrics[name] for name in names)
         trial.state = State.FAILED if value is None else State.COMPLETED
         self.ended.append(trial)
 
     def copy(self) -> FakePast:
-        copy = FakePast(self.space, self.seed, self.maximize)
+        copy = FakePast(self.space, self.seed, self.maximize, self.objectives, self.constraints)
         for trial in self.trials:
             copy.add(dict(trial.config))
         for trial in self.ended:
-            copy.end(copy.trials[trial.id], trial.value)
+            more = {name: told for name, told in trial.metrics.items() if name != self.objectives[0].metric}
+            copy.end(copy.trials[trial.id], trial.value, **more)
         return copy
 
 

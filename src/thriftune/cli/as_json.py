@@ -23,14 +23,16 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def trial_json(trial: TrialRecord, driven: bool) -> dict[str, Any]:
-    """A trial without its reports. Times are unix seconds."""
+def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, Any]:
+    """A trial without its reports. Times are unix seconds. `feasible` is there where there are constraints."""
     return {
         "trial": trial.id,
         "state": str(words.state_of(trial, driven)),
         "value": trial.value,
+        "values": trial.values,
+        **({"feasible": history.feasible(trial)} if history.constraints else {}),
         "config": dict(trial.config),
-        "metrics": dict(trial.reports[-1].metrics) if trial.reports else {},
+        "metrics": dict(trial.metrics),
         "step": trial.step,
         "attempts": trial.attempts,
         "failures": trial.failures,
@@ -49,9 +51,13 @@ def trial_json(trial: TrialRecord, driven: bool) -> dict[str, Any]:
 
 def best_json(history: History, driven: bool) -> dict[str, Any] | None:
     try:
-        return trial_json(history.best, driven)
+        return trial_json(history.best, history, driven)
     except NoBestTrial:
         return None
+
+
+def front_json(history: History, driven: bool) -> list[dict[str, Any]]:
+    return [trial_json(trial, history, driven) for trial in history.front]
 
 
 def result_json(result: Result, store: Store) -> dict[str, Any]:
@@ -76,6 +82,8 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "host": driver.host if driver else None,
         "metric": spec.metric,
         "maximize": spec.maximize,
+        "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in spec.objectives],
+        "constraints": [str(constraint) for constraint in spec.constraints],
         "searcher": spec.searcher,
         "seed": spec.seed,
         "runs": str(spec.target),
@@ -87,5 +95,6 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         },
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
         "best": best_json(history, driven),
+        "front": front_json(history, driven),
         "cost": {"seconds": cost.seconds, "dollars": cost.dollars, "offers": list(cost.offers), "estimate": True},
     }

@@ -15,7 +15,7 @@ from thriftune.cli.as_json import report_json, trial_json
 from thriftune.cli.common import existing_store, store_option, to_json
 from thriftune.study import load
 
-_NOT_IN_TABLE = {"output", "warnings"}
+_NOT_IN_TABLE = {"output", "warnings", "values"}  # the last are among the metrics
 
 
 @click.command("export")
@@ -33,15 +33,15 @@ def export_command(name: str, store: str | None, kind: str | None, output: Path 
     with existing_store(store) as opened:
         study = load(name, opened)
         driven = opened.driver(name) is not None
-        trials = study.trials
+        history = study.history
     if reports:
         rows = [
             {"trial": trial.id, "config": dict(trial.config), **report_json(report)}
-            for trial in trials
+            for trial in history.trials
             for report in trial.reports
         ]
     else:
-        rows = [trial_json(trial, driven) for trial in trials]
+        rows = [trial_json(trial, history, driven) for trial in history.trials]
     if kind is None:
         kind = "json" if output is not None and output.suffix == ".json" else "csv"
     text = to_json(rows) + "\n" if kind == "json" else _csv(rows, study.space.names)

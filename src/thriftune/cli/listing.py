@@ -10,6 +10,7 @@ import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyNotFound
+from thriftune.objectives import objectives_of
 from thriftune.store import Listed, Store
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
@@ -41,6 +42,7 @@ def list_command(store: str | None, as_json: bool) -> None:
 
 def _row(store: Store, listed: Listed) -> dict[str, Any]:
     spec, summary, driver = listed.spec, listed.summary, listed.driver
+    objectives = objectives_of(spec)
     if driver is None and summary.get("entries", 0) != listed.entries:
         summary = _fold(store, listed)
     counts: dict[str, int] = dict(summary.get("counts", {}))
@@ -55,9 +57,12 @@ def _row(store: Store, listed: Listed) -> dict[str, Any]:
         "counts": counts,
         "trials": sum(counts.values()),
         "limit": spec["trials"],
-        "metric": spec["metric"],
-        "maximize": spec["maximize"],
+        "metric": objectives[0].metric,
+        "maximize": objectives[0].maximize,
+        "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in objectives],
+        "constraints": spec.get("constraints", []),
         "best": summary.get("best"),
+        "front_size": summary.get("front_size"),
         "seconds": summary.get("seconds", 0.0),
         "dollars": summary.get("dollars", 0.0),
         "created_at": listed.created_at,
@@ -94,7 +99,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     trials = f"{ended} of {row['limit']}" if row["limit"] else str(ended)
     if failed := counts.get("FAILED", 0):
         trials += f" ({failed} failed)"
-    best = f"{row['metric']} {row['best']['value']:.6g}" if row["best"] else "-"
+    front = f"front of {row['front_size']}" if row["front_size"] else "-"
+    best = f"{row['metric']} {row['best']['value']:.6g}" if row["best"] else front
     created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created_at"]))
     return (row["name"], state, trials, best, created)
 

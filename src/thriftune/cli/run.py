@@ -21,7 +21,9 @@ from thriftune.spec import Spec
 from thriftune.store import Store, open_store
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
-from thriftune.words import counts, counts_line, number, show_line
+from thriftune.words import config_line, counts, counts_line, show_line, values_line
+
+_FRONT_SHOWN = 10
 
 quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
 
@@ -101,10 +103,8 @@ def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
         print_json(result_json(result, store))
     elif not quiet:
         _show(result, store)
-    try:
-        _ = result.best
-    except NoBestTrial:
-        raise NoBestTrial(f"no trial has a value: {_why_none(result, store)}") from None
+    if not result.front:
+        raise NoBestTrial(result.history.misses() or f"no trial has a value: {_why_none(result, store)}")
 
 
 def _why_none(result: Result, store: Store) -> str:
@@ -116,16 +116,26 @@ def _why_none(result: Result, store: Store) -> str:
     return f"{why}; the first with: {last_line(first.error)}" + (f"; see it with: {how}" if how else "")
 
 
+def _show_front(result: Result) -> None:
+    label = "front"
+    for trial in result.front[:_FRONT_SHOWN]:
+        line = f"{values_line(trial, result.history)} (trial {trial.id}) {config_line(trial.config)}"
+        click.echo(f"{label:<8}{line}")
+        label = ""
+    if (more := len(result.front) - _FRONT_SHOWN) > 0:
+        click.echo(f"        and {more} more")
+
+
 def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
     click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
-    try:
-        best = result.best
-    except NoBestTrial as none:
-        click.echo(f"best    {none}")
+    if not result.front:
+        click.echo(f"best    {result.history.why_none()}")
+    elif len(result.spec.objectives) > 1:
+        _show_front(result)
     else:
-        click.echo(f"best    {result.spec.metric} {number(best.value)} (trial {best.id})")
-        for name, value in best.config.items():
+        click.echo(f"best    {values_line(result.best, result.history)} (trial {result.best.id})")
+        for name, value in result.best.config.items():
             click.echo(f"        {name} = {value}")
     click.echo(f"cost    {result.cost}; an estimate")
     if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():

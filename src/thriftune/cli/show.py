@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from thriftune import words
-from thriftune.cli.as_json import best_json, report_json, result_json, trial_json
+from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.curves import best_so_far, draw, learning_curve
-from thriftune.errors import SettingError
+from thriftune.errors import NoBestTrial, SettingError
 from thriftune.history import History
 from thriftune.printed import plain
 from thriftune.result import Result, format_seconds
@@ -26,7 +26,9 @@ from thriftune.study import load
 from thriftune.trial import State, TrialRecord
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
+_FRONT_SHOWN = 20
 _TRACEBACK_LINES = 4
+_YES_NO = {True: "yes", False: "no", None: "-"}
 _WIDTH_OF_PIPES = 120
 
 
@@ -67,16 +69,23 @@ def show_command(name: str, store: str | None, number: int | None, plot: Path | 
 @store_option
 @json_option
 def best_command(name: str, store: str | None, as_json: bool) -> None:
-    """The best configuration so far."""
+    """The best configuration so far; with several objectives, those on the front."""
     with existing_store(store) as opened:
         history = load(name, opened).history
-        best = history.best
-        if as_json:
-            print_json(best_json(history, opened.driver(name) is not None))
-            return
-    click.echo(f"{history.metric} = {words.number(best.value)}  (trial {best.id})")
-    for parameter, value in best.config.items():
-        click.echo(f"{parameter} = {value}")
+        driven = opened.driver(name) is not None
+    several = len(history.objectives) > 1
+    if not history.front:
+        raise NoBestTrial(history.why_none())
+    if as_json:
+        print_json(front_json(history, driven) if several else best_json(history, driven))
+        return
+    for number, trial in enumerate(history.front if several else [history.best]):
+        if number:
+            click.echo()
+        values = (f"{each.metric} = {words.number(trial.metrics[each.metric])}" for each in history.objectives)
+        click.echo(f"{'  '.join(values)}  (trial {trial.id})")
+        for parameter, value in trial.config.items():
+            click.echo(f"{parameter} = {value}")
 
 
 def _trial(result: Result, number: int) -> TrialRecord:
@@ -89,8 +98,10 @@ def _trial(result: Result, number: int) -> TrialRecord:
 def _json(result: Result, store: Store, trial: TrialRecord | None) -> dict[str, object]:
     driven = store.driver(result.name) is not None
     if trial is not None:
-        return {**trial_json(trial, driven), "reports": [report_json(report) for report in trial.reports]}
-    return {**result_json(result, store), "trials": [trial_json(trial, driven) for trial in result.trials]}
+        reports = [report_json(report) for report in trial.reports]
+        return {**trial_json(trial, result.history, driven), "reports": reports}
+    trials = [trial_json(trial, result.history, driven) for trial in result.trials]
+    return {**result_json(result, store), "trials": trials}
 
 
 # --- a study ----------------------------------------------------------------------------------------------
@@ -107,7 +118,9 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     facts.add_row("state", Text(_state(spec, history, store)))
     facts.add_row("runs", Text(_what_runs(spec)))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
-    facts.add_row("best", Text(words.best_line(history) or "no value yet", style="bold"))
+    found = words.found(history)
+    text = found.text or "no value yet"
+    facts.add_row(found.name or "best", Text(f"{text} {found.config}".rstrip(), style="bold"))
     if spec.target.kind != "outside":
         now = time.time() if driven else history.last_at
         facts.add_row("time", Text(words.time_line(history, spec, now)))
@@ -147,9 +160,8 @@ def _state(spec: Spec, history: History, store: Store) -> str:
 
 
 def _what_runs(spec: Spec) -> str:
-    how = "maximize" if spec.maximize else "minimize"
     what = {"outside": "its user's own code", "pickled": "a function of a script"}
-    return f"{what.get(spec.target.kind, str(spec.target))}, to {how} {spec.metric} by {spec.searcher} search"
+    return f"{what.get(spec.target.kind, str(spec.target))}, to {spec.goal} by {spec.searcher} search"
 
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
@@ -158,24 +170,31 @@ def _counts(spec: Spec, history: History, driven: bool) -> str:
 
 
 def _tables(console: Console, spec: Spec, history: History, driven: bool) -> None:
-    valued = [trial for trial in history.trials if words.finite(trial.value) and trial.state is not State.FAILED]
-    valued.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
-    best = valued[:_BEST_SHOWN]
+    if len(spec.objectives) > 1:
+        best = history.front[:_FRONT_SHOWN]
+        title = f"front, {len(best)} of {len(history.front)}" if len(best) < len(history.front) else "front"
+    else:
+        eligible = [trial for trial in history.trials if history.eligible(trial)]
+        eligible.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
+        best, title = eligible[:_BEST_SHOWN], "best trials"
     if best:
-        _section(console, "best trials")
-        _table(console, spec, best, driven)
+        _section(console, title)
+        _table(console, spec, history, best, driven)
     shown = {trial.id for trial in best}
     recent = [trial for trial in history.trials[-_RECENT_SHOWN:][::-1] if trial.id not in shown]
     if recent:
         _section(console, "most recent trials")
-        _table(console, spec, recent, driven)
+        _table(console, spec, history, recent, driven)
 
 
-def _table(console: Console, spec: Spec, trials: Sequence[TrialRecord], driven: bool) -> None:
+def _table(console: Console, spec: Spec, history: History, trials: Sequence[TrialRecord], driven: bool) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("trial", justify="right")
     table.add_column("state", no_wrap=True)
-    table.add_column(Text(spec.metric), justify="right", no_wrap=True)
+    for metric in spec.needed:
+        table.add_column(Text(metric), justify="right", no_wrap=True)
+    if spec.constraints:
+        table.add_column("feasible", no_wrap=True)
     table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("configuration", overflow="fold")
@@ -185,7 +204,8 @@ def _table(console: Console, spec: Spec, trials: Sequence[TrialRecord], driven: 
         table.add_row(
             str(trial.id),
             words.state_of(trial, driven).lower(),
-            words.number(trial.value),
+            *(words.number(trial.metrics.get(metric)) for metric in spec.needed),
+            *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
             format_seconds(words.seconds_of(trial, driven, now)),
             Text(words.config_line(trial.config)),
@@ -236,7 +256,10 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     facts.add_row("state", Text(words.state_of(trial, driven).lower()))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
-    facts.add_row(Text(spec.metric), Text(words.number(trial.value)))
+    for metric in spec.needed:
+        facts.add_row(Text(metric), Text(words.number(trial.metrics.get(metric))))
+    if spec.constraints:
+        facts.add_row("feasible", Text(_YES_NO[history.feasible(trial)]))
     for name, value in trial.config.items():
         facts.add_row(Text(f"  {name}"), Text(str(value)))
     facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
@@ -249,7 +272,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         _section(console, f"{spec.metric} by step")
         _chart(console, curve, stairs=False)
     if trial.reports:
-        others = {name: value for name, value in trial.reports[-1].metrics.items() if name != spec.metric}
+        others = {name: value for name, value in trial.reports[-1].metrics.items() if name not in spec.needed}
         if others:
             _section(console, f"other metrics at step {trial.step}")
             _list(console, [f"{name} {words.number(value)}" for name, value in others.items()], len(others))

@@ -122,6 +122,8 @@ class _Session:
                 if not self._read():
                     break
         self._look_for_metrics(b"\n")
+        if self._found and self._end_at is None:
+            self._trial.finish(self._found)  # what it printed after its last report, such as a measured speed
         return self._end_at is not None
 
     def _has_exited(self) -> bool:
@@ -152,7 +154,7 @@ class _Session:
                 self._match(line.decode(errors="replace"))
 
     def _match(self, line: str) -> None:
-        """AMT's way: a metric is what its pattern captures; the objective's closes a report."""
+        """AMT's way: a metric is what its pattern captures; the objective's, the first one's, closes a report."""
         told = False
         for name, pattern in self._patterns.items():
             for match in pattern.finditer(line):

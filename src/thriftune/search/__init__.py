@@ -9,6 +9,7 @@ import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.events import Config
+from thriftune.objectives import Constraint, Objective
 from thriftune.search.grid import Grid
 from thriftune.search.random import Random
 from thriftune.search.sobol import Sobol
@@ -42,7 +43,19 @@ class Past(Protocol):
         ...
 
     @property
-    def maximize(self) -> bool: ...
+    def objectives(self) -> Sequence[Objective]:
+        """What is wanted; a trial's `values` are in the same order."""
+        ...
+
+    @property
+    def constraints(self) -> Sequence[Constraint]:
+        """What a trial must meet besides; see objectives.feasible(trial.metrics, constraints)."""
+        ...
+
+    @property
+    def maximize(self) -> bool:
+        """Of the first objective, whose value is a trial's `value`."""
+        ...
 
     def times(self, config: Config) -> int:
         """How many trials have this configuration, whatever their state. Constant time."""

@@ -1,0 +1,67 @@
+"""What has a trial told? Its reports, one a step, and what they say of each metric."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from thriftune.events import Reported
+from thriftune.trial import Report, TrialRecord
+
+
+def take_in(trial: TrialRecord, event: Reported) -> Iterable[str]:
+    """Adds what was reported to the trial's reports and metrics; returns which metrics may have changed.
+
+    A step told before by this attempt, or by one it builds on, is added to; by one that was lost, replaced.
+    """
+    report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
+    reports = trial.reports
+    if not reports or reports[-1].step < event.step:
+        reports.append(report)
+        trial.metrics.update(event.metrics)
+        return event.metrics
+    place = bisect_left(reports, event.step, key=_step)
+    before = reports[place]
+    if before.step != event.step:
+        reports.insert(place, report)
+        return _look_up(trial, event.metrics)
+    merged = {**before.metrics, **event.metrics}
+    if before.attempt == event.attempt or event.step <= trial.resumed_from:
+        reports[place] = Report(event.step, merged, event.at, event.attempt, event.saved or before.saved)
+    else:
+        reports[place] = report
+    return _look_up(trial, merged)  # what was replaced is told no more
+
+
+def _look_up(trial: TrialRecord, names: Iterable[str]) -> Iterable[str]:
+    """Brings these of its metrics up to date, from the last report backwards: seldom a look at many."""
+    for name in names:
+        value = next((report.metrics[name] for report in reversed(trial.reports) if name in report.metrics), None)
+        if value is None:
+            trial.metrics.pop(name, None)
+        else:
+            trial.metrics[name] = value
+    return names
+
+
+def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
+    """Each metric at the last step that reported it."""
+    metrics: dict[str, float] = {}
+    for report in reports:
+        metrics.update(report.metrics)
+    return metrics
+
+
+def counted(trial: TrialRecord) -> list[Report]:
+    """The reports that count once an attempt has come to its own end: those up to its last one.
+
+    An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
+    had nothing left to do, so that what those before it told stands.
+    """
+    reports = trial.reports
+    last = next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), len(reports))
+    return reports[:last]
+
+
+def _step(report: Report) -> int:
+    return report.step

@@ -1,0 +1,107 @@
+"""Who is ahead, as trials change in any way and are looked at in between, against a comparison of all with all."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.leaders import Leaders
+from thriftune.objectives import Objective, parse_constraints
+from thriftune.trial import State, TrialRecord
+
+OBJECTIVES = (Objective("loss", False), Objective("accuracy", True), Objective("size", False))
+VALUES = st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan, math.inf, -math.inf])
+
+
+def trials(count: int) -> list[TrialRecord]:
+    return [TrialRecord(number, {}, created_at=0.0, state=State.RUNNING) for number in range(count)]
+
+
+def tell(trial: TrialRecord, leaders: Leaders, objectives: tuple[Objective, ...], **metrics: float) -> None:
+    trial.metrics.update(metrics)
+    names = [objective.metric for objective in objectives]
+    if all(name in trial.metrics for name in names):
+        trial.values = tuple(trial.metrics[name] for name in names)
+        trial.value = trial.values[0]
+    leaders.changed(trial)
+
+
+@given(
+    st.integers(1, 3),
+    st.sampled_from([(), ("size <= 2",), ("size <= 2", "accuracy >= 1")]),
+    st.lists(
+        st.tuples(
+            st.integers(0, 7),
+            st.dictionaries(st.sampled_from(["loss", "accuracy", "size"]), VALUES),
+            st.sampled_from(["go on", "go on", "look", "fail"]),
+        ),
+        max_size=60,
+    ),
+)
+def test_leaders_are_who_a_comparison_of_all_with_all_gives(
+    width: int, constraints: tuple[str, ...], story: list[tuple[int, dict[str, float], str]]
+) -> None:
+    known, objectives = trials(8), OBJECTIVES[:width]
+    leaders = Leaders(known, objectives, parse_constraints(constraints))
+    for number, metrics, then in story:
+        if then == "fail":
+            known[number].state = State.FAILED
+        tell(known[number], leaders, objectives, **metrics)
+        if then == "look":
+            leaders.validate()
+    leaders.validate()
+
+
+def test_a_trial_that_comes_later_is_seen() -> None:
+    known, objectives = trials(1), OBJECTIVES[:2]
+    leaders = Leaders(known, objectives, ())
+    tell(known[0], leaders, objectives, loss=1.0, accuracy=1.0)
+    assert leaders.leading() == [known[0]]
+    known.append(TrialRecord(1, {}, 0.0))
+    tell(known[1], leaders, objectives, loss=0.5, accuracy=0.5)
+    assert leaders.leading() == [known[1], known[0]]
+
+
+def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
+    known, objectives = trials(3), OBJECTIVES[:2]
+    leaders = Leaders(known, objectives, ())
+    for trial, loss, accuracy in zip(known, (1.0, 2.0, 3.0), (1.0, 2.0, 1.0), strict=True):
+        tell(trial, leaders, objectives, loss=loss, accuracy=accuracy)
+    assert leaders.leading() == [known[0], known[1]]
+    tell(known[0], leaders, objectives, accuracy=2.0)
+    assert leaders.leading() == [known[0]]
+    tell(known[0], leaders, objectives, accuracy=1.5)  # and back: whom it had beaten is there again
+    assert leaders.leading() == [known[0], known[1]]
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ([], "no trial has reported 'loss' and 'size' yet"),
+        ([{"loss": 1.0}], "no trial has reported 'loss' and 'size' yet"),
+        ([{"loss": math.nan, "size": 9.0}], "no trial has reported 'loss' and 'size' yet"),
+        ([{"loss": 1.0, "size": 9.5}], "none of 1 trial meets size <= 2; the nearest is trial 0 with 9.5"),
+        (
+            [{"loss": 1.0, "size": 9.5}, {"loss": 1.0}, {"loss": 1.0, "size": 2.5}],
+            "none of 2 trials meets size <= 2; the nearest is trial 2 with 2.5",
+        ),
+    ],
+)
+def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
+    known = trials(3)
+    leaders = Leaders(known, OBJECTIVES[:1], parse_constraints("size <= 2"))
+    for trial, metrics in zip(known, told, strict=False):
+        tell(trial, leaders, OBJECTIVES[:1], **metrics)
+    assert leaders.leading() == []
+    assert leaders.why_none() == why
+
+
+def test_failed_trials_are_told_of_when_nobody_leads() -> None:
+    known = trials(2)
+    known[1].state, known[1].error = State.FAILED, "ValueError: bad"
+    leaders = Leaders(known, OBJECTIVES[:1], ())
+    assert leaders.why_none() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
+    assert leaders.misses() == ""

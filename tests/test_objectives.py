@@ -1,0 +1,195 @@
+"""What is wanted: how it is written, what meets it, and what nobody beats, against the plain definitions."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.errors import SettingError
+from thriftune.objectives import (
+    Constraint,
+    conjunction,
+    feasible,
+    goal,
+    nearest,
+    needed,
+    parse_constraints,
+    parse_objectives,
+    undominated,
+)
+
+# --- as users write them ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("minimize", "maximize", "expected"),
+    [
+        ("loss", None, ["minimize loss"]),
+        (None, "acc", ["maximize acc"]),
+        (["b", "a"], None, ["minimize b", "minimize a"]),
+        (("b", "a"), ["d", "c"], ["minimize b", "minimize a", "maximize d", "maximize c"]),
+        ("loss", ["acc"], ["minimize loss", "maximize acc"]),
+        ([], "acc", ["maximize acc"]),
+    ],
+)
+def test_objectives_in_their_order(minimize: Any, maximize: Any, expected: list[str]) -> None:
+    assert [str(objective) for objective in parse_objectives(minimize, maximize)] == expected
+
+
+@pytest.mark.parametrize(
+    ("minimize", "maximize", "message"),
+    [
+        (None, None, "give minimize= or maximize= or both: the metric that decides, or a list of several"),
+        ([], (), "give minimize= or maximize= or both: the metric that decides, or a list of several"),
+        ("a", ["b", "a"], "a: is named twice; name each metric once, in minimize or in maximize"),
+        (["a", "a"], None, "a: is named twice; name each metric once, in minimize or in maximize"),
+        ("", None, "the metric to optimise must be a name, not ''"),
+        (["a", None], None, "the metric to optimise must be a name, not None"),
+        (3, None, "minimize: 3 must be the name of a metric, or a list of such"),
+        (None, {"a"}, "maximize: {'a'} must be the name of a metric, or a list of such"),
+    ],
+)
+def test_objectives_that_cannot_be(minimize: Any, maximize: Any, message: str) -> None:
+    with pytest.raises(SettingError) as error:
+        parse_objectives(minimize, maximize)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("latency_ms <= 10", Constraint("latency_ms", 10.0, True)),
+        ("  accuracy>=0.7 ", Constraint("accuracy", 0.7, False)),
+        ("val/top 1 acc. >= -1e-3", Constraint("val/top 1 acc.", -0.001, False)),
+        ("x <= 1_000", Constraint("x", 1000.0, True)),
+        ("x >= -0", Constraint("x", 0.0, False)),
+    ],
+)
+def test_constraints(text: str, expected: Constraint) -> None:
+    assert parse_constraints([text]) == parse_constraints(text) == (expected,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "x", "x <=", "<= 3", " <= 3", "x < 3", "x == 3", "x => 3", "x <= y", "1 <= x <= 2", "x <= nan"),
+        *("x >= inf", "x <= 1 2", "x <== 3", "3", 3, None, ("x", 3)),
+    ],
+)
+def test_constraints_that_are_none(text: Any) -> None:
+    message = f"constraints: {text!r} is none; write NAME <= NUMBER or NAME >= NUMBER, such as 'latency_ms <= 10'"
+    with pytest.raises(SettingError, match=f"^{re.escape(message)}$"):
+        parse_constraints([text])
+
+
+def test_constraints_together() -> None:
+    assert parse_constraints(None) == parse_constraints([]) == ()
+    assert [str(each) for each in parse_constraints(["x >= 1", "x <= 1", "x >= 1"])] == ["x >= 1", "x <= 1"]
+    with pytest.raises(SettingError, match="constraints: nothing can meet both x >= 2 and x <= 1"):
+        parse_constraints(["x <= 1", "y <= 0", "x >= 2"])
+    with pytest.raises(SettingError, match="constraints: 3 must be such as 'latency_ms <= 10', or a list of such"):
+        parse_constraints(3)  # type: ignore[arg-type]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.booleans())
+def test_a_constraint_is_read_back_as_it_is_shown(limit: float, upper: bool) -> None:
+    constraint = Constraint("x", limit, upper)
+    assert parse_constraints(str(constraint)) == (constraint,)
+
+
+# --- in words ---------------------------------------------------------------------------------------------
+
+
+def test_words() -> None:
+    assert goal(parse_objectives("loss", None)) == "minimize loss"
+    assert goal(parse_objectives(["loss", "size"], "acc")) == "minimize loss, size, maximize acc"
+    bounds = parse_constraints(["size <= 5", "acc >= 0.5", "acc <= 1"])
+    assert goal(parse_objectives(None, "acc"), bounds) == "maximize acc with size <= 5, acc >= 0.5 and acc <= 1"
+    assert [conjunction("abc"[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+    assert needed(parse_objectives("loss", "acc"), bounds) == ("loss", "acc", "size")
+
+
+# --- what counts ------------------------------------------------------------------------------------------
+
+BOUNDS = parse_constraints(["a <= 1", "b >= 0"])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({}, None),
+        ({"a": 1.0}, None),
+        ({"b": 0.0}, None),
+        ({"a": 1.0, "b": 0.0}, True),
+        ({"a": 1.1, "b": 0.0}, False),
+        ({"a": 1.1}, False),
+        ({"b": -0.1}, False),
+        ({"a": math.nan, "b": 0.0}, False),
+        ({"a": -math.inf, "b": math.inf}, True),
+    ],
+)
+def test_feasible(metrics: dict[str, float], expected: bool | None) -> None:
+    assert feasible(metrics, BOUNDS) is expected
+    assert feasible(metrics, ()) is True
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.sampled_from([-1.0, 0.0, 1.0, 2.0, math.nan])))
+def test_feasible_is_what_more_metrics_cannot_change(metrics: dict[str, float]) -> None:
+    """By every way in which the rest may turn out: True or False if all agree, else not known."""
+    ways = [{"a": a, "b": b, **metrics} for a in (0.0, 9.0) for b in (0.0, -9.0)]
+    answers = {way["a"] <= 1 and way["b"] >= 0 for way in ways}
+    assert feasible(metrics, BOUNDS) is (answers.pop() if len(answers) == 1 else None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(2.0, 0.0), (1.5, 0.0), (1.5, 0.0)], 1),
+        ([(1.0, -5.0), (900.0, 0.0), (2.0, -1.0)], 2),  # each by its own scale
+        ([(1.0, -1e308), (1e308, 0.0), (1e308, -1e308)], 0),
+        ([(3.0, 1.0)], 0),
+    ],
+)
+def test_nearest(rows: list[tuple[float, float]], expected: int) -> None:
+    assert nearest([{"a": a, "b": b} for a, b in rows], BOUNDS) == expected
+
+
+def dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True)) and any(x < y for x, y in zip(a, b, strict=True))
+
+
+numbers = st.integers(0, 3).map(float) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[numbers] * width), max_size=40)))
+def test_undominated_is_what_comparing_all_with_all_gives(losses: list[tuple[float, ...]]) -> None:
+    expected = [i for i, mine in enumerate(losses) if not any(dominates(each, mine) for each in losses)]
+    assert undominated(losses) == expected
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([], []),
+        ([(1.0, 2.0)], [0]),
+        ([(0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)], [0, 1, 3]),
+        ([(-0.0, 1.0), (0.0, 1.0)], [0, 1]),
+        ([(1e300, -1e300), (-1e300, 1e300), (5e-324, 5e-324)], [0, 1, 2]),
+        ([(0.0, 0.0, 1.0), (0.0, 0.0, 0.0), (0.0, 1.0, -1.0)], [1, 2]),
+    ],
+)
+def test_fronts(losses: list[tuple[float, ...]], expected: list[int]) -> None:
+    assert undominated(losses) == expected
+
+
+def test_thousands_are_no_matter() -> None:
+    """All of them on the front, which is the most there can be to compare."""
+    line = [(float(i), float(-i)) for i in range(50_000)]
+    assert undominated(line) == list(range(50_000))
+    surface = [(float(i), float(-i), float(i % 7)) for i in range(3_000)]
+    assert undominated(surface) == list(range(3_000))
