@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
-from thriftune.objectives import Objective
+from thriftune.objectives import Objective, parse_constraints
 
 
 def test_best_so_far_by_the_order_of_ending() -> None:
@@ -21,6 +21,12 @@ def test_best_so_far_by_the_order_of_ending() -> None:
     ]
     upwards = studies.spec(objectives=(Objective("loss", True),))
     assert [point.trial for point in best_so_far(studies.fold(studies.log(), upwards))] == [0, 0, 0]
+
+
+def test_only_what_meets_the_constraints_is_the_best_so_far() -> None:
+    spec = studies.spec(objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
+    history = studies.fold(studies.log_of_two((0.5, 1.0), (0.75, 2.0), (0.25, 1.0), (0.5, 9.0)), spec)
+    assert best_so_far(history) == [BestSoFar(2, 0.75, 1), BestSoFar(3, 0.75, 1), BestSoFar(4, 0.5, 3)]
 
 
 def test_no_curve_before_the_first_value() -> None:

@@ -10,6 +10,7 @@ from tests.cli import studies
 from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.objectives import Objective, parse_constraints
 from thriftune.plot import save_plot
 from thriftune.result import Result
 from thriftune.store import open_store
@@ -54,6 +55,38 @@ def test_two_panels_or_one(tmp_path: Path) -> None:
     running = words_of(tmp_path / "running.svg", result(_first_steps()))
     assert "Best so far" not in running
     assert "Learning curves" in running
+
+
+def two(rows: list[tuple[float, float]], constraint: str = "speed >= 2", maximize: bool = False) -> Result:
+    wanted = (Objective("loss", maximize), Objective("speed", True))
+    spec = studies.spec(objectives=wanted, constraints=parse_constraints(constraint))
+    return Result(spec, studies.fold(studies.log_of_two(*rows), spec))
+
+
+ROWS = [(0.5, 300.0), (0.25, 2.0), (0.75, 2.0), (0.1, 1.0)]
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_the_front_is_drawn_by_the_first_two_objectives(tmp_path: Path, maximize: bool) -> None:
+    drawn = words_of(tmp_path / "two.svg", two(ROWS, maximize=maximize))
+    for text in ("digits: front of 2 trials", "Front", "other trials", "misses a constraint", "front", "speed"):
+        assert text in drawn
+    assert "the front" in drawn
+    assert "Best so far" not in drawn
+
+
+def test_trials_that_miss_a_constraint(tmp_path: Path) -> None:
+    spec = studies.spec(constraints=parse_constraints("speed >= 2"))
+    of = Result(spec, studies.fold(studies.log_of_two(*ROWS), spec))
+    drawn = words_of(tmp_path / "one.svg", of)
+    assert "digits: best loss 0.25 (trial 1)" in drawn
+    assert "misses a constraint" in drawn
+    drawn = words_of(tmp_path / "none.svg", two(ROWS, "speed >= 999"))
+    assert "digits: no trial meets the constraints" in drawn
+    assert "Learning curves" in drawn
+    one_step = [entry for entry in studies.log_of_two(*ROWS) if getattr(entry, "number", 1) == 1]
+    with pytest.raises(ThriftuneError, match="nothing to plot: none of 4 trials meets speed >= 999; the nearest"):
+        save_plot(Result(of.spec, studies.fold(one_step, two([], "speed >= 999").spec)), tmp_path / "x.png")
 
 
 def _first_steps() -> list[ev.Event]:

@@ -12,6 +12,7 @@ from tests.cli import studies
 from thriftune import events as ev
 from thriftune.engines import Doing
 from thriftune.history import History
+from thriftune.objectives import parse_constraints
 from thriftune.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
 from thriftune.spec import Spec
 
@@ -51,6 +52,15 @@ def test_the_picture_has_everything() -> None:
     rows = [line.split() for line in shown.splitlines()]
     assert ["0", "3", "1/3", "9", "11.0", "s", "lr=0.7", "act=relu"] in rows
     assert ["1", "-", "idle"] in rows
+
+
+def test_the_picture_of_several_objectives() -> None:
+    spec = studies.spec(objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
+    shown = drawn(spec, studies.fold(studies.log_of_two((0.5, 3.0), (0.25, 2.0), (0.1, 1.0)), spec), [])
+    assert "minimize loss, maximize speed with speed >= 2 within 6 trials" in shown
+    assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
+    shown = drawn(spec, studies.fold(studies.log_of_two((0.5, 1.0)), spec), [])
+    assert "best    none of 1 trial meets speed >= 2; the nearest is trial 0 with 1" in shown
 
 
 def test_the_picture_of_a_study_that_has_not_begun() -> None:

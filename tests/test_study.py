@@ -69,6 +69,28 @@ def test_maximize(tmp_path: Path) -> None:
     assert result.best.value == max(trial.value or 0 for trial in result.trials)
 
 
+def several(trial: tt.Trial) -> dict[str, float]:
+    return {"loss": trial["x"], "size": 1 - trial["x"], "k": trial["k"]}
+
+
+def test_several_objectives_and_constraints(tmp_path: Path) -> None:
+    wanted: dict[str, Any] = {"minimize": ["loss", "size"], "maximize": "k", "constraints": ["k <= 4"]}
+    result = tune(several, tmp_path, trials=12, **wanted)
+    expected = [trial for trial in result.trials if trial.config["k"] <= 4]  # loss and size oppose each other
+    assert sorted(result.front, key=lambda trial: trial.id) == expected
+    assert [trial.value for trial in result.front] == sorted(trial.config["x"] for trial in expected)
+    assert result.front[0].values == tuple(result.front[0].metrics[name] for name in ("loss", "size", "k"))
+    assert repr(result) == f"<Result of s: 12 completed; {len(expected)} on the front>"
+    assert repr(result.front[0]).startswith(f"<TrialRecord {result.front[0].id} COMPLETED values=(0.")
+    with pytest.raises(NoBestTrial, match="there are 3 objectives, so no single best; see front"):
+        _ = result.best
+    assert len(tt.load("s", store=tmp_path / "s.db").front) == len(expected)
+    with pytest.raises(StudyMismatch, match=r"constraints: were k <= 4, are now k <= 3"):
+        tune(several, tmp_path, **{**wanted, "constraints": ["k <= 3"]})
+    with pytest.raises(StudyMismatch, match="objectives: were minimize loss, size, maximize k, are now minimize"):
+        tune(several, tmp_path, minimize="loss", constraints=["k <= 4"])
+
+
 def test_steps_are_reported_one_by_one(tmp_path: Path) -> None:
     result = tune(steps, tmp_path, max_steps=4)
     for trial in result.trials:
@@ -363,6 +385,28 @@ def test_ask_and_tell() -> None:
     assert study.best.reports[-1].metrics == {"loss": 0.2, "accuracy": 0.9}
     assert study.trials[2].error == "out of luck"
     assert study.trials[3].error_kind == "nan"
+
+
+def test_telling_several_metrics() -> None:
+    study = tt.Study(SPACE, minimize="loss", maximize=["accuracy"], constraints=["latency <= 10"])
+    trials = [study.ask() for _ in range(4)]
+    for value, message in [
+        (
+            0.3,
+            "tell: 0.3 is one number, and the study needs several; give {'loss': ..., 'accuracy': ..., ",
+        ),
+        ({"loss": 0.3, "latency": 1}, "tell: 'accuracy' is missing; there is loss, latency"),
+        ({"loss": 0.3}, "tell: 'accuracy' and 'latency' are missing; there is loss"),
+    ]:
+        with pytest.raises(SettingError, match=re.escape(message)):
+            study.tell(trials[0], value)  # type: ignore[arg-type]
+    for trial, loss, accuracy, latency in zip(
+        trials, (0.3, 0.2, 0.1, 0.4), (0.9, 0.8, 0.7, 0.9), (9, 10, 11, 1), strict=True
+    ):
+        study.tell(trial, {"loss": loss, "accuracy": accuracy, "latency": latency})
+    assert [trial.id for trial in study.front] == [1, 0]
+    assert [trial.id for trial in study.result.front] == [1, 0]
+    assert [study.history.feasible(trial) for trial in study.trials] == [True, True, False, True]
 
 
 def test_settings_of_ask_and_tell_are_checked(tmp_path: Path) -> None:

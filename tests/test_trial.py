@@ -288,6 +288,14 @@ def test_a_value_that_is_no_number_is_reported_and_not_saved(make: Make, tmp_pat
     assert len(list(tmp_path.glob("3/checkpoints/step-*"))) == 1
 
 
+def test_any_objective_that_is_no_number_fails(make: Make) -> None:
+    trial, link = make(objectives=("loss", "size"))
+    with pytest.raises(TrialFailed, match="size is inf at step 1") as failed:
+        trial.report(loss=0.5, size=math.inf, save=write("bad"))
+    assert failed.value.kind == "nan"
+    assert link.told[0][2] is False
+
+
 def test_another_metric_may_be_no_number(make: Make) -> None:
     trial, link = make()
     trial.report(loss=0.5, gradient=math.nan, save=write("x"))
@@ -391,6 +399,17 @@ def test_what_is_returned_is_a_report(make: Make, returned: Any, metrics: dict[s
     trial, link = make()
     trial.finish(returned)
     assert link.told == [(1, metrics, False)]
+
+
+def test_of_several_objectives_a_mapping_is_returned(make: Make) -> None:
+    trial, link = make(objectives=("loss", "size"))
+    with pytest.raises(SettingError) as wrong:
+        trial.finish(0.5)
+    said = "the function returned 0.5; with several objectives, return {'loss': ..., 'size': ...}"
+    assert str(wrong.value) == said
+    trial.finish({"loss": 0.5, "size": 3})
+    assert link.told == [(1, {"loss": 0.5, "size": 3.0}, False)]
+    assert trial.metric == "loss"
 
 
 def test_nothing_returned_is_no_report(make: Make) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune import words
+from thriftune.objectives import parse_constraints
 from thriftune.printed import last_line, plain
 
 
@@ -43,6 +46,37 @@ def test_settings_and_numbers() -> None:
     )
     assert words.number(None) == "-"
     assert words.number(float("nan")) == "nan"
+
+
+ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "line"),
+    [
+        ({}, [], ""),
+        ({}, ROWS, "best loss 0.25 (trial 1) lr=0.02 act=relu"),
+        ({"constraints": ["speed >= 2"]}, ROWS, "best loss 0.5 (trial 0) lr=0.01 act=relu"),
+        (
+            {"constraints": ["speed >= 9"]},
+            ROWS,
+            "none of 4 trials meets speed >= 9; the nearest is trial 0 with 3",
+        ),
+        ({"objectives": studies.TWO}, [], ""),
+        ({"objectives": studies.TWO}, ROWS, "front 3 trials, loss 0.25 to 0.5, speed 1 to 3"),
+        ({"objectives": studies.TWO}, ROWS[:1], "front 1 trial, loss 0.5, speed 3"),
+        (
+            {"objectives": studies.TWO, "constraints": ["speed >= 9"]},
+            ROWS[1:2],
+            "none of 1 trial meets speed >= 9; the nearest is trial 0 with 1",
+        ),
+    ],
+)
+def test_what_was_found(settings: dict[str, Any], rows: list[tuple[float, float]], line: str) -> None:
+    constraints = parse_constraints(settings.pop("constraints", ()))
+    spec = studies.spec(constraints=constraints, **settings)
+    history = studies.fold(studies.log_of_two(*rows), spec)
+    assert str(words.found(history)) == line
 
 
 def test_what_trials_wait_for() -> None:

@@ -39,14 +39,12 @@ class Leaders:
         return not self._constraints or feasible(trial.metrics, self._constraints) is True
 
     def changed(self, trial: TrialRecord) -> None:
-        """Its values, its constrained metrics, or whether it has failed."""
-        if self._unsure:
-            return
-        losses, before = self._losses(trial), self._leading.get(trial.id)
-        if before is not None and (losses is None or any(map(gt, losses, before))):
-            self._unsure = True
-        elif losses is not None:
-            self._changed[trial.id] = None
+        """Its values, its constrained metrics, or whether it has failed. On the way of every report."""
+        self._changed[trial.id] = None
+        if (before := self._leading.get(trial.id)) is not None:
+            losses = self._losses(trial)
+            if losses is None or any(map(gt, losses, before)):
+                self._unsure = True
 
     def leading(self) -> list[TrialRecord]:
         """Of a single objective the best trial, the earliest of equals; of several, those that none dominates.

@@ -74,8 +74,12 @@ def save_plot(result: Result, path: Path) -> None:
 
 
 def _title(result: Result) -> str:
-    line = str(words.found(result.history)._replace(config=""))
-    return f"{result.name}: {line}" if line else result.name
+    found = words.found(result.history)
+    if found.name == "front":
+        return f"{result.name}: front of {words.several(len(result.front), 'trial')}"
+    if found.name == "best":
+        return f"{result.name}: best {found.text}"
+    return f"{result.name}: no trial meets the constraints" if found.text else result.name
 
 
 def _learning_curves(result: Result) -> dict[int, list[tuple[float, float]]]:

@@ -57,6 +57,24 @@ def log(*, finished: bool = True) -> list[ev.Event]:
     return [*entries, ev.Failed(110.0, 4, 1, "raised", TRACEBACK)]
 
 
+TWO = (*LOSS, Objective("speed", True))
+
+
+def log_of_two(*rows: tuple[float, float]) -> list[ev.Event]:
+    """A trial for each row of loss and speed, each with two steps."""
+    entries: list[ev.Event] = [
+        ev.DriverStarted(100.0, 77, "there"),
+        ev.MachineReady(100.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
+    ]
+    for trial, (loss, speed) in enumerate(rows):
+        entries.append(ev.Create(101.0, trial, {"lr": 0.01 * (trial + 1), "act": "relu"}))
+        entries.append(ev.Place(101.0, trial, 1, ev.THIS_MACHINE, 0))
+        entries.append(ev.Reported(102.0, trial, 1, 1, 1, {"loss": loss + 1, "speed": speed}))
+        entries.append(ev.Reported(103.0, trial, 1, 2, 2, {"loss": loss, "speed": speed}))
+        entries.append(ev.Ended(104.0 + trial, trial, 1, 3.0))
+    return [*entries, ev.Finish(109.0, f"all {len(rows)} trials done"), ev.DriverStopped(110.0)]
+
+
 def fold(entries: list[ev.Event], of: Spec) -> History:
     return History(of.space, of.objectives, of.seed, of.constraints).replay(entries)
 

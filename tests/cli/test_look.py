@@ -17,6 +17,7 @@ from tests.cli import studies
 from tests.cli.programs import strict
 from thriftune.cli import cli
 from thriftune.files import StudyFiles
+from thriftune.objectives import parse_constraints
 from thriftune.store import open_store
 
 Type = Callable[..., Result]
@@ -187,6 +188,74 @@ def test_best(typed: Type, finished: None) -> None:
     assert typed("best", "digits").stdout == "loss = 0.666667  (trial 1)\nlr = 0.02\nact = relu\n"
     best = strict(typed("best", "digits", "--json").stdout)
     assert (best["trial"], best["metrics"]["gap"]) == (1, None)
+
+
+# --- several objectives and constraints
+
+
+@pytest.fixture
+def two(where: Path) -> None:
+    rows = [(0.5, 3.0), (0.25, 2.0), (0.1, 1.0), (0.6, 2.5)]
+    spec = studies.spec("two", objectives=studies.TWO, constraints=parse_constraints("speed >= 2"))
+    with open_store(where) as store:
+        studies.write(store, spec, studies.log_of_two(*rows))
+
+
+def test_look_at_several_objectives(typed: Type, two: None) -> None:
+    shown = typed("show", "two").stdout
+    assert "to minimize loss, maximize speed with speed >= 2 by random search" in shown
+    assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["trial", "state", "loss", "speed", "feasible", "steps", "time", "configuration"] in lines
+    at = lines.index(["front"])
+    assert [row[:5] for row in lines[at + 2 : at + 4]] == [
+        ["1", "completed", "0.25", "2", "yes"],
+        ["0", "completed", "0.5", "3", "yes"],
+    ]
+    assert ["2", "completed", "0.1", "1", "no"] in [row[:5] for row in lines]
+    shown = typed("show", "two", "--trial", "2").stdout
+    assert ["feasible", "no"] in [line.split() for line in shown.splitlines()]
+    assert "other metrics" not in shown
+    assert typed("list").stdout.splitlines()[1].startswith("two   finished  4 of 6  front of 2  ")
+    best = typed("best", "two").stdout
+    assert best == (
+        "loss = 0.25  speed = 2  (trial 1)\nlr = 0.02\nact = relu\n\n"
+        "loss = 0.5  speed = 3  (trial 0)\nlr = 0.01\nact = relu\n"
+    )
+
+
+def test_json_of_several_objectives(typed: Type, two: None) -> None:
+    shown = strict(typed("show", "two", "--json").stdout)
+    assert shown["objectives"] == [{"metric": "loss", "maximize": False}, {"metric": "speed", "maximize": True}]
+    assert (shown["metric"], shown["constraints"], shown["best"]) == ("loss", ["speed >= 2"], None)
+    assert [(trial["trial"], trial["values"]) for trial in shown["front"]] == [(1, [0.25, 2.0]), (0, [0.5, 3.0])]
+    assert [trial["feasible"] for trial in shown["trials"]] == [True, True, False, True]
+    assert [trial["trial"] for trial in strict(typed("best", "two", "--json").stdout)] == [1, 0]
+    (row,) = strict(typed("list", "--json").stdout)
+    assert (row["best"], row["front_size"], row["constraints"]) == (None, 2, ["speed >= 2"])
+    assert row["objectives"] == shown["objectives"]
+    rows = list(csv.DictReader(StringIO(typed("export", "two").stdout)))
+    assert [(row["feasible"], row["metrics.speed"]) for row in rows][1:3] == [("true", "2.0"), ("false", "1.0")]
+
+
+def test_nothing_meets_the_constraints(typed: Type, where: Path) -> None:
+    spec = studies.spec("none", constraints=parse_constraints("speed >= 9"))
+    with open_store(where) as store:
+        studies.write(store, spec, studies.log_of_two((0.5, 3.0), (0.25, 2.0)))
+    said = "none of 2 trials meets speed >= 9; the nearest is trial 0 with 3"
+    assert f"best    {said}" in typed("show", "none").stdout
+    assert typed("best", "none", status=1).stderr == f"error: {said}\n"
+    assert strict(typed("show", "none", "--json").stdout)["front"] == []
+
+
+def test_studies_of_before_there_could_be_several_objectives(typed: Type, where: Path) -> None:
+    spec = studies.spec("old").to_json()
+    del spec["objectives"], spec["constraints"]
+    with open_store(where) as store:
+        store.create("old", {**spec, "metric": "loss", "maximize": False}, 99.0)
+        store.append("old", 0, studies.log())
+    assert "  loss 0.666667  " in typed("list").stdout
+    assert "loss 0.666667 (trial 1)" in typed("show", "old").stdout
 
 
 # --- export

@@ -234,6 +234,31 @@ def test_metrics_by_regular_expression(tmp_path: Path) -> None:
         assert trial.value == pytest.approx(trial["x"] / 10)
 
 
+def test_several_objectives_by_what_is_printed_and_a_constraint(tmp_path: Path) -> None:
+    script = (
+        "import sys\nx = float(sys.argv[1])\nprint(f'loss={x:.9f}')\nprint(f'ms={10 - x:.9f}')\nprint('size=5')\n"
+    )
+    patterns = "metrics = { loss = 'loss=(\\S+)', ms = 'ms=(\\S+)', size = 'size=(\\S+)' }"
+    command_study(tmp_path, script, 'maximize = []\nconstraints = ["size <= 9"]\n' + patterns)
+    file = tmp_path / "study.toml"
+    file.write_text(file.read_text().replace('minimize = "loss"', 'minimize = ["loss", "ms"]'))
+    out, _ = run("run", "study.toml", cwd=tmp_path)
+    low, high = sorted(trials(tmp_path), key=lambda trial: trial["x"])
+    lines = out.splitlines()
+    assert lines[2].startswith(f"front   loss {low['x']:.6g}, ms {10 - low['x']:.6g} (trial {low.id}) x=")
+    assert lines[3].startswith(f"        loss {high['x']:.6g}, ms {10 - high['x']:.6g} (trial {high.id}) x=")
+    assert [trial["trial"] for trial in run_json("run", "study.toml", cwd=tmp_path)["front"]] == [low.id, high.id]
+
+
+def test_a_study_of_which_no_trial_meets_the_constraint(tmp_path: Path) -> None:
+    patterns = "metrics = { loss = 'loss=(\\S+)', ms = 'ms=(\\S+)' }"
+    command_study(tmp_path, "print('ms=3 loss=1')\n", 'constraints = "ms <= 2"\n' + patterns)
+    out, err = run("run", "study.toml", cwd=tmp_path, status=1)
+    said = "none of 2 trials meets ms <= 2; the nearest is trial 0 with 3"
+    assert f"best    {said}\n" in out
+    assert f"error: {said}\n" in err
+
+
 def test_metrics_by_thriftune_report(tmp_path: Path) -> None:
     shell = (
         f"r() {{ '{sys.executable}' -c '{MAIN}' report \\\"$@\\\" || echo status $?; }}; "

@@ -191,6 +191,29 @@ def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -
     assert [event.metrics for event in stage.link.heard] == [{"accuracy": 0.5, "loss": 1.0}, {"loss": 2.0}]
 
 
+@pytest.mark.parametrize(
+    ("script", "reports"),
+    [
+        ("echo loss=1; echo accuracy=0.5", [(1, {"loss": 1.0}), (1, {"accuracy": 0.5})]),
+        (
+            "echo step 4 loss=2; echo accuracy=0.5; echo step 5 loss=1; echo accuracy=0.6",
+            [(4, {"loss": 2.0}), (5, {"accuracy": 0.5, "loss": 1.0}), (5, {"accuracy": 0.6})],
+        ),
+        ("echo accuracy=0.5", [(1, {"accuracy": 0.5})]),
+    ],
+)
+def test_metrics_found_after_the_last_report_are_added_to_it(
+    script: str, reports: list[tuple[int, dict[str, float]]], stage: Stage
+) -> None:
+    assert isinstance(stage.shell(script, patterns=LOSS, objectives=("loss", "accuracy")), Ended)
+    assert [(event.step, event.metrics) for event in stage.link.heard] == reports
+
+
+def test_the_last_metric_of_a_command_may_be_no_number(stage: Stage) -> None:
+    outcome = stage.shell("echo loss=1; echo accuracy=nan", patterns=LOSS, objectives=("loss", "accuracy"))
+    assert (outcome.kind, outcome.error) == ("nan", "accuracy is nan at step 1")
+
+
 def test_10_mb_of_output_with_and_without_lines(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     script = "import sys; sys.stdout.write('x' * {} + '{}loss=2'); sys.stdout.write('{}' + 'y' * 100)"
     for length, end in ((10_000_000, "\\n"), (10_000_000, "")):
