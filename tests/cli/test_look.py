@@ -224,6 +224,16 @@ def test_look_at_several_objectives(typed: Type, two: None) -> None:
     )
 
 
+def test_a_long_front_is_cut(typed: Type, where: Path) -> None:
+    spec = studies.spec("long", objectives=studies.TWO, trials=25)
+    with open_store(where) as store:
+        studies.write(store, spec, studies.log_of_two(*((1.0 + i, 1.0 + i) for i in range(25))))
+    assert "\nfront, 20 of 25\n" in typed("show", "long").stdout
+    shown = typed("resume", "long").stdout.splitlines()  # which has nothing left to do
+    assert shown[2] == "front   loss 1, speed 1 (trial 0) lr=0.01 act=relu"
+    assert shown[11:13] == ["        loss 10, speed 10 (trial 9) lr=0.1 act=relu", "        and 15 more"]
+
+
 def test_json_of_several_objectives(typed: Type, two: None) -> None:
     shown = strict(typed("show", "two", "--json").stdout)
     assert shown["objectives"] == [{"metric": "loss", "maximize": False}, {"metric": "speed", "maximize": True}]

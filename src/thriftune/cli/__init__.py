@@ -85,8 +85,8 @@ def cli(ctx: click.Context, store: str | None) -> None:
 
     A study is described by a TOML file or a Python script, recorded in a store
     ($THRIFTUNE_HOME/studies.db or ~/.thriftune/studies.db by default), and can be resumed by its name
-    whatever happened to it. Exit status: 0 done, 1 an error or no trial with a value, 2 a mistake in the
-    command line, 130 interrupted.
+    whatever happened to it. Exit status: 0 done, 1 an error or no trial with a value that meets the
+    constraints, 2 a mistake in the command line, 130 interrupted.
     """
     ctx.obj = store
 
