@@ -42,6 +42,7 @@ class Spec:
     maximize: bool
     seed: int
     id: str = ""  # no other study has it, whatever its name
+    warm_start: tuple[str, ...] = ()  # the names of the studies it began with
 
     searcher: str = "random"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
@@ -86,12 +87,14 @@ class Spec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         target = dict(data["target"])
+        begun_with = tuple(data.get("warm_start", ()))
         target["command"] = tuple(target["command"])
         target["paths"] = tuple(target.get("paths", ()))
         known = {f.name for f in fields(cls)}
         if unknown := data.keys() - known:
             raise SettingError(f"the study has settings this version does not know: {', '.join(sorted(unknown))}")
-        return cls(**{**data, "space": Space.from_json(data["space"]), "target": Target(**target)})
+        space = Space.from_json(data["space"])
+        return cls(**{**data, "space": space, "target": Target(**target), "warm_start": begun_with})
 
     def difference(self, asked: Spec) -> list[str]:
         """How `asked` puts another question than this study, in sentences; empty if it puts the same."""
@@ -105,11 +108,15 @@ class Spec:
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
+        # Who does not ask for any goes on with those it has.
+        if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
+            was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
+            found.append(f"warm_start: was {was}, is now {now}")
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
         """This study's question with the limits and means of `asked`."""
-        kept = {name: getattr(self, name) for name in ("name", "space", "metric", "seed", "id")}
+        kept = {name: getattr(self, name) for name in ("name", "space", "metric", "seed", "id", "warm_start")}
         return replace(asked, **kept, storage=asked.storage or self.storage)
 
 

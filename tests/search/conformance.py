@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from thriftune.earlier import Earlier
 from thriftune.events import Config
 from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
@@ -52,6 +53,7 @@ class FakePast:
     maximize: bool = False
     trials: list[TrialRecord] = field(default_factory=list)
     ended: list[TrialRecord] = field(default_factory=list)
+    earlier: list[Earlier] = field(default_factory=list)
     _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def times(self, config: Config) -> int:
@@ -71,7 +73,7 @@ class FakePast:
         self.ended.append(trial)
 
     def copy(self) -> FakePast:
-        copy = FakePast(self.space, self.seed, self.maximize)
+        copy = FakePast(self.space, self.seed, self.maximize, earlier=list(self.earlier))
         for trial in self.trials:
             copy.add(dict(trial.config))
         for trial in self.ended:

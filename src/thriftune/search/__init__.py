@@ -15,9 +15,10 @@ from thriftune.search.sobol import Sobol
 from thriftune.space import Space
 
 if TYPE_CHECKING:
+    from thriftune.earlier import Earlier
     from thriftune.trial import TrialRecord
 
-__all__ = ["Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
+__all__ = ["BLIND", "Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
 
 
 class Past(Protocol):
@@ -44,6 +45,11 @@ class Past(Protocol):
     @property
     def maximize(self) -> bool: ...
 
+    @property
+    def earlier(self) -> Sequence[Earlier]:
+        """What other studies knew, which this one began with; earlier.translate() reads it in this space."""
+        ...
+
     def times(self, config: Config) -> int:
         """How many trials have this configuration, whatever their state. Constant time."""
         ...
@@ -58,6 +64,9 @@ class Searcher(Protocol):
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
 
+
+BLIND = frozenset({"random", "sobol", "grid"})
+"""Those that go by no trial's value, of this study or of an earlier one."""
 
 _BY_NAME: dict[str, type[Searcher]] = {"random": Random, "sobol": Sobol, "grid": Grid}
 
