@@ -115,6 +115,7 @@ def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) 
     with make_view(spec, progress=False) as view:
         assert type(view) is Silent
         view.update(history(spec), DOING, 120.0)
+        view.note("all is well")
         view.say("disk full")
     assert capsys.readouterr() == ("", "disk full\n")
 
@@ -163,8 +164,10 @@ def test_lines_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -
 def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec()
     with make_view(spec, progress=True) as view:
+        view.note("by the way")
         view.update(history(spec), DOING, 120.0)
-    first, last = capsys.readouterr().err.splitlines()
+    note, first, last = capsys.readouterr().err.splitlines()
+    assert note == "by the way"
     assert first == "study digits: minimize loss within 6 trials, 1 worker"
     assert last.startswith("study digits: stopped, not finished")
 
@@ -187,6 +190,8 @@ def test_live_draws_at_most_a_few_times_a_second() -> None:
         view.update(of, DOING, 1e9)
         assert file.tell() > once
         view.say("a [bold]warning")
+        view.note("a note")
+    assert "a note" in file.getvalue()
     assert "a [bold]warning" in file.getvalue()
     assert file.getvalue().rstrip().splitlines()[-1].strip()
 

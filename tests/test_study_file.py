@@ -35,6 +35,7 @@ def test_everything(tmp_path: Path) -> None:
         retries = 3
         workers = 2
         searcher = {name = "grid", points = 3}
+        warm_start = ["a", "sub/b.db:b", "/abs/c.db:c", "sqlite:///d.db:d"]
         seed = 5
         store = "a/studies.db"
         storage = "b"
@@ -62,6 +63,7 @@ def test_everything(tmp_path: Path) -> None:
     assert (spec.timeout_seconds, spec.retries, spec.workers, spec.keep) == (90.0, 3, 2, 4)
     assert (spec.disk_full, spec.storage, file.store) == ("go_on", f"{tmp_path}/b", f"{tmp_path}/a/studies.db")
     assert (spec.searcher, spec.searcher_options) == ("grid", {"points": 3})
+    assert file.warm_start == ["a", f"{tmp_path}/sub/b.db:b", "/abs/c.db:c", "sqlite:///d.db:d"]
     assert isinstance(file.searcher, Grid)
     assert file.searcher.points == 3
     assert isinstance(spec.space, Space)
@@ -75,7 +77,8 @@ def test_everything(tmp_path: Path) -> None:
 def test_the_least(tmp_path: Path) -> None:
     file = read(tmp_path, BASE + SPACE)
     assert (file.spec.name, file.spec.searcher, file.store, file.seed) == ("digits", "random", None, None)
-    assert file.spec.storage == ""
+    assert (file.spec.storage, file.warm_start) == ("", [])
+    assert read(tmp_path, 'warm_start = "old"\n' + BASE + SPACE).warm_start == ["old"]
 
 
 def test_several_objectives_and_constraints(tmp_path: Path) -> None:
@@ -191,6 +194,8 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             BASE.replace(COMMAND, "function = 'f'\n") + SPACE + "[metrics]\nloss = 'x(.)'\n",
             "function: 'f' must be",
         ),
+        ("warm_start = 3\n" + BASE + SPACE, "warm_start: 3 must be the name of a study, or a list of names"),
+        ("warm_start = ['a', 3]\n" + BASE + SPACE, "warm_start: 3 must be the name of a study"),
         ("name = ''\n" + BASE + SPACE, "name: '' must be letters"),
         ("searcher = 'magic'\n" + BASE + SPACE, "searcher 'magic' is not known; use one of random, sobol, grid"),
         ("searcher = {points = 3}\n" + BASE + SPACE, "searcher: {'points': 3} must have a name"),

@@ -48,6 +48,9 @@ class View(Protocol):
 
     def say(self, message: str) -> None: ...
 
+    def note(self, message: str) -> None:
+        """Says it, unless only what must be said is to be."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...

@@ -8,7 +8,7 @@ decisions back. `at` is unix seconds on everything, so that nobody downstream ne
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -32,6 +32,25 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class Decision(Event):
     """Something the conductor decided; recorded before it is carried out."""
+
+
+# --- before anything else ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStarted(Event):
+    """The study begins with what another one knew: its space as Space.to_json() writes it, and its trials.
+
+    Each is a configuration and its value, null if it failed. It is all copied: that study may change or go.
+    `id` is that study's, which no other has, whatever its name.
+    """
+
+    study: str
+    space: Mapping[str, Any]
+    metric: str
+    maximize: bool
+    trials: Sequence[Any]
+    id: str = ""
 
 
 # --- the driver -------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from math import isfinite, nan
 from typing import Any
 
 from thriftune import events as ev
+from thriftune.earlier import Earlier
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
@@ -31,6 +32,7 @@ class History:
         self.objectives = tuple(objectives)
         self.constraints = tuple(constraints)
         self.seed = seed
+        self.earlier: list[Earlier] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.counts: Counter[State] = Counter()  # of trials in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
@@ -200,6 +202,16 @@ class History:
         """The attempt is over before its own end. What it was told, if anything, stands however it ended."""
         then = {"stop": State.STOPPED, "pause": State.PAUSED}.get(trial.asked or "", State.WAITING)
         self._leave(trial, at, then)
+
+    # --- before anything else
+
+    def _warm_started(self, event: ev.WarmStarted) -> bool:
+        if self.trials or any((known.id, known.study) == (event.id, event.study) for known in self.earlier):
+            return False
+        trials = tuple((config, value) for config, value in event.trials)
+        space = Space.from_json(event.space)
+        self.earlier.append(Earlier(event.study, space, event.metric, event.maximize, trials, event.id))
+        return True
 
     # --- the driver
 
@@ -458,6 +470,7 @@ class History:
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
+    ev.WarmStarted: History._warm_started,
     ev.DriverStarted: History._driver_started,
     ev.DriverStopped: History._driver_stopped,
     ev.StopRequested: History._stop_was_requested,

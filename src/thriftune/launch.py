@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View
 from thriftune.engines import pickled
 from thriftune.engines.local import LocalEngine
-from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch
+from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch, StudyNotFound
 from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.objectives import Names, parse_constraints, parse_objectives
@@ -26,8 +27,9 @@ from thriftune.result import Result
 from thriftune.search import Searcher, named
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
-from thriftune.store import Store
+from thriftune.store import Store, open_store
 from thriftune.trial import State
+from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 
 
 def make_spec(
@@ -81,16 +83,23 @@ def make_spec(
     )
 
 
-def enter(store: Store, asked: Spec) -> Spec:
+def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
     """Makes the study in the store, or takes up the one there is, with the limits now asked for.
 
-    These are not written yet: another process may be driving the study by those it has.
+    These are not written yet: another process may be driving the study by those it has. What the sources of a warm
+    start know is written as the study is made, all at once; one that is there already has no need of them.
     """
-    try:
-        store.create(asked.name, asked.to_json(), WallClock().now())
-        return asked
-    except StudyExists:
-        there = Spec.from_json(store.spec(asked.name))
+    asked = replace(asked, warm_start=tuple(dict.fromkeys(map(name_of, sources))))
+    there = _find(store, asked.name)
+    check_not_itself(sources, asked.name, there.id if there else None)
+    if there is None:
+        now = WallClock().now()
+        begins_with = knowledge([_read_source(source, store) for source in sources], now)
+        try:
+            store.create(asked.name, asked.to_json(), now, begins_with)
+            return asked
+        except StudyExists:  # somebody else was quicker
+            there = Spec.from_json(store.spec(asked.name))
     differences = there.difference(asked)
     if asked.storage and asked.storage != there.storage and StudyFiles.of(there, store).has_trials:
         differences.append(f"storage: was {there.storage or store.folder}, is now {asked.storage}")
@@ -100,6 +109,25 @@ def enter(store: Store, asked: Spec) -> Spec:
             "Give this one another name, or delete that one"
         )
     return there.with_limits_of(asked)
+
+
+def _find(store: Store, name: str) -> Spec | None:
+    try:
+        return Spec.from_json(store.spec(name))
+    except StudyNotFound:
+        return None
+
+
+def _read_source(source: Source, store: Store) -> Result:
+    if isinstance(source, Result):
+        return source
+    place, name = place_and_name(source)
+    try:
+        with open_store(place, create=False) if place else contextlib.nullcontext(store) as opened:
+            spec = Spec.from_json(opened.spec(name))
+            return Result(spec, read_history(opened, spec))
+    except StudyNotFound as error:
+        raise StudyNotFound(f"warm_start: {error} (PATH:NAME is one in another store)") from None
 
 
 def drive(
@@ -135,6 +163,9 @@ def drive(
             target["where"] = str(files.function)
         engine = LocalEngine(files.run, spec.workers, target)
         with view:
+            if not history.trials:
+                for line, notable in remarks(spec, history):
+                    (view.say if notable else view.note)(line)
             halted = Driver(store, conductor, engine, LocalCloud(spec.workers), clock, view).run()
     if halted is None:
         return Result(spec, history)

@@ -62,6 +62,9 @@ class Silent:
         finally:
             self._busy = False
 
+    def note(self, message: str) -> None:
+        pass
+
     def _write(self, message: str) -> None:
         print(message, file=sys.stderr, flush=True)
 
@@ -96,6 +99,9 @@ class Lines(Silent):
             spec = self._spec
             self._shown = ""
             self.say(f"study {spec.name}: {aim(spec)}, {words.several(spec.workers, 'worker')}")
+
+    def note(self, message: str) -> None:
+        self.say(message)
 
     def _show(self, history: History, now: float) -> None:
         line = status_line(self._spec, history, now)
@@ -140,6 +146,9 @@ class Live(Silent):
         self._due = now + max(FRAME_SECONDS, 20 * (time.perf_counter() - began))
         if self._unsaid:
             self.say(self._unsaid.pop(0))
+
+    def note(self, message: str) -> None:
+        self.say(message)
 
     def _write(self, message: str) -> None:
         # Above the picture, where it stays.

@@ -52,6 +52,7 @@ class Spec:
     seed: int
     constraints: tuple[Constraint, ...] = ()
     id: str = ""  # no other study has it, whatever its name
+    warm_start: tuple[str, ...] = ()  # the names of the studies it began with
 
     searcher: str = "random"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
@@ -124,6 +125,7 @@ class Spec:
             "target": Target(**target),
             "objectives": objectives_of(data),
             "constraints": parse_constraints(data.get("constraints")),
+            "warm_start": tuple(data.get("warm_start", ())),
         }
         known = {f.name for f in fields(cls)}
         if unknown := given.keys() - known:
@@ -148,11 +150,18 @@ class Spec:
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
+        # Who does not ask for any goes on with those it has.
+        if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
+            was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
+            found.append(f"warm_start: was {was}, is now {now}")
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
         """This study's question with the limits and means of `asked`."""
-        kept = {name: getattr(self, name) for name in ("name", "space", "objectives", "seed", "constraints", "id")}
+        kept = {
+            name: getattr(self, name)
+            for name in ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
+        }
         return replace(asked, **kept, storage=asked.storage or self.storage)
 
 

@@ -10,9 +10,10 @@ import re
 import secrets
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from thriftune import events as ev
 from thriftune.clock import WallClock
@@ -32,8 +33,11 @@ from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
 from thriftune.store import Store, open_store
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
+from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 10.0
+
+WarmStart: TypeAlias = "Study | Result | str"
 
 
 def tune(
@@ -51,6 +55,7 @@ def tune(
     retries: int = 1,
     workers: int | None = None,
     searcher: str | Searcher = "random",
+    warm_start: WarmStart | Sequence[WarmStart] | None = None,
     seed: int | None = None,
     name: str | None = None,
     store: str | Path | Store | None = None,
@@ -72,12 +77,15 @@ def tune(
     - `timeout`: how long one attempt of a trial may take before it is taken to hang and killed.
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise.
+    - `warm_start`: past studies to learn from, whatever their spaces: a Study, a Result, the name of one in the
+      same store, or a list of such. What they know is copied when the study is made.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
     - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
     """
     _check_function(train)
     check_searcher(searcher)
+    sources = _sources(warm_start)
     spec = make_spec(
         space,
         name=_made_up_name(getattr(train, "__name__", "study")) if name is None else name,
@@ -101,8 +109,8 @@ def tune(
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
     name_of_train = getattr(train, "__name__", type(train).__name__)
     function = pickled.dump(name_of_train, {"train": train, "searcher": searcher})
-    with _opened(store) as opened:
-        spec = enter(opened, spec)
+    with _opened(store, create=not same_store(sources)) as opened:
+        spec = enter(opened, spec, sources)
         return drive(opened, spec, searcher, make_view(spec, progress), function)
 
 
@@ -131,11 +139,23 @@ def _made_up_name(stem: str) -> str:
     return f"{stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
+def _sources(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
+    if given is None:
+        return []
+    listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    for each in listed:
+        if not isinstance(each, (Study, Result, str)):
+            raise SettingError(
+                f"warm_start: {each!r} is no study; give a Study, a Result or a name, or a list of such"
+            )
+    return [each.result if isinstance(each, Study) else each for each in listed]
+
+
 @contextlib.contextmanager
-def _opened(store: str | Path | Store | None) -> Iterator[Store]:
+def _opened(store: str | Path | Store | None, *, create: bool) -> Iterator[Store]:
     """A store given as an object stays open; one opened here is closed."""
     if store is None or isinstance(store, (str, Path)):
-        with open_store(store) as opened:
+        with open_store(store, create=create) as opened:
             yield opened
     else:
         yield store
@@ -159,11 +179,13 @@ class Study:
         maximize: Names | None = None,
         constraints: Names | None = None,
         searcher: str | Searcher = "random",
+        warm_start: WarmStart | Sequence[WarmStart] | None = None,
         seed: int | None = None,
         name: str | None = None,
         store: str | Path | Store | None = None,
     ) -> None:
         check_searcher(searcher)
+        sources = _sources(warm_start)
         spec = make_spec(
             space,
             name=_made_up_name("study") if name is None else name,
@@ -175,10 +197,15 @@ class Study:
             target=Target("outside"),
             retries=0,
         )
-        opened = _as_store(":memory:" if name is None and store is None else store, create=True)
-        spec = enter(opened, spec)
+        where = ":memory:" if name is None and store is None else store
+        opened = _as_store(where, create=not same_store(sources))
+        spec = enter(opened, spec, sources)
         opened.update_spec(spec.name, spec.to_json())
         self._set_up(opened, spec, searcher)
+        if spec.warm_start and not self.history.trials:
+            for line, notable in remarks(spec, self.history):
+                if notable:
+                    warnings.warn(line, stacklevel=2)
 
     @classmethod
     def load(cls, name: str, store: str | Path | Store | None = None) -> Study:

@@ -15,6 +15,7 @@ from thriftune.objectives import needed, parse_constraints, parse_objectives
 from thriftune.search import Searcher
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
+from thriftune.warm_start import in_folder
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
 _DURATION = "seconds, or a string such as '20m'"
@@ -34,6 +35,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "retries": ((int,), _WHOLE),
     "workers": ((int,), _WHOLE),
     "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
+    "warm_start": ((str, list), "the name of a study, or a list of names"),
     "seed": ((int,), _WHOLE),
     "store": ((str,), "a path"),
     "storage": ((str,), "the path of a folder"),
@@ -55,6 +57,7 @@ class StudyFile:
 
     spec: Spec
     searcher: Searcher
+    warm_start: list[str]
     store: str | None
     seed: int | None
 
@@ -105,6 +108,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     return StudyFile(
         replace(spec, searcher_options=options),
         make_searcher(searcher, options),
+        _warm_start(data.get("warm_start", []), folder),
         _in(folder, data.get("store")),
         data.get("seed"),
     )
@@ -128,6 +132,14 @@ def _searcher(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if not isinstance(name, str):
         raise SettingError(f'searcher: {given!r} must have a name, as in {{name = "grid", points = 5}}')
     return name, options
+
+
+def _warm_start(given: str | list[Any], folder: Path) -> list[str]:
+    listed = [given] if isinstance(given, str) else given
+    for name in listed:
+        if not isinstance(name, str):
+            raise SettingError(f"warm_start: {name!r} must be the name of a study")
+    return [in_folder(folder, name) for name in listed]
 
 
 def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
+from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.files import StudyFiles
 from thriftune.objectives import parse_constraints
@@ -168,6 +169,19 @@ def test_show_of_a_study_without_trials(typed: Type, where: Path) -> None:
     assert "no trials yet" in shown
     assert "it has none yet" in typed("show", "new", "--trial", "0", status=1).stderr
     assert strict(typed("show", "new", "--json").stdout)["best"] is None
+
+
+def test_a_study_that_only_knows_what_others_did_has_not_started(typed: Type, where: Path) -> None:
+    space = tt.Space({"lr": tt.Float(0.001, 10.0)})
+    known = ev.WarmStarted(5.0, "old", space.to_json(), "loss", False, [[{"lr": 0.1}, 1.0], [{"lr": 9.0}, None]])
+    with open_store(where) as store:
+        store.create("new", studies.spec("new", warm_start=("old", "none")).to_json(), 5.0, [known])
+    assert [row["state"] for row in strict(typed("list", "--json").stdout)] == ["not started"]
+    assert "warm start  old (1 trial), none (0 trials)" in typed("show", "new").stdout
+    assert "not started yet; to go on" in typed("show", "new").stdout
+    shown = strict(typed("show", "new", "--json").stdout)
+    assert shown["state"] == "not started"
+    assert shown["warm_start"] == [{"study": "old", "trials": 1}, {"study": "none", "trials": 0}]
 
 
 def test_show_and_best_of_an_asked_study(typed: Type, where: Path) -> None:

@@ -102,6 +102,23 @@ def test_another_seed_is_not_taken_in_silence(tmp_path: Path) -> None:
     assert "began with 0 and goes on with it, not with 9" in run("run", "study.toml", cwd=tmp_path)[1]
 
 
+def test_warm_start(tmp_path: Path) -> None:
+    slow_study(tmp_path, pause=0)
+    run("run", "study.toml", "--name", "old", cwd=tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "warm.toml").write_text('warm_start = ["old"]\n' + (tmp_path / "study.toml").read_text())
+    _, err = run("run", "../warm.toml", "--name", "by-file", cwd=tmp_path / "elsewhere")
+    assert "warm start from 'old': 4 of 4 trials taken" in err
+    given = ("--warm-start", "by-file", "--warm-start", "../studies.db:old", "--name", "by-option")
+    found = run_json("run", "../warm.toml", *given, cwd=tmp_path / "elsewhere")
+    assert found["warm_start"] == [{"study": "by-file", "trials": 4}, {"study": "old", "trials": 4}]
+    assert run_json("resume", "by-option", *STORE, cwd=tmp_path)["warm_start"] == found["warm_start"]
+    assert "warm start  by-file (4 trials), old (4 trials)" in run("show", "by-option", *STORE, cwd=tmp_path)[0]
+    wrong = ("run", "study.toml", "--name", "new", "--warm-start", "odl")
+    assert "error: warm_start: there is no study 'odl'" in run(*wrong, cwd=tmp_path, status=1)[1]
+    assert len(run_json("list", *STORE, cwd=tmp_path)) == 3
+
+
 @pytest.mark.parametrize("again", [("resume", "study", *STORE), ("run", "study.toml")])
 def test_goes_on_after_sigkill(tmp_path: Path, again: tuple[str, ...]) -> None:
     with running(tmp_path) as process:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from thriftune.earlier import Earlier
 from thriftune.events import Config
 from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
@@ -55,6 +56,7 @@ class FakePast:
     constraints: Sequence[Constraint] = ()
     trials: list[TrialRecord] = field(default_factory=list)
     ended: list[TrialRecord] = field(default_factory=list)
+    earlier: list[Earlier] = field(default_factory=list)
     _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -81,7 +83,9 @@ class FakePast:
         self.ended.append(trial)
 
     def copy(self) -> FakePast:
-        copy = FakePast(self.space, self.seed, self.maximize, self.objectives, self.constraints)
+        copy = FakePast(
+            self.space, self.seed, self.maximize, self.objectives, self.constraints, earlier=[*self.earlier]
+        )
         for trial in self.trials:
             copy.add(dict(trial.config))
         for trial in self.ended:

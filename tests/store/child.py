@@ -5,6 +5,7 @@ Each prints a line when it is under way, so that the test knows when to look, or
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -51,6 +52,13 @@ def write(store: Store, name: str) -> None:
             say(number)
 
 
+def create(store: Store, name: str) -> None:
+    """Make studies whose logs begin with three entries, until killed; says which are surely there."""
+    for number in itertools.count():
+        store.create(f"{name}{number}", {}, 1.0, reports(1, 3))
+        say(number)
+
+
 def write_some(store: Store, name: str) -> None:
     """Append 500 batches, one after the other."""
     with store.drive(name):
@@ -82,7 +90,10 @@ def look(store: Store, name: str) -> None:
         store.driver(name)
 
 
-TASKS = {task.__name__: task for task in (drive, drive_and_exec, drive_and_fork, write, write_some, follow, look)}
+TASKS = {
+    task.__name__: task
+    for task in (drive, drive_and_exec, drive_and_fork, write, create, write_some, follow, look)
+}
 
 if __name__ == "__main__":
     task, path, name = sys.argv[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -36,6 +36,8 @@ _fields: dict[Any, st.SearchStrategy[Any]] = {
 def _values(hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) is Mapping:
         return st.dictionaries(st.text(), _numbers if get_args(hint)[1] is float else _json, max_size=4)
+    if get_origin(hint) is Sequence:
+        return st.lists(_json, max_size=3)
     return _fields[hint]
 
 
@@ -101,6 +103,22 @@ class StoreConformance(ABC):
         assert store.read("digits") == []
         assert store.driver("digits") is None
         assert store.take_requests("digits") == []
+
+    def test_a_log_may_begin_with_the_study(self, store: Store) -> None:
+        store.create("s", {"metric": "loss"}, 1.0, reports(1, 3))
+        assert self.again(store).read("s") == reports(1, 3)
+        with pytest.raises(StoreConflict):
+            store.append("s", 0, reports(1, 1))
+        store.append("s", 3, reports(4, 5))
+        assert store.read("s") == reports(1, 5)
+        (listed,) = (study for study in store.studies() if study.name == "s")
+        assert (listed.entries, listed.summary) == (5, {})
+
+    def test_a_study_whose_log_cannot_begin_is_not_made(self, store: Store) -> None:
+        with pytest.raises(TypeError):
+            store.create("s", {}, 1.0, [report(1), Create(2.0, 1, {"lr": object()})])
+        store.create("s", {}, 1.0)
+        assert store.read("s") == []
 
     def test_a_spec_holds_whatever_json_does(self, store: Store) -> None:
         spec = {"schlüssel ☃": [1e-300, -0.0, None, True, {"a": "\x00\ud800"}], "big": 10**300, "": math.inf}

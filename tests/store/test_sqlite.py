@@ -366,6 +366,19 @@ def test_whatever_was_acknowledged_survives_sigkill(path: Path) -> None:
             assert store.driver("s") is None
 
 
+def test_a_study_and_the_beginning_of_its_log_are_there_together(path: Path) -> None:
+    moment = random.Random(0)
+    for life in range(10):
+        with child("create", path, f"life{life}-") as writer:
+            line(writer)
+            time.sleep(moment.uniform(0, 0.05))
+            writer.kill()
+    with open_store(path) as store:
+        made = [study.name for study in store.studies() if study.name != "s"]
+        assert len(made) >= 10
+        assert all(store.read(name) == reports(1, 3) for name in made)
+
+
 def test_a_driver_in_another_process_is_known_until_it_is_killed(path: Path) -> None:
     with open_store(path) as store, child("drive", path) as other:
         assert line(other) == "driving"

@@ -11,6 +11,7 @@ from thriftune.history import History
 from thriftune.result import Result
 from thriftune.store import Store
 from thriftune.trial import Report, TrialRecord
+from thriftune.warm_start import taken
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -69,10 +70,10 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         state = "running"
     elif spec.target.kind == "outside":
         state = "ask-tell"
-    elif history.entries == 0:
-        state = "not started"
+    elif history.finished:
+        state = "finished"
     else:
-        state = "finished" if history.finished else "stopped"
+        state = "stopped" if history.trials else "not started"
     return {
         "name": spec.name,
         "store": store.url,
@@ -86,6 +87,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "constraints": [str(constraint) for constraint in spec.constraints],
         "searcher": spec.searcher,
         "seed": spec.seed,
+        "warm_start": [{"study": study, "trials": count} for study, count in taken(spec, history)],
         "runs": str(spec.target),
         "limits": {
             "trials": spec.trials,

@@ -74,9 +74,9 @@ def _state(listed: Listed, summary: dict[str, Any]) -> str:
         return "ask-tell"
     if listed.driver is not None:
         return "running"
-    if listed.entries == 0:
-        return "not started"
-    return "finished" if summary.get("finished") else "stopped"
+    if summary.get("finished"):
+        return "finished"
+    return "stopped" if summary.get("counts") else "not started"
 
 
 def _fold(store: Store, listed: Listed) -> dict[str, Any]:

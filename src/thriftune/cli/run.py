@@ -21,6 +21,7 @@ from thriftune.spec import Spec
 from thriftune.store import Store, open_store
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
+from thriftune.warm_start import in_folder, same_store
 from thriftune.words import config_line, counts, counts_line, show_line, values_line
 
 _FRONT_SHOWN = 10
@@ -35,6 +36,9 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.option("--trials", type=int, metavar="N", help="How many in all.")
 @click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
 @click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
+@click.option(
+    "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
+)
 @json_option
 @quiet_option
 def run_command(
@@ -44,6 +48,7 @@ def run_command(
     trials: int | None,
     workers: int | None,
     deadline: str | None,
+    warm_start: tuple[str, ...],
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -52,11 +57,12 @@ def run_command(
     Limits are totals: run again with the same name and store, it goes on where it was, and a study of 100
     trials of which 60 are done runs 40 more. What is given here wins over what FILE says.
     """
-    given = {"name": name, "trials": trials, "workers": workers, "deadline": deadline}
+    begin_with = [in_folder(Path.cwd(), source) for source in warm_start] or None
+    given = {"name": name, "trials": trials, "workers": workers, "deadline": deadline, "warm_start": begin_with}
     study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
     at = where(store)
-    with open_store(at if at is not None else study.store) as opened:
-        spec = enter(opened, study.spec)
+    with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:
+        spec = enter(opened, study.spec, study.warm_start)
         if study.seed is not None and study.seed != spec.seed:
             click.echo(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",

@@ -24,6 +24,7 @@ from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.study import load
 from thriftune.trial import State, TrialRecord
+from thriftune.warm_start import taken
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
 _FRONT_SHOWN = 20
@@ -117,6 +118,9 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     facts.add_row("study", Text(spec.name, style="bold"))
     facts.add_row("state", Text(_state(spec, history, store)))
     facts.add_row("runs", Text(_what_runs(spec)))
+    if sources := taken(spec, history):
+        begun = ", ".join(f"{name} ({words.several(count, 'trial')})" for name, count in sources)
+        facts.add_row("warm start", Text(begun))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
     found = words.found(history)
     text = found.text or "no value yet"

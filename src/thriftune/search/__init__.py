@@ -16,9 +16,10 @@ from thriftune.search.sobol import Sobol
 from thriftune.space import Space
 
 if TYPE_CHECKING:
+    from thriftune.earlier import Earlier
     from thriftune.trial import TrialRecord
 
-__all__ = ["Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
+__all__ = ["BLIND", "Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
 
 
 class Past(Protocol):
@@ -57,6 +58,11 @@ class Past(Protocol):
         """Of the first objective, whose value is a trial's `value`."""
         ...
 
+    @property
+    def earlier(self) -> Sequence[Earlier]:
+        """What other studies knew, which this one began with; earlier.translate() reads it in this space."""
+        ...
+
     def times(self, config: Config) -> int:
         """How many trials have this configuration, whatever their state. Constant time."""
         ...
@@ -71,6 +77,9 @@ class Searcher(Protocol):
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
 
+
+BLIND = frozenset({"random", "sobol", "grid"})
+"""Those that go by no trial's value, of this study or of an earlier one."""
 
 _BY_NAME: dict[str, type[Searcher]] = {"random": Random, "sobol": Sobol, "grid": Grid}
 

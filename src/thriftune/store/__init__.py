@@ -61,8 +61,8 @@ class Store(Protocol):
     def folder(self) -> Path:
         """Where the files of studies, such as checkpoints, are kept by default. No other store has the same."""
 
-    def create(self, name: str, spec: Mapping[str, Any], at: float) -> None:
-        """Add a study with an empty log. `spec` is anything JSON can hold. Raises StudyExists."""
+    def create(self, name: str, spec: Mapping[str, Any], at: float, entries: Sequence[Event] = ()) -> None:
+        """Add a study, its log begun with `entries`. `spec` is anything JSON can hold. Raises StudyExists."""
 
     def spec(self, name: str) -> dict[str, Any]:
         """What the study was created or last updated with."""

@@ -117,7 +117,7 @@ class SqliteStore:
 
     # --- studies ------------------------------------------------------------------------------------------
 
-    def create(self, name: str, spec: Mapping[str, Any], at: float) -> None:
+    def create(self, name: str, spec: Mapping[str, Any], at: float, entries: Sequence[Event] = ()) -> None:
         text = json.dumps(spec)
         with self._writing() as db:
             if db.execute("SELECT 1 FROM studies WHERE name = ?", (name,)).fetchall():
@@ -125,8 +125,9 @@ class SqliteStore:
                     f"study {name!r} is already in {self._where}; resume it, delete it, or take another name"
                 )
             new = "INSERT INTO studies (name, created_at, spec) VALUES (?, ?, ?)"
-            study = db.execute(new, (name, at, text)).lastrowid
-            db.execute("INSERT INTO heads (study) VALUES (?)", (study,))
+            study = db.execute(new, (name, at, text)).lastrowid or 0
+            db.execute("INSERT INTO heads (study, entries) VALUES (?, ?)", (study, len(entries)))
+            db.executemany(ADD_ENTRY, _rows(study, 0, entries))
 
     def spec(self, name: str) -> dict[str, Any]:
         spec: dict[str, Any] = json.loads(self._look_up(name, "spec"))
@@ -160,10 +161,7 @@ class SqliteStore:
     ) -> None:
         # What can be done before taking the file's one write lock is done before: other studies wait for it.
         study = self._ids.get(name) or self._id(name)
-        rows = [
-            (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
-            for number, entry in enumerate(entries, after + 1)
-        ]
+        rows = _rows(study, after, entries)
         head = (after + len(rows), None if summary is None else json.dumps(summary), study, after)
         with self._writing(sync=False) as db:
             if db.execute(MOVE_HEAD, head).rowcount == 0:
@@ -388,6 +386,14 @@ class SqliteStore:
             return self._locks.holder(study)
         except OSError as error:
             raise StoreError(f"store {self._where}: a study's lock cannot be read ({error})") from error
+
+
+def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object, ...]]:
+    """Of the log."""
+    return [
+        (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
+        for number, entry in enumerate(entries, after + 1)
+    ]
 
 
 def _kind(error: BaseException | None) -> int:

@@ -1,0 +1,311 @@
+"""Studies that begin with what others know: what is copied, when, how often, and what is said of it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from tests.tables import Table, replayed
+from thriftune import events as ev
+from thriftune.earlier import Earlier, translate
+from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
+from thriftune.events import Config
+from thriftune.launch import enter, make_spec
+from thriftune.search import Past
+from thriftune.spec import Target
+from thriftune.store import Store, open_store
+from thriftune.warm_start import knowledge
+
+SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
+
+
+class Learner:
+    """Begins with the best that earlier studies know, and goes on from there by chance."""
+
+    def suggest(self, past: Past, rng: Any) -> Config:
+        known: list[tuple[float, Config]] = []
+        for each in past.earlier:
+            found = translate(each, past.space)
+            known += [
+                (value, config)
+                for config, value in zip(found.configs, found.values, strict=True)
+                if value is not None
+            ]
+        if known and not past.trials:
+            return min(known, key=lambda pair: pair[0])[1]
+        return {**past.space.sample(rng), "k": 1 + len(past.earlier)}
+
+
+def square(trial: tt.Trial) -> float:
+    return float(trial["x"]) ** 2
+
+
+def tune(folder: Path, name: str, **settings: Any) -> tt.Result:
+    defaults: dict[str, Any] = {"minimize": "loss", "trials": 3, "workers": 1, "seed": 0, "searcher": Learner()}
+    return tt.tune(square, SPACE, name=name, store=folder / "s.db", **{"progress": False, **defaults, **settings})
+
+
+def asked(*values: float | None, space: Any = SPACE, **settings: Any) -> tt.Study:
+    """A study in memory, unless said otherwise, with a trial for each value; None: it failed."""
+    study = tt.Study(space, **{"minimize": "loss", "searcher": Learner(), "seed": 1, **settings})
+    for value in values:
+        trial = study.ask()
+        study.tell(trial, value) if value is not None else study.tell(trial, failed="why")
+    return study
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "s.db") as store:
+        yield store
+
+
+def told(study: tt.Study | tt.Result) -> list[tuple[str, list[float | None]]]:
+    return [(each.study, [value for _, value in each.trials]) for each in study.history.earlier]
+
+
+# --- the entry --------------------------------------------------------------------------------------------
+
+
+def warm(study: str = "old", **more: Any) -> ev.WarmStarted:
+    space = tt.Space({"x": tt.Float(0, 1)})
+    return ev.WarmStarted(
+        1.0, study, space.to_json(), "acc", True, [[{"x": 0.5}, 0.9], [{"x": 0.1}, None]], **more
+    )
+
+
+def test_the_entry_and_what_becomes_of_it() -> None:
+    table = Table(slots=0)
+    assert table(warm()) == []
+    space = tt.Space({"x": tt.Float(0, 1)})
+    known = Earlier("old", space, "acc", True, (({"x": 0.5}, 0.9), ({"x": 0.1}, None)))
+    assert table.history.earlier == [known]
+    assert replayed(table.spec, table.log).earlier == [known]
+    assert table.history.started_at is None
+    assert not table.history.trials
+
+
+def test_a_source_counts_once_and_only_before_the_first_trial() -> None:
+    table = Table(slots=0)
+    table(warm(), warm("other"), warm(id="7"))
+    assert table.dropped(warm())
+    assert table.dropped(warm(id="7"))
+    assert table.start() == ["create 0", "place 0/1"]
+    assert table.dropped(warm("late"))
+    assert [each.study for each in table.history.earlier] == ["old", "other", "old"]
+
+
+# --- what a study hands on --------------------------------------------------------------------------------
+
+
+def test_what_ended_is_handed_on_and_what_failed_too() -> None:
+    study = asked(0.5, None, math.nan, 0.25)
+    study.ask()
+    (entry,) = knowledge([study.result], 9.0)
+    assert (entry.at, entry.study, entry.id) == (9.0, study.name, study.spec.id)
+    assert (entry.metric, entry.maximize) == ("loss", False)
+    assert [value for _, value in entry.trials] == [0.5, None, None, 0.25]
+    assert [config for config, _ in entry.trials] == [trial.config for trial in study.trials[:4]]
+    assert tt.Space.from_json(entry.space) == study.space
+
+
+def test_trials_that_were_stopped_or_set_aside_count_if_they_have_a_value() -> None:
+    table = Table(slots=4, trials=4)
+    for trial, loss in ((0, 0.5), (1, 0.7), (2, math.inf)):
+        table.report(trial, 1, loss)
+    table(*(ev.Stop(table.now, trial, 1, "rule") for trial in (0, 2, 3)), ev.Pause(table.now, 1, 1, "rule"))
+    for trial in range(4):
+        table.end(trial, cut=True)
+    assert [str(trial.state) for trial in table.history.trials] == ["STOPPED", "PAUSED", "STOPPED", "STOPPED"]
+    (entry,) = knowledge([tt.Result(table.spec, table.history)], 9.0)
+    assert [value for _, value in entry.trials] == [0.5, 0.7]
+
+
+def test_studies_in_a_row_hand_on_what_they_began_with() -> None:
+    first = asked(0.9)
+    second = asked(0.8, warm_start=first)
+    first.tell(first.ask(), 0.7)
+    assert told(second) == [(first.name, [0.9])]
+    third = asked(0.6, warm_start=second)
+    assert told(third) == [(second.name, [0.8]), (first.name, [0.9])]
+    both = asked(warm_start=[third, first])
+    assert told(both) == [(third.name, [0.6]), (first.name, [0.9, 0.7]), (second.name, [0.8])]
+    twice = asked(warm_start=[second, third, second])
+    assert told(twice) == [(second.name, [0.8]), (third.name, [0.6]), (first.name, [0.9])]
+
+
+def test_two_studies_of_one_name_are_two(tmp_path: Path) -> None:
+    for folder, value in (("a", 0.1), ("b", 0.2)):
+        asked(value, name="digits", store=tmp_path / folder / "s.db")
+    here = asked(0.3, name="digits", store=tmp_path / "c.db", warm_start=f"{tmp_path}/a/s.db:digits")
+    study = asked(name="new", store=tmp_path / "c.db", warm_start=["digits", f"{tmp_path}/b/s.db:digits"])
+    assert told(study) == [("digits", [0.3]), ("digits", [0.2]), ("digits", [0.1])]
+    assert told(here) == [("digits", [0.1])]
+
+
+# --- tune and Study ---------------------------------------------------------------------------------------
+
+
+def test_tune_begins_with_what_others_found(tmp_path: Path) -> None:
+    old = tune(tmp_path, "old")
+    by_name = tune(tmp_path, "by-name", warm_start="old")
+    assert by_name.trials[0].config == old.best.config
+    assert told(by_name) == [("old", [trial.value for trial in old.trials])]
+    other = tune(tmp_path / "other", "new", warm_start=[old, tt.load("by-name", tmp_path / "s.db")])
+    assert [each.study for each in other.history.earlier] == ["old", "by-name"]
+    assert other.trials[1].config["k"] == 3
+    assert other.spec.warm_start == ("old", "by-name")
+
+
+def test_a_study_in_pieces_tries_what_it_would_have_in_one_though_its_source_is_gone(tmp_path: Path) -> None:
+    for folder in ("whole", "pieces"):
+        tune(tmp_path / folder, "old")
+    whole = tune(tmp_path / "whole", "new", warm_start=["old"], trials=4)
+    for trials in (1, 2, 4):
+        pieces = tune(tmp_path / "pieces", "new", warm_start=["old"], trials=trials)
+        with open_store(tmp_path / "pieces" / "s.db") as store:
+            if trials == 1:
+                store.delete("old")
+    assert [trial.config for trial in pieces.trials] == [trial.config for trial in whole.trials]
+    more = tune(tmp_path / "pieces", "new", trials=5)
+    assert told(more) == told(whole)
+    with open_store(tmp_path / "pieces" / "s.db") as store:
+        assert sum(isinstance(entry, ev.WarmStarted) for entry in store.read("new")) == 1
+
+
+def test_a_driver_killed_before_its_first_trial_loses_nothing(tmp_path: Path, store: Store) -> None:
+    old = tune(tmp_path, "old")
+    spec = make_spec(
+        SPACE,
+        name="new",
+        minimize="loss",
+        maximize=None,
+        searcher=Learner(),
+        seed=0,
+        trials=3,
+        target=Target("pickled"),
+    )
+    enter(store, spec, ["old"])  # and no further
+    store.delete("old")
+    new = tune(tmp_path, "new", warm_start="old")
+    assert told(new) == [("old", [trial.value for trial in old.trials])]
+    assert new.trials[0].config == old.best.config
+
+
+def test_of_many_that_make_a_study_at_once_one_does(tmp_path: Path, store: Store) -> None:
+    asked(0.5, None, name="old", store=store)
+    barrier, found = threading.Barrier(4), []
+
+    def make() -> None:
+        barrier.wait()
+        found.append(told(asked(name="new", store=tmp_path / "s.db", warm_start="old")))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[("old", [0.5, None])]] * 4
+    assert store.length("new") == 1
+
+
+def test_other_sources_than_it_began_with_are_refused(tmp_path: Path, store: Store) -> None:
+    for name in ("a", "b"):
+        asked(0.5, name=name, store=store)
+    tune(tmp_path, "cold")
+    tune(tmp_path, "warm", warm_start=["a", "b"])
+    for name, source, message in (
+        ("cold", "a", "warm_start: was none, is now a. Give this one another name"),
+        ("warm", "a", "warm_start: was a, b, is now a"),
+        ("warm", ["a", "c"], "warm_start: was a, b, is now a, c"),
+    ):
+        with pytest.raises(StudyMismatch, match=message):
+            tune(tmp_path, name, warm_start=source)
+    assert len(tune(tmp_path, "warm", warm_start=["b", "a"], trials=4).trials) == 4
+    assert len(tune(tmp_path, "warm", trials=5).trials) == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("odl", r"^warm_start: there is no study 'odl' in .*s\.db; did you mean 'old'\? \(PATH:NAME is one in"),
+        (["old", "none.db:old"], r"^warm_start: there is no store at .*none\.db"),
+        ("new", "warm_start: study 'new' cannot begin with itself; give the new one another name"),
+        (3, "warm_start: 3 is no study; give a Study, a Result or a name"),
+        (["old", None], "warm_start: None is no study"),
+        ({"old"}, "warm_start: {'old'} is no study"),
+    ],
+)
+def test_what_cannot_be_a_source_is_refused_before_anything_is_made(
+    source: Any, message: str, tmp_path: Path, store: Store
+) -> None:
+    asked(0.5, name="old", store=store)
+    with pytest.raises((SettingError, StudyNotFound), match=message):
+        tune(tmp_path, "new", warm_start=source)
+    with pytest.raises((SettingError, StudyNotFound), match=message):
+        asked(name="new", store=store, warm_start=source)
+    assert [study.name for study in store.studies()] == ["old"]
+
+
+def test_a_name_in_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(StudyNotFound, match="there is no store at"):
+        tune(tmp_path, "new", warm_start="old")
+    with pytest.raises(
+        StudyNotFound, match=r"there is no study 'old' in memory \(PATH:NAME is one in another store"
+    ):
+        asked(warm_start="old")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_is_no_source_of_its_own(tmp_path: Path) -> None:
+    first = tune(tmp_path, "s")
+    for itself in ("s", first, tt.load("s", tmp_path / "s.db")):
+        with pytest.raises(SettingError, match="study 's' cannot begin with itself"):
+            tune(tmp_path, "s", warm_start=[itself], trials=9)
+
+
+# --- what is said -----------------------------------------------------------------------------------------
+
+
+def test_what_is_said_at_the_start_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(name: str, **settings: Any) -> list[str]:
+        tune(tmp_path, name, **settings)
+        return [line for line in capsys.readouterr().err.splitlines() if line.startswith("warm start")]
+
+    asked(0.5, None, name="same", store=tmp_path / "s.db")
+    asked(name="empty", store=tmp_path / "s.db")
+    accuracy = asked(0.9, 0.8, 0.7, space={"x": tt.Int(0, 4)}, minimize=None, maximize="acc", searcher="grid")
+    assert said("plain") == []
+    assert said("quiet", warm_start="same") == []
+    smooth = "warm start from 'same': 2 of 2 trials taken"
+    assert said("lines", warm_start="same", progress=None) == [smooth]
+    assert said("lines", warm_start="same", progress=None, trials=4) == []
+    assert said("all", warm_start=["same", accuracy, "empty"]) == [
+        f"warm start from {accuracy.name!r}: 2 of 3 trials taken; k is new here; "
+        "1 trial dropped: x 2 is outside 0 to 1; its aim was to maximize acc",
+        "warm start from 'empty': nothing taken, as no trial of it had ended",
+    ]
+    assert said("random", warm_start="same", searcher="random") == [
+        "warm start: random search takes no account of it; use another searcher"
+    ]
+    assert said("grid", warm_start="same", searcher=tt.search.Grid(), progress=None)[1:] == [
+        "warm start: Grid search takes no account of it; use another searcher"
+    ]
+
+
+def test_a_study_of_ones_own_warns_of_what_is_odd(store: Store) -> None:
+    old = asked(0.5, 0.4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        study = asked(name="new", store=store, warm_start=old)
+        assert repr(study) == "<Study new: 0 trials>"
+    with pytest.warns(UserWarning, match=r"^warm start from .*: 2 of 2 trials taken; k is gone here") as caught:
+        tt.Study({"x": SPACE["x"]}, minimize="loss", searcher=Learner(), warm_start=old)
+    assert [Path(each.filename).name for each in caught] == ["test_warm_start.py"]
