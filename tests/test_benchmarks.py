@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import large_store, peers, throughput
+from benchmarks.search import functions, methods, problems, results, tables
+from benchmarks.search.report import Comparison, best_so_far, ranks
+from thriftune import Space
 from thriftune.launch import read_history
 from thriftune.spec import Spec
 from thriftune.store import open_store
@@ -26,7 +32,9 @@ def run(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["throughput", "report_cost", "large_store", "memory", "footprint"])
+@pytest.mark.parametrize(
+    "name", ["throughput", "report_cost", "large_store", "memory", "footprint", "search", "search.speed"]
+)
 def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
     told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--without-peers"))
     assert told["command"] == f"python -m benchmarks.{name} --json --quick --without-peers"
@@ -82,3 +90,200 @@ def test_every_peer_has_its_script_and_its_pin() -> None:
     for system in throughput.PEERS:
         assert system.peer in peers.PINS
         assert os.access(Path(throughput.__file__).with_name(system.script), os.R_OK)
+
+
+# --- the comparison of searches: its problems and its arithmetic, without peers and without a network
+
+
+FORMULAS = {name: value for name, value in vars(functions).items() if isinstance(value, functions.Function)}
+
+
+@pytest.mark.parametrize("function", FORMULAS.values(), ids=FORMULAS)
+def test_no_random_draw_is_below_the_optimum(function: functions.Function) -> None:
+    rng = np.random.default_rng(0)
+    values = [function(problems.draw(function.parameters, rng)) for _ in range(500)]
+    assert np.isfinite(values).all()
+    assert min(values) >= function.optimum
+    assert max(values) > function.optimum + 1e-3
+
+
+@pytest.mark.parametrize("function", FORMULAS.values(), ids=FORMULAS)
+def test_a_problem_is_a_space_of_ours(function: functions.Function) -> None:
+    space = Space.from_json(function.parameters)
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        config = problems.draw(function.parameters, rng)
+        assert space.check(config) == config
+        assert np.isfinite(function(space.sample(rng)))
+
+
+@pytest.mark.parametrize(
+    ("function", "config"),
+    [
+        (functions.NETWORK, {"rate": 10**-2.6, "layers": 4, "width": 96, "activation": "gelu", "dropout": 0.25}),
+        (
+            functions.OPTIMIZER,
+            {
+                "method": "sgd",
+                "sgd_rate": 0.13 * 10**0.1,
+                "momentum": 0.87,
+                "nesterov": True,
+                "decay": 10**-4.2,
+                "schedule": "cosine",
+            },
+        ),
+        (
+            functions.KILN,
+            {
+                "heat": 1150.0,
+                "air": 0.7,
+                "hours": 14,
+                "shelves": 5,
+                "clay": "white",
+                "glaze": "salt",
+                "lid": False,
+            },
+        ),
+        (
+            functions.PIPELINE,
+            {
+                "model": "trees",
+                "scaling": "standard",
+                "depth": 9,
+                "share": 0.35,
+                "boost": True,
+                "shrinkage": 10**-1.1,
+            },
+        ),
+    ],
+)
+def test_the_made_up_problems_reach_their_optimum(function: functions.Function, config: dict[str, Any]) -> None:
+    assert Space.from_json(function.parameters).check(config) == config
+    assert function(config) == pytest.approx(function.optimum, abs=1e-9)
+
+
+def test_the_splits_share_nothing() -> None:
+    test, dev = problems.names("test"), problems.names("dev")
+    assert not set(test) & set(dev)
+    assert len(test) >= 12
+    formulas = [problems.get(name).function for name in [*test, *dev] if name not in problems.TABLES]
+    assert len(formulas) == len({id(formula) for formula in formulas}) == len(FORMULAS)
+
+
+def test_the_median_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "OUT", tmp_path)
+    monkeypatch.setattr(problems, "DRAWS", 201)
+    line = {"x": {"type": "float", "low": 0.0, "high": 2.0}}
+    problem = problems.Problem("line", "dev", "function", line, lambda config: float(config["x"]), 0.0)
+    assert problem.median == pytest.approx(1.0, abs=0.2)
+    (file,) = (tmp_path / "medians").iterdir()
+    file.write_text("4.0")
+    again = problems.Problem("line", "dev", "function", line, problem.function, 0.0)
+    assert again.median == 4.0
+    assert again.regret(1.0) == 0.25
+
+
+def test_a_table_between_its_levels() -> None:
+    table = tables.Grid(
+        {
+            "kind": {"type": "choice", "choices": ["a", "b"]},
+            "depth": {"type": "int", "low": 2, "high": 3, "when": {"kind": "b"}},
+            "rate": {"type": "float", "low": 1.0, "high": 100.0, "log": True},
+        },
+        np.array([[[1.0, 2.0, 8.0]] * 2, [[3.0, 0.5, 7.0], [4.0, 5.0, 6.0]]]),
+        {"rate": np.array([1.0, 10.0, 100.0])},
+    )
+    assert table.optimum == 0.5
+    assert table({"kind": "a", "rate": 1.0}) == 1.0
+    assert table({"kind": "a", "rate": 10**1.5}) == pytest.approx(5.0)
+    assert table({"kind": "b", "depth": 3, "rate": 100.0}) == 6.0
+    assert table({"kind": "b", "depth": 2, "rate": 10.0}) == 0.5
+
+
+def test_scattered_points_give_the_nearest_value() -> None:
+    space = {"rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True}}
+    table = tables.Nearest(space, np.array([[0.0], [0.5], [1.0]]), np.array([3.0, 1.0, 2.0]))
+    assert [table({"rate": rate}) for rate in (1e-4, 5e-3, 0.9)] == [3.0, 1.0, 2.0]
+    assert table.optimum == 1.0
+
+
+def test_what_is_inactive_is_left_out() -> None:
+    flat = {"model": "trees", "scaling": "none", "penalty": 1.0, "ratio": 0.5, "k": 3, "weights": "uniform"}
+    flat |= {"depth": 2, "share": 0.5, "boost": False, "shrinkage": 0.1}
+    kept = problems.active(functions.PIPELINE.parameters, flat)
+    assert kept == {"model": "trees", "scaling": "none", "depth": 2, "share": 0.5, "boost": False}
+
+
+def test_ranks_share_ties() -> None:
+    assert ranks([0.3, 0.1, 0.1, 0.5]).tolist() == [3.0, 1.5, 1.5, 4.0]
+    assert ranks([0.0, 1e-12, 0.2]).tolist() == [1.5, 1.5, 3.0]
+
+
+def test_the_best_so_far_is_what_a_user_would_take() -> None:
+    assert best_so_far([3.0, 5.0, 1.0, 2.0]).tolist() == [3.0, 3.0, 1.0, 1.0]
+    # Under noise it is the one that looked best, here the second, which is not.
+    assert best_so_far([3.0, 5.0, 1.0], observed=[3.1, 2.0, 2.5]).tolist() == [3.0, 5.0, 5.0]
+
+
+def made_up(problem: str, seed: int, values: list[float], parallel: int = 1) -> dict[str, Any]:
+    return {
+        "method": "made up",
+        "problem": problem,
+        "seed": seed,
+        "parallel": parallel,
+        "version": "1",
+        "values": values,
+        "ask_seconds": [0.5] * len(values),
+    }
+
+
+def by_key(*runs: dict[str, Any]) -> results.Runs:
+    return {(run["problem"], run["seed"], run["parallel"]): run for run in runs}
+
+
+def test_a_comparison_of_made_up_results() -> None:
+    ours = by_key(
+        made_up("p", 0, [6.0, 3.0]),
+        made_up("p", 1, [4.0, 2.0]),
+        made_up("q", 0, [0.4, 0.2]),
+        made_up("q", 1, [0.4, 0.2]),  # which the other has not done: it does not count
+        made_up("p", 0, [99.0, 99.0], parallel=4),
+    )
+    theirs = by_key(made_up("p", 0, [4.0, 3.0]), made_up("p", 1, [6.0, 6.0]), made_up("q", 0, [0.4, 0.4]))
+    scales = {"p": (2.0, 6.0), "q": (0.0, 0.4)}
+    compared = Comparison({"ours": ours, "theirs": theirs}, scales, [0, 1], 1, (1, 2))
+    assert compared.cases == 3
+    assert compared.mean_regret(1).tolist() == pytest.approx([(0.75 + 1.0) / 2, (0.75 + 1.0) / 2])
+    assert compared.mean_regret(2).tolist() == pytest.approx([(0.125 + 0.5) / 2, (0.625 + 1.0) / 2])
+    assert compared.average_rank(1).tolist() == pytest.approx([(2 + 1 + 1.5) / 3, (1 + 2 + 1.5) / 3])
+    assert compared.average_rank(2).tolist() == pytest.approx([(1.5 + 1 + 1) / 3, (1.5 + 2 + 2) / 3])
+    assert compared.by_problem(2)[1].tolist() == pytest.approx([0.625, 1.0])
+    assert (compared.standard_error(2) > 0).all()
+    assert compared.seconds == {"ours": 0.5, "theirs": 0.5}
+
+
+def test_results_are_resumed_and_forgotten(tmp_path: Path) -> None:
+    file = results.file_of(tmp_path, "made up")
+    for seed in (0, 1):
+        results.append(file, made_up("p", seed, [1.0]))
+    results.append(file, made_up("p", 1, [2.0]))
+    with file.open("a") as lines:
+        lines.write('{"problem": "p", "se')  # killed in the middle of it
+    assert {key: run["values"] for key, run in results.read(file).items()} == {
+        ("p", 0, 1): [1.0],
+        ("p", 1, 1): [2.0],
+    }
+    results.forget(file, ["p"], [1], [1, 4])
+    assert list(results.read(file)) == [("p", 0, 1)]
+    assert results.numbers("0-2") == [0, 1, 2]
+    assert results.numbers("1,4") == [1, 4]
+
+
+def test_every_method_has_its_adapter_and_its_environment() -> None:
+    for entry in methods.ENTRIES.values():
+        assert importlib.util.find_spec(f"benchmarks.search.peer_{entry.adapter}")
+        assert entry.peer is None or entry.peer in peers.PINS
+    variant = methods.find("thriftune:warping=False,draws=10,model=map")
+    assert variant.options == {"bayes": {"warping": False, "draws": 10, "model": "map"}}
+    with pytest.raises(SystemExit, match="not known"):
+        methods.find("nobody")

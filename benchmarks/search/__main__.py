@@ -1,0 +1,191 @@
+"""How good is the search? Simple regret after 25, 50 and 100 evaluations, one and four at a time, against peers.
+
+Runs what is missing in out/search/results, which takes peers hours, and reports all there is. It can be
+interrupted and started again at any time. Average rank: per problem and seed, 1 is best, ties averaged. Normalised
+regret: 0 is the optimum, 1 the median random configuration; with a standard error by bootstrap over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.common import Row, machine, say, show
+from benchmarks.search import make_tables, methods, problems, results, runs
+from benchmarks.search.report import Comparison
+
+BUDGETS = (25, 50, 100)
+SEEDS = results.numbers("0-9")
+SHARE_BAR = 0.8  # of the best peer's mean normalised regret at 50
+
+
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
+    parser.add_argument("--without-peers", action="store_true", help="thriftune's searchers alone")
+    parser.add_argument("--split", choices=("test", "dev"), default="test")
+    parser.add_argument("--methods", default="", help="names with commas; several variants: separated by spaces")
+    parser.add_argument("--problems", default="", help="names with commas, instead of a whole split")
+    parser.add_argument("--seeds", type=results.numbers, default=SEEDS, help="such as 0-9 (the default) or 0,3")
+    parser.add_argument("--parallel", type=results.numbers, default=[1, 4], help="1,4 is the default")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
+    parser.add_argument("--redo", action="store_true", help="make the chosen runs of thriftune's own methods anew")
+    parser.add_argument("--by-problem", action="store_true", help="also the mean regret at 50 on each problem")
+    return parser.parse_args(arguments)
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    if not options.quick:
+        return _measure(options, problems.OUT / "results")
+    options.problems, options.seeds, options.parallel = "branin,network", [0, 1], [1, 4]
+    options.methods = options.methods or "thriftune thriftune-random thriftune-sobol"
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(options, Path(folder))
+
+
+def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
+    budgets = (4, 8) if options.quick else BUDGETS
+    named = options.problems.split(",") if options.problems else problems.names(options.split)
+    chosen = _methods(options)
+    if not options.report_only:
+        if problems.TABLES.intersection(named):
+            make_tables.make()
+        for name in chosen:
+            if options.redo and name.startswith(methods.OURS):
+                results.forget(results.file_of(folder, name), named, options.seeds, options.parallel)
+        runs.complete(chosen, named, options.seeds, options.parallel, budgets[-1], folder, options.jobs)
+    scales = {name: (problems.get(name).optimum, problems.get(name).median) for name in named}
+    judged = not options.quick and options.split == "test" and not options.problems and len(options.seeds) >= 10
+    rows = []
+    for parallel in options.parallel:
+        found = {name: results.read(results.file_of(folder, name)) for name in chosen}
+        there = {name: done for name, done in found.items() if any(key[2] == parallel for key in done)}
+        for name in chosen:
+            if name not in there:
+                rows.append(Row(f"{parallel} at a time: {name}", "no runs yet"))
+            elif len({run["version"] for run in there[name].values()}) > 1:
+                say(f"{name}: its runs are of several versions; --redo makes them anew")
+        if there:
+            compared = Comparison(there, scales, options.seeds, parallel, budgets)
+            complete = judged and compared.cases == len(named) * len(options.seeds) and set(there) == set(chosen)
+            rows += _rows(compared, parallel, budgets, complete, options.by_problem)
+    return rows
+
+
+def _methods(options: argparse.Namespace) -> list[str]:
+    if options.methods:
+        # A variant's options have commas themselves: variants are separated by spaces, or come one by one.
+        given: str = options.methods
+        names = given.split() if " " in given or ":" in given else given.split(",")
+    else:
+        names = list(methods.ENTRIES)
+    return [name for name in names if not (options.without_peers and methods.find(name).peer)]
+
+
+def _rows(compared: Comparison, parallel: int, budgets: Sequence[int], judge: bool, by_problem: bool) -> list[Row]:
+    where = f"{parallel} at a time"
+    if not compared.cases:
+        return [Row(where, "no problem and seed that all methods have done; choose --methods")]
+    ranked = {n: compared.average_rank(n) for n in budgets}
+    regret = {n: compared.mean_regret(n) for n in budgets}
+    error = {n: compared.standard_error(n) for n in budgets}
+    each = {n: compared.by_problem(n).tolist() for n in budgets}
+    at = " / ".join(map(str, budgets))
+    rows = [Row(f"{where}: problems and seeds that all have done, of {_possible(compared)}", str(compared.cases))]
+    for m in np.argsort(regret[budgets[1]]):
+        name = compared.methods[m]
+        figure = (
+            f"rank {' / '.join(f'{ranked[n][m]:.2f}' for n in budgets)}; "
+            f"regret {' / '.join(f'{regret[n][m]:.4f} ± {error[n][m]:.4f}' for n in budgets)}; "
+            f"{compared.seconds[name]:.3f} s a suggestion"
+        )
+        data = {
+            "method": name,
+            "parallel": parallel,
+            "rank": {n: float(ranked[n][m]) for n in budgets},
+            "regret": {n: float(regret[n][m]) for n in budgets},
+            "standard_error": {n: float(error[n][m]) for n in budgets},
+            "seconds_a_suggestion": compared.seconds[name],
+            "by_problem": {n: dict(zip(compared.problems, each[n][m], strict=True)) for n in budgets},
+        }
+        rows.append(Row(f"{where}: {name} at {at}", figure, data=data))
+    if by_problem:
+        rows += _problem_rows(compared, parallel, budgets[1])
+    if methods.OURS in compared.methods and len(compared.methods) > 1:
+        rows += _bars(compared, parallel, budgets, judge)
+    return rows
+
+
+def _possible(compared: Comparison) -> int:
+    return len(compared.problems) * len(compared.seeds)
+
+
+def _problem_rows(compared: Comparison, parallel: int, n: int) -> list[Row]:
+    each = compared.by_problem(n)
+    rows = []
+    for p, problem in enumerate(compared.problems):
+        order = np.argsort(each[:, p])
+        figure = ", ".join(f"{compared.methods[m]} {each[m, p]:.4f}" for m in order)
+        rows.append(Row(f"{parallel} at a time: {problem}, regret at {n}", figure))
+    return rows
+
+
+def _bars(compared: Comparison, parallel: int, budgets: Sequence[int], judge: bool) -> list[Row]:
+    ours = compared.methods.index(methods.OURS)
+    others = [
+        m for m, name in enumerate(compared.methods) if not name.startswith(methods.OURS + ":") and m != ours
+    ]
+    if not others:
+        return []
+    rows = []
+    for n in budgets:
+        rank = compared.average_rank(n)
+        best = min(others, key=lambda m: float(rank[m]))
+        rows.append(
+            Row(
+                f"average rank at {n}, {parallel} at a time",
+                f"{rank[ours]:.2f}; the next best is {compared.methods[best]} with {rank[best]:.2f}",
+                bar="best of all",
+                met=bool(rank[ours] < rank[best]) if judge else None,
+            )
+        )
+    middle = budgets[1]
+    regret = compared.mean_regret(middle)
+    best = min(others, key=lambda m: float(regret[m]))
+    share = float(regret[ours] / regret[best])
+    rows.append(
+        Row(
+            f"mean normalised regret at {middle}, {parallel} at a time",
+            f"{share:.2f} of {compared.methods[best]}'s ({regret[ours]:.4f} against {regret[best]:.4f})",
+            bar=f"at most {SHARE_BAR:g} of the best peer's",
+            met=share <= SHARE_BAR if judge else None,
+        )
+    )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and shows; 1 if a bar was missed."""
+    options = options_of(arguments)
+    about = machine()
+    rows = measure(options)
+    command = " ".join(["python -m benchmarks.search", *(sys.argv[1:] if arguments is None else arguments)])
+    if options.json:
+        told = [asdict(row) for row in rows]
+        print(json.dumps({"command": command, "machine": about, "rows": told}, indent=2))
+    else:
+        show(rows, about, command)
+    return int(any(row.met is False for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+from thriftune.search.bayes.searcher import Bayes

@@ -1,0 +1,41 @@
+"""How are observations made fit for the model? Mean 0, variance 1, and no tail of bad values that drowns the good."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thriftune.search.bayes.kernel import Array
+
+LARGEST = 1e100
+"""Values are cut off here, so that their squares can be summed."""
+
+
+def normalised(values: Array, *, robust: bool) -> Array:
+    """`values` (n,), lower is better. Robust: eased first."""
+    y = np.clip(values, -LARGEST, LARGEST)
+    if robust:
+        y = eased(y)
+    y = y - y.mean()
+    # The largest first: what is far below 1 loses its square.
+    size = np.abs(y).max(initial=0.0)
+    if size <= 1e-12 * np.abs(values).max(initial=1e-288):  # constant, but for rounding
+        return np.zeros(len(y))
+    y = y / size
+    return y / y.std()
+
+
+def eased(y: Array) -> Array:
+    """What lies above the median is pulled in: by asinh, in units of the spread of what lies below it.
+
+    A diverged training has a loss a thousand times larger than a poor one, and no more to tell. Up to about a
+    spread above the median nothing changes; far beyond it, only the logarithm of the distance counts.
+    """
+    median = float(np.median(y))
+    below = median - y[y <= median]
+    # Half of all values may be equal: then what is above is measured by its own middle.
+    spread = float(np.sqrt(np.mean((below / (below.max() or 1.0)) ** 2)) * below.max()) if below.any() else 0.0
+    if spread == 0.0:
+        above = y[y > median] - median
+        spread = float(np.median(above)) if len(above) else 1.0
+    reach = np.maximum(y - median, 0.0) / spread
+    return np.where(y > median, median + spread * np.arcsinh(reach), y)
