@@ -81,7 +81,7 @@ def test_several_objectives_and_constraints(tmp_path: Path) -> None:
     assert [trial.value for trial in result.front] == sorted(trial.config["x"] for trial in expected)
     assert result.front[0].values == tuple(result.front[0].metrics[name] for name in ("loss", "size", "k"))
     assert repr(result) == f"<Result of s: 12 completed; {len(expected)} on the front>"
-    assert repr(result.front[0]).startswith(f"<TrialRecord {result.front[0].id} COMPLETED values=(0.")
+    assert repr(result.front[0]).startswith(f"<TrialRecord {result.front[0].id} COMPLETED values=(0")
     with pytest.raises(NoBestTrial, match="there are 3 objectives, so no single best; see front"):
         _ = result.best
     assert len(tt.load("s", store=tmp_path / "s.db").front) == len(expected)
@@ -245,12 +245,12 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"deadline": -1}, "deadline: -1.0 must be above zero"),
         ({"timeout": math.nan}, "timeout: nan must be above zero and finite"),
         ({"budget": 0}, "budget: 0 must be above zero"),
-        ({"searcher": "rnadom"}, "'rnadom' is not known; use one of random, sobol, grid"),
+        ({"searcher": "rnadom"}, "'rnadom' is not known; use one of bayes, random, sobol, grid"),
         ({"name": "a/b"}, "name: 'a/b' must be letters"),
         ({"name": ""}, "name: '' must be letters"),
         ({"searcher": tt.search.Grid}, r"searcher: Grid is a class; give an object, Grid\(\)"),
         ({"searcher": object()}, r"searcher: <object .*> has no method suggest\(past, rng\)"),
-        ({"searcher": None}, r"searcher: None has no method suggest.* or one of 'random', 'sobol', 'grid'"),
+        ({"searcher": None}, r"searcher: None has no method suggest.* or one of 'bayes', 'random', 'sobol'"),
         ({"name": ".."}, "name: '..' must be letters"),
         ({"seed": -1}, "seed: -1 must be at least 0"),
         ({"keep": 1}, "keep: 1 must be at least 2"),

@@ -76,7 +76,7 @@ def test_everything(tmp_path: Path) -> None:
 
 def test_the_least(tmp_path: Path) -> None:
     file = read(tmp_path, BASE + SPACE)
-    assert (file.spec.name, file.spec.searcher, file.store, file.seed) == ("digits", "random", None, None)
+    assert (file.spec.name, file.spec.searcher, file.store, file.seed) == ("digits", "bayes", None, None)
     assert (file.spec.storage, file.warm_start) == ("", [])
     assert read(tmp_path, 'warm_start = "old"\n' + BASE + SPACE).warm_start == ["old"]
 
@@ -197,7 +197,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ("warm_start = 3\n" + BASE + SPACE, "warm_start: 3 must be the name of a study, or a list of names"),
         ("warm_start = ['a', 3]\n" + BASE + SPACE, "warm_start: 3 must be the name of a study"),
         ("name = ''\n" + BASE + SPACE, "name: '' must be letters"),
-        ("searcher = 'magic'\n" + BASE + SPACE, "searcher 'magic' is not known; use one of random, sobol, grid"),
+        ("searcher = 'magic'\n" + BASE + SPACE, "searcher 'magic' is not known; use one of bayes, random, sobol"),
         ("searcher = {points = 3}\n" + BASE + SPACE, "searcher: {'points': 3} must have a name"),
         (
             "searcher = {name = 'grid', pionts = 3}\n" + BASE + SPACE,

@@ -163,6 +163,10 @@ class Axis:
         """The value at u in [0, 1]."""
         raise NotImplementedError
 
+    def unit(self, value: Any) -> float:
+        """The inverse of value(): the middle of the numbers that give it."""
+        raise NotImplementedError
+
     def read(self, row: Sequence[float], start: int) -> Any:
         """The value its columns stand for; they begin at `start`."""
         raise NotImplementedError
@@ -196,10 +200,10 @@ class _NumericAxis(Axis):
         x = self.start + u * self.span
         return math.exp(x) if self.log else x
 
-    def unit(self, x: float) -> float:
+    def unit(self, value: float) -> float:
         if not self.span:
             return 0.5
-        u = ((math.log(x) if self.log else x) - self.start) / self.span
+        u = ((math.log(value) if self.log else value) - self.start) / self.span
         return 0.0 if u < 0.0 else 1.0 if u > 1.0 else u
 
     def read(self, row: Sequence[float], start: int) -> Any:
@@ -294,6 +298,9 @@ class _ChoiceAxis(Axis):
 
     def value(self, u: float) -> Any:
         return self.choices[min(int(u * self.width), self.width - 1)]
+
+    def unit(self, value: Any) -> float:
+        return (self.index[value] + 0.5) / self.width
 
     def read(self, row: Sequence[float], start: int) -> Any:
         own = row[start : start + self.width]

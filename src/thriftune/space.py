@@ -51,6 +51,7 @@ class Space(Mapping[str, Parameter]):
     dimensions: int
     """Columns of the unit cube: one a number, one a choice of each Choice."""
     columns: Mapping[str, slice]
+    axes: Mapping[str, Axis]
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
         if not isinstance(parameters, Mapping):
@@ -67,6 +68,7 @@ class Space(Mapping[str, Parameter]):
         axes = {name: parameter._axis() for name, parameter in checked.items()}
         whens = _checked_whens(checked, axes)
 
+        self.axes = axes
         self._parameters = {name: replace(p, when=whens[name] or None) for name, p in checked.items()}
         self._nodes: list[_Node] = []
         self._blank: list[float] = []
@@ -202,6 +204,10 @@ class Space(Mapping[str, Parameter]):
             if not conditions or _holds(conditions, config):
                 config[name] = axis.value(u)
         return config
+
+    def to_unit(self, config: Mapping[str, Any]) -> list[float]:
+        """The inverse of from_unit(); 0.5 for what is inactive."""
+        return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.names]
 
     def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """The point of the unit cube, shape (dimensions,); inactive numbers are 0.5, inactive choices 0."""

@@ -54,7 +54,7 @@ class Spec:
     id: str = ""  # no other study has it, whatever its name
     warm_start: tuple[str, ...] = ()  # the names of the studies it began with
 
-    searcher: str = "random"
+    searcher: str = "bayes"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
     target: Target = Target("outside")
     trials: int | None = None

@@ -35,7 +35,7 @@ from thriftune.store import Store, open_store
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 from thriftune.warm_start import Source, remarks, same_store
 
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second
 
 WarmStart: TypeAlias = "Study | Result | str"
 
@@ -54,7 +54,7 @@ def tune(
     timeout: Duration | None = None,
     retries: int = 1,
     workers: int | None = None,
-    searcher: str | Searcher = "random",
+    searcher: str | Searcher = "bayes",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -178,7 +178,7 @@ class Study:
         minimize: Names | None = None,
         maximize: Names | None = None,
         constraints: Names | None = None,
-        searcher: str | Searcher = "random",
+        searcher: str | Searcher = "bayes",
         warm_start: WarmStart | Sequence[WarmStart] | None = None,
         seed: int | None = None,
         name: str | None = None,

@@ -95,7 +95,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     if not data.get("space"):
         raise SettingError("space: there is none; write [space.NAME] for every parameter")
     space = Space.from_json(data["space"])
-    searcher, options = _searcher(data.get("searcher", "random"))
+    searcher, options = _searcher(data.get("searcher", "bayes"))
     given = {key: data[key] for key in _AS_GIVEN if key in data}
     spec = make_spec(
         space,

@@ -89,7 +89,7 @@ def test_searchers_by_name(name: str, kind: type[Searcher]) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(SettingError, match=r"^searcher 'rnadom' is not known; use one of random, sobol, grid"):
+    with pytest.raises(SettingError, match=r"^searcher 'rnadom' is not known; use one of bayes, random, sobol"):
         named("rnadom")
 
 

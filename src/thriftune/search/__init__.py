@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from thriftune.earlier import Earlier
     from thriftune.trial import TrialRecord
 
-__all__ = ["BLIND", "Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
+__all__ = ["BLIND", "Bayes", "Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
 
 
 class Past(Protocol):
@@ -81,7 +82,7 @@ class Searcher(Protocol):
 BLIND = frozenset({"random", "sobol", "grid"})
 """Those that go by no trial's value, of this study or of an earlier one."""
 
-_BY_NAME: dict[str, type[Searcher]] = {"random": Random, "sobol": Sobol, "grid": Grid}
+_BY_NAME = {"bayes": "Bayes", "random": "Random", "sobol": "Sobol", "grid": "Grid"}
 
 
 def check_searcher(given: object) -> None:
@@ -100,4 +101,13 @@ def check_searcher(given: object) -> None:
 def named(name: str) -> Searcher:
     if name not in _BY_NAME:
         raise SettingError(f"searcher {name!r} is not known; use one of {', '.join(_BY_NAME)}")
-    return _BY_NAME[name]()
+    searcher: Searcher = getattr(sys.modules[__name__], _BY_NAME[name])()
+    return searcher
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Bayes":  # needs SciPy, which takes a while to import, and which only a driver uses
+        from thriftune.search.bayes import Bayes
+
+        return Bayes
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

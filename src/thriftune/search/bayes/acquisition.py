@@ -39,7 +39,8 @@ def log_h(z: Array) -> Array:
 
 def log_h_slope(z: Array, log_h_z: Array) -> Array:
     """The derivative of log_h: Phi(z) / h(z)."""
-    slope: Array = np.exp(log_ndtr(z) - log_h_z)
+    far = z < _FAR  # where both logarithms are so large that their difference has few digits or none
+    slope: Array = np.where(far, -z, np.exp(np.where(far, 0.0, log_ndtr(z) - log_h_z)))
     return slope
 
 
@@ -105,7 +106,7 @@ class LogBelow:
         sigma = np.sqrt(variance[0])
         z = (self._limit - mean[0]) / sigma
         log_probability = log_ndtr(z)
-        ratio = np.exp(-0.5 * z * z - _LOG_SQRT_2PI - log_probability)  # phi / Phi
+        ratio = 1.0 / (_SQRT_HALF_PI * erfcx(-z / math.sqrt(2.0)))  # phi / Phi
         by_mean, by_variance = -ratio / sigma, -ratio * z / (2.0 * variance[0])
         return log_probability, by_mean[:, None] * mean_slope[0] + by_variance[:, None] * variance_slope[0]
 
@@ -119,7 +120,8 @@ class Cheap:
         self._scale = scale
 
     def __call__(self, X: Array) -> Array:
-        return -self._scale * self._posterior.predict(X)[0][0]
+        cheap: Array = -self._scale * self._posterior.predict(X)[0][0]
+        return cheap
 
     def with_slope(self, X: Array) -> tuple[Array, Array]:
         mean, _, mean_slope, _ = self._posterior.predict_with_slope(X)

@@ -31,7 +31,7 @@ ITERATIONS = 15
 
 
 def best_points(cube: Cube, value: Worth, near: Array, rng: np.random.Generator) -> Array:
-    """Snapped points in the order of their worth, the best first. `near`: points around which it is worth looking."""
+    """Snapped points in the order of their worth, the best first. `near`: points around which to look, too."""
     U = np.concatenate([dense(cube, POINTS, rng), cube.snap(cube.around(near, NEAR, rng))])
     X, _ = cube.columns(U)
     worth, mean, variance = value.look(X)
@@ -50,7 +50,7 @@ def climb(cube: Cube, value: Worth, U: Array, worth: Array, iterations: int) -> 
     if cube.smooth.any() and iterations:
         U, worth = _better(cube, value, U, worth, _ascend(cube, value, U, iterations))
     for _ in range(3):
-        X, active = cube.columns(U)
+        active = cube.columns(U)[1]
         others, owners = cube.neighbours(U, active)
         if not len(others):
             break

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
+from scipy.special import expit
 
 from thriftune.search.bayes import slice_sampler
-from thriftune.search.bayes.kernel import Array, Indices, Inputs, Layout
-from thriftune.search.bayes.likelihood import LogPosterior, default_prior, maximum
+from thriftune.search.bayes.kernel import Array, Indices, Inputs, Layout, matern52, squared_distances
+from thriftune.search.bayes.likelihood import SHARE_MEAN, SHARE_SD, LogPosterior, default_prior, maximum
+from thriftune.search.bayes.posterior import inverse_factor
 
 LEARNED_FROM = 150
 """Observations that theta is learned from at most: more tell little about it, and cost their cube."""
+
+ITERATIONS = 25
+"""Of the search for the most likely theta; where it ends need not be exact."""
+
+RELATED = 0.8
+"""How likely a study is to be of use to one that is warm started from it: a user saw a reason."""
 
 EVERY_TIME = 50
 """Up to so many observations, theta is learned anew after each; then after every twentieth part more."""
@@ -25,8 +33,8 @@ class Sampling:
     in; AMT's own, from anywhere, is Sampling(draws=10, burn_in=250, thin=5)."""
 
     draws: int = 8
-    burn_in: int = 10
-    thin: int = 2
+    burn_in: int = 20
+    thin: int = 4
 
 
 def learned_at(n: int) -> int:
@@ -50,29 +58,72 @@ def spread_out(y: Array, most: int) -> Indices:
     return np.sort(np.concatenate([best, others[even]]))
 
 
-def most_likely(layout: Layout, X: Array, y: Array, trend: Array | None = None) -> Array:
+def most_likely(layout: Layout, X: Array, y: Array) -> Array:
     """(1, k) empirical Bayes: the theta of the highest posterior density."""
-    return _density_and_top(layout, X, y, trend)[1][None]
+    return _draws(layout, X, y, None, np.random.default_rng(0), None)
 
 
-def sampled(
-    layout: Layout, X: Array, y: Array, how: Sampling, rng: np.random.Generator, trend: Array | None = None
+def learned(
+    layout: Layout,
+    X: Array,
+    y: Array,
+    how: Sampling | None,
+    rng: np.random.Generator,
+    trend: Array | None = None,
 ) -> Array:
-    """(S, k) draws of theta from its posterior."""
-    density, top = _density_and_top(layout, X, y, trend)
-    prior = density.prior
+    """(S, k) draws of theta from its posterior; without a Sampling, the most likely one.
+
+    `trend` (n, sources), centred: of a warm start. Whether there is anything to it is a hyperparameter, too: as
+    large a part of the draws as is likely has it, and in the others it counts for nothing.
+    """
+    bare = replace(layout, sources=0)
+    without = _draws(bare, X, y, how, rng, None)
+    if trend is None:
+        return without
+    nothing = np.zeros((len(without), layout.sources))
+    alone = np.concatenate([without, nothing], axis=1)
+    together = _draws(layout, X, y, how, rng, trend)
+    count = round(relevance(bare, without[0], X, y, trend) * len(together))
+    return np.concatenate([together[:count], alone[count:]])
+
+
+def relevance(layout: Layout, theta: Array, X: Array, y: Array, trend: Array) -> float:
+    """The probability that y follows the trend; RELATED before anything is seen.
+
+    With the covariance K that theta gives, and shares a ~ N(mu, sd^2), y - M a ~ N(0, K) can be compared with
+    y ~ N(0, K) in closed form: the shares' posterior precision is P = M' K^-1 M + 1/sd^2.
+    """
+    chosen = spread_out(y, LEARNED_FROM)
+    E = Inputs(layout, X[chosen]).embed(theta)
+    K = math.exp(theta[layout.SIGNAL]) * matern52(squared_distances(E, E))
+    root = inverse_factor(K, math.exp(theta[layout.NOISE]), math.exp(theta[layout.SIGNAL]))
+    M, white = root @ trend[chosen], root @ y[chosen]
+    weak = 1.0 / SHARE_SD**2
+    P = M.T @ M + weak * np.eye(M.shape[1])
+    pull = M.T @ white + weak * SHARE_MEAN
+    log_odds = (
+        math.log(RELATED / (1.0 - RELATED))
+        + 0.5 * float(pull @ np.linalg.solve(P, pull))
+        - 0.5 * weak * SHARE_MEAN**2 * len(P)
+    )
+    log_odds -= 0.5 * float(np.linalg.slogdet(P)[1]) - 0.5 * len(P) * math.log(weak)
+    return float(expit(log_odds))
+
+
+def _draws(
+    layout: Layout,
+    X: Array,
+    y: Array,
+    how: Sampling | None,
+    rng: np.random.Generator,
+    trend: Array | None,
+) -> Array:
+    chosen = spread_out(y, LEARNED_FROM)
+    prior = default_prior(layout)
+    density = LogPosterior(Inputs(layout, X[chosen]), y[chosen], prior, None if trend is None else trend[chosen])
+    top = maximum(density, prior.mean, iterations=ITERATIONS)
+    if how is None:
+        return top[None]
     chain = slice_sampler.draws(density, top, prior.sd, prior.low, prior.high, rng)
     kept = islice(chain, how.burn_in + how.thin - 1, how.burn_in + how.draws * how.thin, how.thin)
     return np.array(list(kept))
-
-
-def _density_and_top(layout: Layout, X: Array, y: Array, trend: Array | None) -> tuple[LogPosterior, Array]:
-    chosen = spread_out(y, LEARNED_FROM)
-    prior = default_prior(layout)
-    density = LogPosterior(
-        Inputs(layout, X[chosen]), y[chosen], prior, None if trend is None else trend[chosen]
-    )
-    return density, maximum(density, prior.mean, iterations=ITERATIONS)
-
-
-ITERATIONS = 40

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
+Booleans = npt.NDArray[np.bool_]
 
 EDGE = 1e-9
 """Warping has infinite slope at the ends of the unit interval; this is how near to them it is evaluated."""

@@ -55,12 +55,13 @@ def default_prior(layout: Layout) -> Prior:
     put(layout.scales, centre, 1.0, math.log(1e-2), math.log(1e3))
     put(layout.a, 0.0, WARP_SD, math.log(0.25), math.log(4.0))
     put(layout.b, 0.0, WARP_SD, math.log(0.25), math.log(4.0))
-    put(layout.shares, 0.8, 0.8, 0.0, 4.0)
+    put(layout.shares, SHARE_MEAN, SHARE_SD, 0.0, 4.0)
     return Prior(mean, sd, low, high)
 
 
-SCALE_MEAN = math.log(0.25)
-WARP_SD = 0.5
+SCALE_MEAN = math.log(0.2)
+WARP_SD = 0.25
+SHARE_MEAN, SHARE_SD = 0.8, 0.8
 
 
 class LogPosterior:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from thriftune.objectives import feasible
-from thriftune.search.bayes.kernel import Array
+from thriftune.search.bayes.kernel import Array, Booleans
 from thriftune.trial import State, TrialRecord
 
 if TYPE_CHECKING:
@@ -24,9 +24,16 @@ class Observations:
     trials: list[TrialRecord]  # n that have ended and have their values
     X: Array  # (n, D)
     values: Array  # (n, objectives), lower is better
-    feasible: npt.NDArray[np.bool_]  # (n,)
+    feasible: Booleans  # (n,)
     failed: Array  # (f, D)
     pending: Array  # (m, D)
+
+
+def _told(trial: TrialRecord, past: Past) -> list[float] | None:
+    """Every objective and constrained metric; None if one is missing, as of a trial that was stopped early."""
+    limited = [trial.metrics.get(constraint.metric) for constraint in past.constraints]
+    told = [*(trial.values or [None]), *limited]
+    return [value for value in told if value is not None] if None not in told else None
 
 
 class Reader:
@@ -42,8 +49,11 @@ class Reader:
         signs = np.array([-1.0 if objective.maximize else 1.0 for objective in past.objectives])
         known, failed = [], []
         for trial in past.ended:
-            ok = trial.state is not State.FAILED and trial.values is not None and np.isfinite(trial.values).all()
-            (known if ok else failed).append(trial)
+            told = _told(trial, past)
+            if trial.state is State.FAILED or (told and not all(map(math.isfinite, told))):
+                failed.append(trial)
+            elif told:
+                known.append(trial)
         values = np.array([trial.values for trial in known], dtype=float).reshape(len(known), len(signs)) * signs
         return Observations(
             known,

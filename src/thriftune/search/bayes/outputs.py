@@ -1,4 +1,4 @@
-"""How are observations made fit for the model? Mean 0, variance 1, and no tail of bad values that drowns the good."""
+"""How are observations made fit for the model? Mean 0, variance 1, and no tail of bad values above the good."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def normalised(values: Array, *, robust: bool) -> Array:
     y = np.clip(values, -LARGEST, LARGEST)
     if robust:
         y = eased(y)
+    largest = np.abs(y).max(initial=1e-288)
     y = y - y.mean()
     # The largest first: what is far below 1 loses its square.
     size = np.abs(y).max(initial=0.0)
-    if size <= 1e-12 * np.abs(values).max(initial=1e-288):  # constant, but for rounding
+    if size <= 1e-12 * largest:  # constant, but for rounding
         return np.zeros(len(y))
     y = y / size
-    return y / y.std()
+    normal: Array = y / y.std()
+    return normal
 
 
 def eased(y: Array) -> Array:
@@ -37,5 +39,6 @@ def eased(y: Array) -> Array:
     if spread == 0.0:
         above = y[y > median] - median
         spread = float(np.median(above)) if len(above) else 1.0
+    spread = max(spread, 1e-150 * float(y.max() - median))  # so that no reach is infinite
     reach = np.maximum(y - median, 0.0) / spread
     return np.where(y > median, median + spread * np.arcsinh(reach), y)

@@ -21,7 +21,10 @@ JITTERS = (0.0, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
 
 
 class Trend(Protocol):
-    """What is known of f from elsewhere; the process is what that does not explain."""
+    """What is known of f from elsewhere; the process is what that does not explain.
+
+    Observations have mean 0, so a trend counts less its mean over them: they may lie where it is low.
+    """
 
     def at(self, X: Array) -> Array:
         """(m, sources) at X (m, D)."""
@@ -61,7 +64,9 @@ class Posterior:
         K = matern52(squared_distances(self._E, self._E))
         K *= self._signal[:, :, None]
         total, n = len(X), len(y)
-        of_trend = self._shares @ trend.at(X).T if trend else np.zeros((len(thetas), total))
+        level = trend.at(X) if trend else np.zeros((total, 0))
+        self._middle = level[:n].mean(axis=0)
+        of_trend = self._shares @ (level - self._middle).T
         self._root = np.empty_like(K)  # L^-1
         self._alpha = np.empty((len(thetas), total))  # K^-1 [y, fantasies]
         for s in range(len(thetas)):
@@ -79,7 +84,7 @@ class Posterior:
         K *= self._signal[:, :, None]
         mean: Array = (K @ self._alpha[:, :, None])[:, :, 0]
         if self._trend:
-            mean += self._shares @ self._trend.at(X).T
+            mean += self._shares @ (self._trend.at(X) - self._middle).T
         half = K @ np.swapaxes(self._root, 1, 2)
         return mean, self._variance(half)
 
@@ -102,7 +107,7 @@ class Posterior:
         variance_slope = chain * (by_variance.sum(axis=2)[:, :, None] * E - by_variance @ self._E)
         if self._trend:
             level, rise = self._trend.with_slope(X)
-            mean += self._shares @ level.T
+            mean += self._shares @ (level - self._middle).T
             mean_slope += np.einsum("se,med->smd", self._shares, rise)
         return mean, self._variance(half), mean_slope, variance_slope
 
@@ -110,6 +115,12 @@ class Posterior:
         """Rounding must not make a variance of 0 negative."""
         variance: Array = self._signal - np.einsum("smn,smn->sm", half, half)
         return np.maximum(variance, 1e-12 * self._signal, out=variance)
+
+
+def centred(trend: Array) -> Array:
+    """(n, sources) of a trend at the observations, as a posterior takes it."""
+    less: Array = trend - trend.mean(axis=0)
+    return less
 
 
 def inverse_factor(K: Array, noise: float, signal: float) -> Array:

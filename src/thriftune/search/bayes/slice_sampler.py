@@ -14,8 +14,8 @@ import numpy as np
 
 from thriftune.search.bayes.kernel import Array
 
-WIDENINGS = 8
-"""Times an interval is widened at most; it is cut off at the bounds anyway."""
+WIDTH = 2.0
+"""Of the first interval, in units of the direction."""
 
 SHRINKINGS = 50
 """Tries before the chain stays where it is: rounding can leave nothing of the slice but the point itself."""
@@ -54,14 +54,10 @@ def _step(
     last = float(np.nanmin(np.maximum(to_low, to_high)))
     left = -rng.random() * WIDTH
     right = left + WIDTH
-    widenings = WIDENINGS
-    while left > first and widenings and log_density(at + left * direction) > level:
+    while left > first and log_density(at + left * direction) > level:
         left -= WIDTH
-        widenings -= 1
-    widenings = WIDENINGS
-    while right < last and widenings and log_density(at + right * direction) > level:
+    while right < last and log_density(at + right * direction) > level:
         right += WIDTH
-        widenings -= 1
     left, right = max(left, first), min(right, last)
     for _ in range(SHRINKINGS):
         t = left + rng.random() * (right - left)
@@ -74,7 +70,3 @@ def _step(
         else:
             right = t
     return at, density
-
-
-WIDTH = 2.0
-"""Of the first interval, in units of the direction."""

@@ -1,0 +1,105 @@
+"""What is a warm start worth, from a related study and from an unrelated one?
+
+Related: the same table of another dataset. Unrelated: the same space, but the source's values stand elsewhere:
+dealt out anew (no structure is left), or mirrored along every axis (as smooth as before, and misleading). The
+source is a study of 50 trials, as a user would have it; the target has 25, warm and cold, with the same seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+import thriftune as tt
+from benchmarks.common import Row, main, say
+from benchmarks.search import make_tables, tables
+from benchmarks.search.tables import Grid
+from thriftune.space import Space
+
+DATASETS = {
+    "mlp": ("australian", "car", "kc1", "phoneme", "segment", "vehicle"),
+    "fcnet": ("naval_propulsion", "parkinsons_telemonitoring", "protein_structure", "slice_localization"),
+    "nas": ("cifar10", "cifar100", "imagenet"),
+}
+SOURCE_TRIALS, TRIALS = 50, 25
+RELATIONS = ("related", "dealt anew", "mirrored")
+
+
+@cache
+def table(kind: str, dataset: str) -> Grid:
+    load: Callable[[str], Grid] = getattr(tables, kind)
+    try:
+        return load(dataset)
+    except SystemExit:
+        np.savez_compressed(
+            tables.FOLDER / f"{kind}-{dataset}.npz", values=make_tables.from_package(kind, dataset)
+        )
+        return load(dataset)
+
+
+def source_of(found: Grid, relation: str) -> Grid:
+    if relation == "dealt anew":
+        shuffled = np.random.default_rng(0).permutation(found.values.ravel()).reshape(found.values.shape)
+        return replace(found, values=shuffled)
+    return replace(found, values=np.flip(found.values)) if relation == "mirrored" else found
+
+
+def searched(problem: Grid, trials: int, seed: int, warm_start: list[tt.Study]) -> tuple[tt.Study, float]:
+    """The study, and its best value's normalised regret."""
+    space = Space.from_json(problem.parameters)
+    study = tt.Study(space, minimize="loss", seed=seed, warm_start=warm_start)
+    for _ in range(trials):
+        trial = study.ask()
+        study.tell(trial, problem(trial.config))
+    median = float(np.median(problem.values))
+    return study, (float(study.best.value or 0.0) - problem.optimum) / (median - problem.optimum)
+
+
+def run(job: tuple[str, str, str, int]) -> dict[str, float]:
+    """Regrets at the end, cold and warm."""
+    kind, source, target, seed = job
+    problem = table(kind, target)
+    found = {"cold": searched(problem, TRIALS, seed, [])[1]}
+    for relation in RELATIONS:
+        past, _ = searched(source_of(table(kind, source), relation), SOURCE_TRIALS, 1000 + seed, [])
+        found[relation] = searched(problem, TRIALS, seed, [past])[1]
+    return found
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    pairs = [(kind, *pair) for kind, names in DATASETS.items() for pair in itertools.permutations(names, 2)]
+    pairs = pairs[:: 23 if options.quick else 2]
+    seeds = range(1 if options.quick else 5)
+    jobs = [(*pair, seed) for seed in seeds for pair in pairs]
+    say(f"{len(jobs)} runs of a cold start and {len(RELATIONS)} warm ones")
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        found = list(pool.map(run, jobs))
+    cold = np.array([each["cold"] for each in found])
+    rows = []
+    for relation, most in zip(RELATIONS, (0.5, 1.05, 1.05), strict=True):
+        warm = np.array([each[relation] for each in found])
+        ratio = warm.mean() / cold.mean()
+        low, high = _interval(warm, cold)
+        what = f"regret at {TRIALS}, warm start over cold: {relation}"
+        bar = f"<= {most}"
+        figure = f"{ratio:.2f} ({low:.2f} to {high:.2f}): {warm.mean():.4f} over {cold.mean():.4f}"
+        data = {"warm": warm.tolist(), "cold": cold.tolist()}
+        rows.append(Row(what, figure, bar, None if options.quick else bool(ratio <= most), data))
+    return rows
+
+
+def _interval(warm: np.ndarray, cold: np.ndarray) -> tuple[float, float]:
+    """95 % of the ratio of means, by drawing runs again."""
+    draws = np.random.default_rng(0).integers(len(warm), size=(2000, len(warm)))
+    ratios = warm[draws].mean(axis=1) / cold[draws].mean(axis=1)
+    return float(np.quantile(ratios, 0.025)), float(np.quantile(ratios, 0.975))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))

@@ -1,0 +1,148 @@
+"""Random problems for the model: a layout, hyperparameters, points and what was observed there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from thriftune.search.bayes.kernel import CATEGORY, Array, Layout
+
+QUICK = settings(deadline=None, max_examples=25)
+"""A busy machine is no reason to fail, and each example here does much."""
+
+
+@dataclass(frozen=True)
+class Waves:
+    """A trend: for each source a wave, whose slope is known."""
+
+    W: Array  # (D, sources)
+
+    def at(self, X: Array) -> Array:
+        return np.asarray(np.sin(X @ self.W))
+
+    def with_slope(self, X: Array) -> tuple[Array, Array]:
+        return self.at(X), np.cos(X @ self.W)[:, :, None] * self.W.T
+
+
+@dataclass(frozen=True)
+class Problem:
+    layout: Layout
+    thetas: Array  # (S, k)
+    X: Array  # (n, D)
+    y: Array  # (n,)
+    others: Array  # (m, D) points to predict at
+    trend: Waves | None
+
+    @property
+    def theta(self) -> Array:
+        return np.asarray(self.thetas[0])
+
+    @property
+    def told(self) -> Array | None:
+        """What the trend says at X."""
+        return self.trend.at(self.X) if self.trend else None
+
+    def expected(self, theta: Array, X: Array) -> Array:
+        """What a posterior takes from the trend: its share, less its mean where something was seen."""
+        if not self.trend:
+            return np.zeros(len(X))
+        return np.asarray((self.trend.at(X) - self.trend.at(self.X).mean(axis=0)) @ theta[self.layout.shares])
+
+
+def layout_of(widths: list[int], warped: list[int], sources: int = 0) -> Layout:
+    """A parameter each: 1 a number, more a choice of so many. `warped`: columns."""
+    owner = np.repeat(np.arange(len(widths)), widths)
+    weights = np.repeat([1.0 if width == 1 else CATEGORY for width in widths], widths)
+    return Layout(len(widths), owner, weights, np.array(warped, dtype=np.intp), sources)
+
+
+def thetas_of(layout: Layout, draws: int, rng: np.random.Generator) -> Array:
+    thetas = np.log(rng.uniform(0.4, 2.0, (draws, layout.size)))
+    thetas[:, layout.NOISE] = np.log(rng.uniform(1e-3, 0.1, draws))
+    thetas[:, layout.shares] = rng.uniform(0.0, 1.5, (draws, layout.sources))
+    return thetas
+
+
+def points_of(widths: list[int], count: int, rng: np.random.Generator) -> Array:
+    """Not too near to the ends, where a warping's slope changes fast."""
+    columns = []
+    for width in widths:
+        if width == 1:
+            columns.append(rng.uniform(0.05, 0.95, (count, 1)))
+        else:
+            columns.append(np.eye(width)[rng.integers(width, size=count)])
+    return np.concatenate(columns, axis=1)
+
+
+def problem(widths: list[int], *, warp: bool, sources: int, n: int, draws: int = 2, seed: int = 0) -> Problem:
+    rng = np.random.default_rng(seed)
+    starts = np.cumsum([0, *widths])
+    numbers = [int(start) for start, width in zip(starts, widths, strict=False) if width == 1]
+    layout = layout_of(widths, numbers[: len(numbers) if warp else 0], sources)
+    X = points_of(widths, n, rng)
+    # Between the choices: at a point that was seen, differences are of a curve that bends too fast for them.
+    others = rng.uniform(0.05, 0.95, (4, sum(widths)))
+    trend = Waves(rng.normal(0.0, 2.0, (sum(widths), sources))) if sources else None
+    return Problem(layout, thetas_of(layout, draws, rng), X, rng.standard_normal(n), others, trend)
+
+
+def problems() -> st.SearchStrategy[Problem]:
+    return st.builds(
+        problem,
+        st.lists(st.sampled_from([1, 1, 2, 3]), min_size=1, max_size=4),
+        warp=st.booleans(),
+        sources=st.integers(0, 2),
+        n=st.integers(1, 12),
+        draws=st.integers(1, 3),
+        seed=st.integers(0, 2**32),
+    )
+
+
+def slopes(f: Callable[[Array], Array], X: Array, step: float = 1e-5) -> Array:
+    """(..., m, D) by central differences, of f (..., m), each of which depends on its own row of X only."""
+    each = []
+    for d in range(X.shape[1]):
+        shift = np.zeros(X.shape[1])
+        shift[d] = step
+        each.append((f(X + shift) - f(X - shift)) / (2.0 * step))
+    return np.stack(each, axis=-1)
+
+
+def close(a: Array, b: Array, tolerance: float = 1e-5) -> bool:
+    """Up to a part of the largest number: what is a rounding error beside it counts for nothing."""
+    assert a.shape == b.shape
+    size = np.abs(b).max(initial=1.0)
+    return bool(np.abs(a - b).max(initial=0.0) <= tolerance * size)
+
+
+# --- for scikit-learn ---------------------------------------------------------------------------------------
+
+CASES = {
+    "numbers": problem([1, 1, 1], warp=False, sources=0, n=15),
+    "warped": problem([1, 1, 1], warp=True, sources=0, n=15, seed=1),
+    "mixed": problem([1, 3, 1, 2], warp=True, sources=0, n=20, seed=2),
+    "one point": problem([1, 2], warp=True, sources=0, n=1, seed=3),
+    "trend": problem([1, 3, 1], warp=True, sources=2, n=15, seed=4),
+}
+
+
+def by_hand(layout: Layout, theta: Array, X: Array) -> Array:
+    """What scikit-learn needs to be given: points warped and weighed."""
+    X = X.copy()
+    a, b = np.exp(theta[layout.a]), np.exp(theta[layout.b])
+    X[:, layout.warped] = 1.0 - (1.0 - X[:, layout.warped] ** a) ** b
+    return np.asarray(X * layout.weights)
+
+
+def regressor(layout: Layout, theta: Array) -> GaussianProcessRegressor:
+    kernel = ConstantKernel(math.exp(theta[layout.SIGNAL])) * Matern(
+        np.exp(theta[layout.scales])[layout.owner], nu=2.5
+    ) + WhiteKernel(math.exp(theta[layout.NOISE]))
+    return GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)

@@ -1,0 +1,138 @@
+"""What a point is worth: expected improvement against chance, far in the tail, and all slopes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from scipy.special import erfcx, log_ndtr
+
+from tests.search.bayes.problems import QUICK, Problem, close, layout_of, problem, problems, slopes
+from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth, log_h, log_h_slope
+from thriftune.search.bayes.posterior import Posterior
+
+EXACT = {  # z: log h(z) and its slope, in sixty digits and then rounded
+    1e8: (18.420680743952365, 1e-8),
+    40.0: (3.6888794541139363, 0.025),
+    3.0: (1.0987396653277078, 0.33284096845179524),
+    0.0: (-0.91893853320467274, 1.2533141373155003),
+    -0.999: (-2.4832171154475854, 1.9035493173589594),
+    -1.0: (-2.4851210257126413, 1.9042712333296918),
+    -1.001: (-2.4870256579553894, 1.9049932727342131),
+    -10.0: (-55.553122036122356, 10.194383033412553),
+    -38.0: (-730.19618340211374, 38.052522760041328),
+    -100.0: (-5010.1295788002498, 100.01999400419587),
+    -999.0: (-499015.2324510965, 999.00200199598401),
+    -1001.0: (-501015.23645108583, 1001.001997996016),
+    -1e4: (-50000019.339619307, 10000.000199999994),
+    -1e8: (-5000000000000037.8, 100000000.00000002),
+}
+
+
+def models(case: Problem) -> tuple[Posterior, Posterior]:
+    """One of all draws, one of the first only."""
+    return (
+        Posterior(case.layout, case.thetas, case.X, case.y, trend=case.trend),
+        Posterior(case.layout, case.thetas[:1], case.X, case.y, trend=case.trend),
+    )
+
+
+@pytest.mark.parametrize("z", EXACT)
+def test_log_h_and_its_slope_are_exact(z: float) -> None:
+    value, slope = EXACT[z]
+    found = log_h(np.array([z]))
+    assert found[0] == pytest.approx(value, rel=1e-11)
+    assert log_h_slope(np.array([z]), found)[0] == pytest.approx(slope, rel=3e-6)
+
+
+def test_log_h_rises_and_nothing_in_it_is_no_number() -> None:
+    z = np.concatenate([-np.geomspace(1e12, 1e-6, 4000), [0.0], np.geomspace(1e-6, 1e12, 1000)])
+    value = log_h(z)
+    slope = log_h_slope(z, value)
+    assert np.isfinite(value).all()
+    assert np.isfinite(slope).all()
+    assert (np.diff(value) > 0.0).all()
+    assert (slope > 0.0).all()
+    assert (np.diff(slope) < 0.0).all()
+
+
+@pytest.mark.parametrize("z", [-1e4, -3e3, -990.0, -100.0, -10.0, -1.5, -0.5, 0.0, 2.0, 9.0])
+def test_the_slope_of_log_h_is_that_of_differences(z: float) -> None:
+    step = 1e-5 * max(1.0, abs(z))
+    above, below = log_h(np.array([z + step])), log_h(np.array([z - step]))
+    slope = log_h_slope(np.array([z]), log_h(np.array([z])))
+    assert slope[0] == pytest.approx(((above - below) / (2.0 * step))[0], rel=1e-5)
+
+
+def test_it_is_the_mean_of_what_chance_improves() -> None:
+    mean = np.array([[0.0, 1.0, -0.5, 2.0], [0.3, 0.0, 0.0, -1.0]])
+    variance = np.array([[1.0, 4.0, 0.01, 1.0], [0.5, 1.0, 2.0, 0.1]])
+    best = np.array([0.0, 0.5])
+    half = np.random.default_rng(0).standard_normal((100_000, 2, 1))
+    drawn = mean + np.sqrt(variance) * np.concatenate([half, -half])
+    expected = np.maximum(best[:, None] - drawn, 0.0).mean(axis=(0, 1))
+    case = problem([1], warp=False, sources=0, n=3)
+    assert np.exp(LogEI(models(case)[0], best).of(mean, variance)) == pytest.approx(expected, rel=0.01)
+
+
+@QUICK
+@given(problems())
+def test_draws_are_averaged(case: Problem) -> None:
+    best = np.linspace(-1.0, 0.5, len(case.thetas))
+    together = LogEI(models(case)[0], best)
+    alone = [
+        LogEI(Posterior(case.layout, theta[None], case.X, case.y, trend=case.trend), best[s : s + 1])(case.others)
+        for s, theta in enumerate(case.thetas)
+    ]
+    assert np.exp(together(case.others)) == pytest.approx(np.exp(alone).mean(axis=0), rel=1e-6)
+
+
+@pytest.mark.parametrize("best", [-1e8, -1e3, -40.0, 1e3])
+def test_where_nothing_can_be_gained_there_is_still_a_slope(best: float) -> None:
+    case = problem([1, 3, 1], warp=True, sources=0, n=8)
+    value, slope = LogEI(models(case)[0], np.full(2, best)).with_slope(case.others)
+    assert np.isfinite(value).all()
+    assert np.isfinite(slope).all()
+    assert (slope != 0.0).any(axis=1).all()
+
+
+@QUICK
+@given(problems())
+def test_slopes_are_those_of_differences(case: Problem) -> None:
+    all_draws, one = models(case)
+    for best in (0.5, -1.0, -8.0):
+        objective = LogEI(all_draws, np.full(len(case.thetas), best))
+        others: list[Term] = [LogBelow(one, best), Cheap(one, 3.0)]
+        terms = [objective, *others, Worth(objective, others, all_draws), Worth(None, others, all_draws)]
+        for term in terms:
+            value, slope = term.with_slope(case.others)
+            assert value == pytest.approx(term(case.others), rel=1e-9, abs=1e-9)
+            assert close(slope, slopes(term, case.others))
+
+
+def test_a_probability_of_next_to_nothing_has_a_slope() -> None:
+    layout = layout_of([1], warped=[])
+    X, x = np.array([[0.1], [0.9]]), np.array([[0.4]])
+    model = Posterior(layout, np.array([[0.0, math.log(1e-4), 0.0]]), X, np.array([0.0, 1.0]))
+    for limit in (-1e8, -1e4, -30.0, 0.5, 30.0, 1e8):
+        mean, variance, mean_slope, variance_slope = (each[0, 0] for each in model.predict_with_slope(x))
+        z = (limit - mean) / math.sqrt(variance)
+        value, slope = LogBelow(model, limit).with_slope(x)
+        assert value[0] == pytest.approx(log_ndtr(z))
+        ratio = math.sqrt(2.0 / math.pi) / erfcx(-z / math.sqrt(2.0))
+        by_hand = -ratio * (mean_slope + z * variance_slope / (2.0 * math.sqrt(variance))) / math.sqrt(variance)
+        assert slope[0] == pytest.approx(by_hand)
+
+
+def test_worth_is_the_sum_of_its_terms_and_tells_what_the_objectives_model_expects() -> None:
+    case = problem([1, 2], warp=True, sources=1, n=6)
+    model, one = models(case)
+    objective = LogEI(model, np.zeros(2))
+    worth, mean, variance = Worth(objective, [Cheap(one, 0.5)], model).look(case.others)
+    expected = model.predict(case.others)
+    assert worth == pytest.approx(objective(case.others) - 0.5 * one.predict(case.others)[0][0])
+    assert mean == pytest.approx(expected[0])
+    assert variance == pytest.approx(expected[1])
+    assert Worth(None, [], model)(case.others).tolist() == [0.0] * 4

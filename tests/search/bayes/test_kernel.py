@@ -1,0 +1,72 @@
+"""The kernel and its inputs: what a similarity must be, and what a warping must be."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from tests.search.bayes.problems import QUICK, Problem, layout_of, problems
+from thriftune.search.bayes.kernel import Array, Inputs, Layout, matern52, squared_distances
+
+ONE = layout_of([1], warped=[0])
+
+
+def warp(u: Array, a: float, b: float) -> Array:
+    theta = np.array([0.0, 0.0, 0.0, math.log(a), math.log(b)])
+    return Inputs(ONE, u[:, None]).embed(theta)[:, 0]
+
+
+def similarity(layout: Layout, theta: Array, X: Array) -> Array:
+    E = Inputs(layout, X).embed(theta)
+    return matern52(squared_distances(E, E))
+
+
+@QUICK
+@given(problems())
+def test_a_similarity_is_symmetrical_positive_and_one_with_itself(case: Problem) -> None:
+    X = np.concatenate([case.X, case.X[:1], case.others])  # one point twice
+    K = similarity(case.layout, case.theta, X)
+    assert np.abs(K - K.T).max() < 1e-14
+    assert np.diag(K) == pytest.approx(np.ones(len(K)))
+    assert K[0, len(case.X)] == pytest.approx(1.0)
+    assert np.linalg.eigvalsh(K).min() > -1e-10
+
+
+def test_two_choices_are_as_far_apart_as_two_random_numbers() -> None:
+    layout = layout_of([3], warped=[])
+    E = Inputs(layout, np.eye(3)).embed(np.zeros(layout.size))
+    u, v = np.random.default_rng(0).random((2, 100_000))
+    expected = np.square(u - v).mean()
+    assert squared_distances(E, E) == pytest.approx(expected * (1.0 - np.eye(3)), abs=2e-3)
+
+
+SHAPES = [(a, b) for a in (0.25, 0.5, 1.0, 2.0, 4.0) for b in (0.25, 0.5, 1.0, 2.0, 4.0)]
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_a_warping_is_kumaraswamys_and_rises_from_0_to_1(a: float, b: float) -> None:
+    u = np.linspace(0.0, 1.0, 201)
+    w = warp(u, a, b)
+    assert w[1:-1] == pytest.approx(1.0 - (1.0 - u[1:-1] ** a) ** b, rel=1e-9)
+    assert (np.diff(w) > 0.0).all()
+    assert (w >= 0.0).all()
+    assert (w <= 1.0).all()
+    # The ends are evaluated a little inside, which shows where the curve is steepest.
+    assert w[0] < 0.03
+    assert w[-1] > 0.99
+
+
+def test_a_warping_of_1_and_1_is_none() -> None:
+    u = np.linspace(0.0, 1.0, 11)
+    assert warp(u, 1.0, 1.0) == pytest.approx(u, abs=2e-9)
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_the_ends_of_the_unit_interval_have_a_finite_slope(a: float, b: float) -> None:
+    theta = np.array([[0.0, 0.0, 0.0, math.log(a), math.log(b)]])
+    inputs = Inputs(ONE, np.array([[0.0], [1.0]]))
+    assert np.isfinite(inputs.slope(theta)).all()
+    assert np.isfinite(inputs.pull_back(theta[0], inputs.embed(theta[0]), np.ones((2, 1)))).all()

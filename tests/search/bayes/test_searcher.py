@@ -1,0 +1,359 @@
+"""Bayesian search as a whole: it keeps the searchers' promises, copes with anything, and finds what it should."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import thriftune as tt
+from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rng, run
+from thriftune.earlier import Earlier
+from thriftune.errors import SettingError
+from thriftune.objectives import Constraint, Objective
+from thriftune.search.bayes import Bayes
+from thriftune.search.bayes.hyperparameters import learned_at, spread_out
+from thriftune.space import Space
+
+LINE = Space({"x": tt.Float(0, 1), "y": tt.Float(0, 1)})
+FEW: dict[str, Any] = {"draws": 2, "burn_in": 2, "thin": 1}  # of the slice sampling, where only the rest matters
+
+
+def bowl(config: Any, at: float = 0.3) -> float:
+    return float(sum((value - at) ** 2 for value in config.values()))
+
+
+def searched(past: FakePast, trials: int, searcher: Bayes | None = None, function: Any = bowl) -> FakePast:
+    searcher = searcher or Bayes(**FEW)
+    for _ in range(trials):
+        config = searcher.suggest(past, rng(past))
+        past.add(config, function(config))
+    return past
+
+
+class TestBayes(SearcherConformance):
+    def searcher(self) -> Bayes:
+        return Bayes(**FEW)
+
+
+class TestBayesByEmpiricalBayes(SearcherConformance):
+    def searcher(self) -> Bayes:
+        return Bayes(hyperparameters="map", warp=False)
+
+
+# --- it finds what it should --------------------------------------------------------------------------------
+
+
+def best(past: FakePast) -> float:
+    return min(trial.value for trial in past.trials if trial.value is not None)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+def test_it_finds_the_bottom_of_a_bowl_and_the_top_of_a_hill(maximize: bool) -> None:
+    sign = -1.0 if maximize else 1.0
+    past = searched(FakePast(LINE, maximize=maximize), 20, Bayes(), lambda config: sign * bowl(config))
+    assert min(sign * (trial.value or 0.0) for trial in past.trials) < 1e-3
+
+
+def test_choices_ints_and_conditions_are_searched_not_drawn() -> None:
+    def value(config: Any) -> float:
+        far = abs(math.log(config["lr"] / 0.01)) / 5 + abs(config["width"] - 64) / 100
+        return float(far + (abs(config["momentum"] - 0.9) if config["opt"] == "sgd" else 0.5))
+
+    found = [best(searched(FakePast(INFINITE, seed=seed), 40, Bayes(), value)) for seed in range(3)]
+    assert np.median(found) < 0.1  # the best of 40 random ones has about 0.3
+
+
+def test_noise_larger_than_the_signal_is_averaged_out() -> None:
+    noise = np.random.default_rng(0)
+    past = searched(FakePast(LINE), 60, function=lambda config: bowl(config) + noise.normal())
+    late = [bowl(trial.config) for trial in past.trials[40:]]
+    assert np.median(late) < 0.2  # of random points: 0.25
+
+
+def test_running_trials_keep_others_away() -> None:
+    def apart(fantasies: bool) -> float:
+        past = searched(FakePast(LINE), 6, Bayes())
+        for _ in range(6):
+            past.add(Bayes(fantasies=fantasies).suggest(past, rng(past)))
+        pending = np.array([LINE.encode(trial.config) for trial in past.trials[-6:]])
+        return float(np.linalg.norm(pending[:, None] - pending[None], axis=2).mean())
+
+    assert apart(True) > 2 * apart(False)
+
+
+# --- it copes with anything ---------------------------------------------------------------------------------
+
+EXTREMES: dict[str, list[float]] = {
+    "constant": [1.0],
+    "zero": [0.0],
+    "huge": [1e300, 2.0, 1e-300],
+    "both huge": [1e308, -1e308, 3.0],
+    "tiny differences": [1.0, 1.0 + 1e-15],
+    "tiny": [5e-324, 1e-310],
+    "a heavy tail": [1.0, 1e3, 1e9, 1e27],
+    "two levels": [0.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_values_of_every_kind(name: str) -> None:
+    values = EXTREMES[name]
+    past = FakePast(INFINITE)
+    searcher = Bayes(**FEW)
+    for i in range(14):
+        config = searcher.suggest(past, rng(past))
+        past.add(config, values[i % len(values)])
+    assert len({INFINITE.key(trial.config) for trial in past.trials}) == 14
+
+
+def test_one_observation_and_many_that_run() -> None:
+    past = FakePast(LINE)
+    searched(past, 1)
+    for _ in range(8):
+        past.add(Bayes(**FEW).suggest(past, rng(past)))
+    assert len({LINE.key(trial.config) for trial in past.trials}) == 9
+
+
+def test_the_same_point_many_times_with_other_values() -> None:
+    past = FakePast(LINE)
+    for i in range(12):
+        past.add({"x": 0.5, "y": 0.5}, float(i % 3))
+    searched(past, 3)
+    assert len({LINE.key(trial.config) for trial in past.trials}) == 4
+
+
+def test_the_region_of_failures_is_avoided_and_the_model_does_not_mind() -> None:
+    past, searcher, failures = FakePast(LINE), Bayes(**FEW), []
+    for _ in range(30):
+        config = searcher.suggest(past, rng(past))
+        past.add(config)
+        fails = config["x"] < 0.4  # where the bowl is lowest
+        failures.append(fails)
+        past.end(past.trials[-1], None if fails else bowl(config))
+    assert sum(failures) <= 10, "of random points, 12 would"
+    assert best(past) < 0.1**2 + 0.02, "right at the border"
+
+
+def test_nothing_but_failures() -> None:
+    past, searcher = FakePast(LINE), Bayes(**FEW)
+    for _ in range(8):
+        past.add(searcher.suggest(past, rng(past)))
+        past.end(past.trials[-1], None)
+    assert len({LINE.key(trial.config) for trial in past.trials}) == 8
+
+
+def test_nan_is_a_failure() -> None:
+    past = searched(FakePast(LINE), 6)
+    past.add({"x": 0.1, "y": 0.2}, math.nan)
+    searched(past, 2)
+
+
+def test_thousands_of_observations() -> None:
+    past = FakePast(INFINITE)
+    chance = np.random.default_rng(0)
+    for _ in range(3000):
+        config = INFINITE.sample(chance)
+        past.add(config, math.log(config["lr"]) ** 2 + config["width"] / 512)
+    assert Bayes().suggest(past, rng(past)) == Bayes().suggest(past.copy(), rng(past))
+
+
+def parameters() -> st.SearchStrategy[Any]:
+    numbers = st.floats(-1e6, 1e6).map(lambda x: round(x, 6))
+    spans = st.floats(0, 1e6).map(lambda x: round(x, 6))
+    return st.one_of(
+        st.builds(lambda low, span: tt.Float(low, low + span), numbers, spans),
+        st.builds(
+            lambda low, times: tt.Float(low, low * times, log=True), st.floats(1e-9, 1e3), st.floats(1, 1e9)
+        ),
+        st.builds(lambda low, span: tt.Int(low, low + span), st.integers(-9, 9), st.integers(0, 5000)),
+        st.builds(lambda low, times: tt.Int(low, low * times, log=True), st.integers(1, 9), st.integers(1, 999)),
+        st.builds(lambda k: tt.Choice(list(range(k))), st.integers(1, 12)),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(parameters(), min_size=1, max_size=5), st.integers(0, 3), st.randoms(use_true_random=False))
+def test_any_space_and_any_values(given_parameters: list[Any], running: int, chance: Any) -> None:
+    space = Space({f"p{i}": parameter for i, parameter in enumerate(given_parameters)})
+    past = FakePast(space, seed=chance.randrange(1000))
+    searcher = Bayes(**FEW)
+    count = min(9, int(min(space.size, 9)))
+    for i in range(count):
+        config = searcher.suggest(past, rng(past))
+        assert space.check(config) == config
+        past.add(config)
+        if i >= running:
+            value = chance.choice([None, 0.0, 1.0, chance.gauss(0, 1), chance.gauss(0, 1) * 1e12])
+            past.end(past.trials[i - running], value)
+    assert len({space.key(trial.config) for trial in past.trials}) == count
+
+
+# --- what else counts ---------------------------------------------------------------------------------------
+
+
+def test_a_constraint_is_learned_and_kept() -> None:
+    past = FakePast(LINE, constraints=[Constraint("size", 0.5, upper=False)])
+    searcher = Bayes(**FEW)
+    for _ in range(25):
+        config = searcher.suggest(past, rng(past))
+        past.add(config)
+        past.end(past.trials[-1], bowl(config), size=config["x"])
+    kept = [trial for trial in past.trials if trial.config["x"] >= 0.5]
+    assert min(trial.value or 0.0 for trial in kept) < 0.2**2 + 0.02, "the best that is allowed lies at x = 0.5"
+    assert len([trial for trial in past.trials[10:] if trial.config["x"] >= 0.5]) >= 10
+
+
+def test_while_nothing_is_feasible_it_looks_for_what_is() -> None:
+    past = FakePast(LINE, constraints=[Constraint("size", 0.98, upper=False)])
+    searcher = Bayes(**FEW)
+    for _ in range(15):
+        config = searcher.suggest(past, rng(past))
+        past.add(config)
+        past.end(past.trials[-1], bowl(config), size=(config["x"] + config["y"]) / 2)
+    assert any(trial.metrics["size"] >= 0.98 for trial in past.trials)
+
+
+def test_several_objectives_give_a_front_along_its_whole_length() -> None:
+    past = FakePast(LINE, objectives=[Objective("loss", False), Objective("gain", True)])
+    searcher = Bayes(**FEW)
+    for _ in range(30):
+        config = searcher.suggest(past, rng(past))
+        past.add(config)
+        x, y = config["x"], config["y"]
+        past.end(past.trials[-1], x**2 + (y - 0.5) ** 2, gain=-((1 - x) ** 2) - (y - 0.5) ** 2)
+    near = [trial.config["x"] for trial in past.trials[5:] if abs(trial.config["y"] - 0.5) < 0.1]
+    assert len(near) > 12, "all good points have y = 0.5"
+    assert min(near) < 0.2
+    assert max(near) > 0.8
+
+
+def test_cost_awareness_takes_the_cheaper_of_two_equal_hills() -> None:
+    def total(searcher: Bayes) -> float:
+        past = FakePast(LINE)
+        for _ in range(20):
+            config = searcher.suggest(past, rng(past))
+            past.add(config)
+            past.trials[-1].seconds = 1.0 + 100.0 * config["x"]
+            past.end(past.trials[-1], (abs(config["x"] - 0.5) - 0.3) ** 2 + (config["y"] - 0.5) ** 2)
+        return sum(trial.seconds for trial in past.trials)
+
+    assert total(Bayes(cost_aware=True)) < 0.8 * total(Bayes())
+
+
+# --- warm start ---------------------------------------------------------------------------------------------
+
+
+def source(function: Any, space: Space = LINE, maximize: bool = False, count: int = 40) -> Earlier:
+    chance = np.random.default_rng(1)
+    configs = [space.sample(chance) for _ in range(count)]
+    return Earlier("old", space, "loss", maximize, tuple((config, function(config)) for config in configs))
+
+
+def far(config: Any) -> float:
+    return bowl(config, at=0.87)
+
+
+def test_what_a_related_study_knew_is_used_at_once() -> None:
+    cold = best(searched(FakePast(LINE), 8, Bayes(), far))
+    for maximize in (False, True):
+        sign = -1.0 if maximize else 1.0
+        old = source(lambda config, sign=sign: sign * 1000.0 * (far(config) + 7.0), maximize=maximize)
+        assert best(searched(FakePast(LINE, earlier=[old]), 8, Bayes(), far)) < 0.5 * cold
+
+
+def test_what_an_unrelated_study_knew_is_forgotten() -> None:
+    past = searched(FakePast(LINE, earlier=[source(lambda config: -far(config))]), 25, Bayes(), far)
+    assert best(past) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        Earlier("empty", LINE, "loss", False, ()),
+        Earlier("failed", LINE, "loss", False, (({"x": 0.1, "y": 0.1}, None),)),
+        source(bowl, Space({"other": tt.Float(0, 1)})),
+        source(lambda config: config["x"], Space({"x": tt.Float(0, 1), "z": tt.Choice(["a", "b"])})),
+        source(lambda config: 1.0),
+    ],
+    ids=["empty", "failed", "nothing in common", "some in common", "constant"],
+)
+def test_sources_of_every_kind(old: Earlier) -> None:
+    past = searched(FakePast(LINE, earlier=[old, source(bowl)]), 8)
+    assert len({LINE.key(trial.config) for trial in past.trials}) == 8
+
+
+# --- the same after a resume ----------------------------------------------------------------------------------
+
+
+def test_a_study_that_is_taken_up_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"minimize": "loss", "seed": 3}
+    old = tt.Study(INFINITE, name="old", store=tmp_path, **settings)
+    for _ in range(6):
+        old.tell(trial := old.ask(), math.log(trial["lr"]))
+    undisturbed = tt.Study(INFINITE, warm_start=old, **settings)
+    names: dict[str, Any] = {"name": "s", "store": tmp_path}
+    tt.Study(INFINITE, warm_start=old, **settings, **names)
+    for i in range(16):
+        value = float(i * 7 % 11)
+        one = undisturbed.ask()
+        other = (study := tt.Study(INFINITE, **settings, **names)).ask()  # each from a searcher that knows nothing
+        assert one.config == other.config
+        if i % 5 == 4:
+            undisturbed.tell(one, failed="so")
+            study.tell(other, failed="so")
+        elif i % 3:
+            undisturbed.tell(one, value)
+            study.tell(other, value)
+
+
+def test_theta_is_learned_after_each_observation_first_and_then_more_rarely() -> None:
+    counts = [learned_at(n) for n in range(1, 2000)]
+    assert counts[:50] == list(range(1, 51))
+    assert all(before <= after <= n for n, before, after in zip(range(2, 2000), counts, counts[1:], strict=False))
+    assert len(set(counts)) < 150
+    assert all(n <= 1.08 * count + 1 for n, count in enumerate(counts, 1))
+
+
+def test_of_many_observations_the_best_and_an_even_part_of_the_rest() -> None:
+    y = np.random.default_rng(0).normal(size=1000)
+    chosen = spread_out(y, 100)
+    assert len(set(chosen.tolist())) == 100
+    assert set(np.argsort(y)[:50]) <= set(chosen)
+    assert list(spread_out(y[:100], 100)) == list(range(100))
+
+
+# --- options --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"initial": 0}, "initial 0 must be a whole number, at least 1"),
+        ({"draws": 2.5}, "draws 2.5 must be a whole number"),
+        ({"thin": True}, "thin True must be"),
+        ({"hyperparameters": "guess"}, "'guess' must be 'slice' or 'map'"),
+        ({"warp": "no"}, "warp 'no' must be true or false"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Bayes(**options)
+
+
+def test_it_is_the_default() -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", seed=0)
+    assert study.spec.searcher == "bayes"
+    for _ in range(10):
+        study.tell(trial := study.ask(), (trial["x"] - 0.7) ** 2)
+    assert (study.best.value or 1.0) < 1e-4
+
+
+def test_the_suggestions_of_a_run_are_plain_configurations() -> None:
+    for config in run(Bayes(**FEW), FakePast(INFINITE), 10, running=3):
+        assert all(type(value) in (str, int, float) for value in config.values())
