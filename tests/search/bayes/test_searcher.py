@@ -17,7 +17,9 @@ from thriftune.earlier import Earlier
 from thriftune.errors import SettingError
 from thriftune.objectives import Constraint, Objective
 from thriftune.search.bayes import Bayes
+from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.hyperparameters import learned_at, spread_out
+from thriftune.search.bayes.sources import Sources
 from thriftune.space import Space
 
 LINE = Space({"x": tt.Float(0, 1), "y": tt.Float(0, 1)})
@@ -265,6 +267,19 @@ def test_what_a_related_study_knew_is_used_at_once() -> None:
         sign = -1.0 if maximize else 1.0
         old = source(lambda config, sign=sign: sign * 1000.0 * (far(config) + 7.0), maximize=maximize)
         assert best(searched(FakePast(LINE, earlier=[old]), 8, Bayes(), far)) < 0.5 * cold
+
+
+def test_what_a_study_did_not_vary_it_says_nothing_of() -> None:
+    narrow = Space({"x": tt.Float(0, 1)})
+    old = source(lambda config: (config["x"] - 0.87) ** 2, narrow)
+    sources = Sources([old], LINE, Cube(LINE).layout)
+    X = np.array([[0.2, 0.1], [0.2, 0.9], [0.7, 0.5]])
+    level, slope = sources.with_slope(X)
+    assert level[0] == level[1] > level[2]
+    assert level == pytest.approx(sources.at(X))
+    assert (slope[:, 0, 1] == 0).all()
+    ahead = sources.at(X + np.array([1e-6, 0.0]))
+    assert slope[:, :, 0] == pytest.approx((ahead - level) / 1e-6, rel=1e-3)
 
 
 def test_what_an_unrelated_study_knew_is_forgotten() -> None:

@@ -31,7 +31,7 @@ class Sources:
     """The trends of all sources, and their best configurations."""
 
     def __init__(self, earlier: Sequence[Earlier], space: Space, layout: Layout) -> None:
-        self._models: list[Posterior] = []
+        self._models: list[tuple[Posterior, Array]] = []  # and which columns they know of: 1, or 0
         self._ranked: list[list[dict[str, Any]]] = []
         for source in earlier:
             told = translate(source, space)
@@ -40,10 +40,13 @@ class Sources:
                 continue
             values = np.array([v for _, v in known]) * (-1.0 if source.maximize else 1.0)
             chosen = spread_out(values, MOST)
-            X = np.array([space.encode(known[i][0]) for i in chosen])
+            knows = np.ones(space.dimensions)
+            for name in told.missing:
+                knows[space.columns[name]] = 0.0
+            X = knows * np.array([space.encode(known[i][0]) for i in chosen])
             y = normalised(values[chosen], robust=True)
             model = Posterior(layout, most_likely(layout, X, y), X, y)
-            self._models.append(model)
+            self._models.append((model, knows))
             order = np.argsort(model.known[0], kind="stable")
             self._ranked.append([known[chosen[i]][0] for i in order])
 
@@ -56,8 +59,9 @@ class Sources:
         return [ranked[i] for i in range(depth) for ranked in self._ranked if i < len(ranked)]
 
     def at(self, X: Array) -> Array:
-        return np.stack([model.predict(X)[0][0] for model in self._models], axis=1)
+        return np.stack([model.predict(knows * X)[0][0] for model, knows in self._models], axis=1)
 
     def with_slope(self, X: Array) -> tuple[Array, Array]:
-        told = [model.predict_with_slope(X) for model in self._models]
-        return np.stack([t[0][0] for t in told], axis=1), np.stack([t[2][0] for t in told], axis=1)
+        told = [(model.predict_with_slope(knows * X), knows) for model, knows in self._models]
+        level = np.stack([mean[0] for (mean, _, _, _), _ in told], axis=1)
+        return level, np.stack([knows * slope[0] for (_, _, slope, _), knows in told], axis=1)
