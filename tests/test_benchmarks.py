@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import large_store, peers, throughput
-from benchmarks.search import functions, methods, problems, results, tables
+from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
 from thriftune import Space
 from thriftune.launch import read_history
@@ -33,7 +33,18 @@ def run(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["throughput", "report_cost", "large_store", "memory", "footprint", "search", "search.speed"]
+    "name",
+    [
+        "throughput",
+        "report_cost",
+        "large_store",
+        "memory",
+        "footprint",
+        "search",
+        "search.speed",
+        "search.ablation",
+        "search.multi",
+    ],
 )
 def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
     told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--without-peers"))
@@ -287,3 +298,100 @@ def test_every_method_has_its_adapter_and_its_environment() -> None:
     assert variant.options == {"bayes": {"warping": False, "draws": 10, "model": "map"}}
     with pytest.raises(SystemExit, match="not known"):
         methods.find("nobody")
+
+
+# --- ablation, several objectives
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> problems.Problem:
+    """Regret is x; a trial takes x seconds, and 1 on average."""
+    space = {"x": {"type": "float", "low": 0.0, "high": 2.0}}
+    made = problems.Problem("line", "dev", "function", space, lambda config: float(config["x"]), 0.0)
+    vars(made)["median"] = 1.0
+    monkeypatch.setitem(problems._DEV, "line", lambda: made)
+    monkeypatch.setattr(ablation, "SECONDS_OF", {"line": lambda config: float(config["x"])})
+    monkeypatch.setattr(ablation, "typical_seconds", {"line": 1.0}.__getitem__)
+    return made
+
+
+def test_regret_after_evaluations_and_after_seconds(line: problems.Problem) -> None:
+    done = {"problem": line.name, "values": [0.8, 0.9, 0.2, 0.1]}
+    assert [ablation.regret(done, n) for n in (1, 2, 4)] == [0.8, 0.8, 0.1]
+    # The first ends after 1.5 seconds, the third after 3: before, nothing of it is known.
+    done["seconds"] = [1.5, 0.5, 1.0, 9.0]
+    assert [ablation.regret(done, n) for n in (1, 2, 3, 5)] == [1.0, 0.8, 0.2, 0.2]
+
+
+def test_a_run_by_seconds_ends_with_its_seconds(line: problems.Problem) -> None:
+    done = ablation.run(ablation.Job({"cost_aware": True}, ablation.SECONDS, line.name, 0, 4))
+    assert done["seconds"] == done["values"]
+    assert sum(done["seconds"]) >= 4 > sum(done["seconds"][:-1]) or len(done["values"]) == 4 * ablation.MOST
+
+
+def test_the_default_is_judged_by_the_difference_on_the_same_problem_and_seed() -> None:
+    rng = np.random.default_rng(0)
+    cases = [(problem, seed) for problem in ("p", "q") for seed in range(10)]
+    default = {case: float(rng.uniform(0, 100)) for case in cases}
+    better = {case: value + float(rng.uniform(0.5, 1.5)) for case, value in default.items()}
+    mean, error, low, high = ablation.advantage(default, better)
+    assert 0.5 < low < mean < high < 1.5
+    assert 0 < error < 0.2
+    assert ablation.verdict(low, high) == "helps"
+    assert ablation.advantage(better, default)[0] == pytest.approx(-mean)
+    assert ablation.verdict(-high, -low) == "hurts"
+    assert ablation.verdict(-0.1, 0.1) == "no difference"
+    # A problem counts once, however many of its seeds are done; what only one has done does not count.
+    few = {("p", 0): 1.0, ("p", 1): 1.0, ("q", 0): 1.0, ("q", 1): 7.0}
+    assert ablation.advantage(few, {("p", 0): 2.0, ("p", 1): 2.0, ("q", 0): 4.0})[0] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "costs", "met"),
+    [
+        (["helps", "no difference"], True, True),
+        (["no difference", "no difference"], True, None),
+        (["no difference", "no difference"], False, True),
+        (["helps", "hurts"], False, False),
+    ],
+)
+def test_what_costs_has_to_help(verdicts: list[str], costs: bool, met: bool | None) -> None:
+    assert ablation.met(verdicts, costs) is met
+
+
+def test_an_ablation_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "ablation.jsonl"
+    job = ablation.Job({"warp": False}, ablation.ONE, "hartmann3", 0, 2)
+    first = ablation.complete([job], file, 1)
+    assert list(first) == [job.key]
+    with file.open("a") as lines:
+        lines.write('{"key": ["')  # killed in the middle of it
+    monkeypatch.setattr(ablation, "run", None)
+    assert ablation.complete([job], file, 1) == first
+    monkeypatch.setattr(ablation, "version", lambda: "another state of the code")
+    assert ablation._read(file) == {}
+
+
+def test_hypervolume_of_a_staircase() -> None:
+    points = np.array([[1.0, 3.0], [2.0, 1.0], [2.0, 2.0], [2.5, 2.5], [5.0, 0.0], [1.0, 3.0]])
+    reference = np.array([4.0, 4.0])
+    assert multi.hypervolume(points, reference) == 3 * 1 + 2 * 2
+    assert multi.hypervolume(points[4:5], reference) == 0.0
+    assert multi.front(points).tolist() == [[1.0, 3.0], [2.0, 1.0], [5.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", [name for name in multi.WITHOUT_TABLES if name in multi.FRONTS])
+def test_nothing_is_better_than_the_best_front(name: str) -> None:
+    problem = multi.FRONTS[name]
+    share = multi.share_of(problem)
+    assert share(problem.best()) == pytest.approx(1.0)
+    some = problem.random_values()[:200]
+    assert 0 < share(some) < 1
+    assert share(np.concatenate([some, problem.best()])) == pytest.approx(1.0)
+
+
+def test_what_is_not_feasible_does_not_count() -> None:
+    regret = multi.regret_of(multi.CONSTRAINED["gardner"])
+    assert regret(np.array([[0.0, 0.0]])) == 1.0
+    assert regret(np.array([[0.0, 0.0], [1.0, -0.96]])) == pytest.approx(0.28, abs=0.03)
+    assert regret(np.array([[0.254, -0.96]])) == pytest.approx(0.0, abs=1e-6)

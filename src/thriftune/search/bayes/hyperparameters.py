@@ -20,8 +20,8 @@ LEARNED_FROM = 150
 ITERATIONS = 25
 """Of the search for the most likely theta; where it ends need not be exact."""
 
-RELATED = 0.8
-"""How likely a study is to be of use to one that is warm started from it: a user saw a reason."""
+RELATED = 0.5
+"""How likely a study is taken to be of use to one that is warm started from it, before that has begun."""
 
 EVERY_TIME = 50
 """Up to so many observations, theta is learned anew after each; then after every twentieth part more."""
