@@ -27,11 +27,7 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def parent(pid: int) -> int:
-    """0 if the process is gone by now."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except FileNotFoundError:
-        return 0
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:

@@ -80,7 +80,10 @@ def sleepers(mark: str) -> list[int]:
 
 def nursery_of(mark: str, driver: int) -> int:
     """The child of the driver's only child."""
-    parents = {pid: parent(pid) for pid in marked(mark)}
+    parents = {}
+    for pid in marked(mark):
+        with contextlib.suppress(FileNotFoundError):  # it has ended since
+            parents[pid] = parent(pid)
     (warden,) = (pid for pid, above in parents.items() if above == driver)
     (nursery,) = (pid for pid, above in parents.items() if above == warden)
     return nursery
