@@ -1,4 +1,4 @@
-"""Every benchmark, one after the other, in one table."""
+"""Every benchmark that takes minutes, one after the other; how good the search is: python -m benchmarks.search."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from thriftune.search.bayes.kernel import Array, Indices, Inputs, Layout, matern
 from thriftune.search.bayes.likelihood import SHARE_MEAN, SHARE_SD, LogPosterior, default_prior, maximum
 from thriftune.search.bayes.posterior import inverse_factor
 
-LEARNED_FROM = 150
+LEARNED_FROM = 100
 """Observations that theta is learned from at most: more tell little about it, and cost their cube."""
 
 ITERATIONS = 25
@@ -33,8 +33,8 @@ class Sampling:
     in; AMT's own, from anywhere, is Sampling(draws=10, burn_in=250, thin=5)."""
 
     draws: int = 8
-    burn_in: int = 20
-    thin: int = 4
+    burn_in: int = 10
+    thin: int = 3
 
 
 def learned_at(n: int) -> int:

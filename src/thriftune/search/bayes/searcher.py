@@ -60,8 +60,8 @@ class Bayes:
         fantasies: bool = True,
         cost_aware: bool = False,
         draws: int = 8,
-        burn_in: int = 20,
-        thin: int = 4,
+        burn_in: int = 10,
+        thin: int = 3,
     ) -> None:
         for name, number, least in (
             ("initial", initial, 1),
