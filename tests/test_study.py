@@ -538,3 +538,26 @@ def test_a_tuned_study_is_not_for_ask_and_tell(tmp_path: Path) -> None:
     tune(square, tmp_path, trials=1)
     with pytest.raises(SettingError, match="ask and tell are not for it"):
         tt.load("s", store=tmp_path / "s.db").ask()
+
+
+def test_a_loaded_study_has_its_searcher_with_its_options(tmp_path: Path) -> None:
+    first = tt.Study(
+        {"x": tt.Int(0, 9)}, minimize="loss", searcher=tt.search.Grid(points=2), name="a", store=tmp_path
+    )
+    assert (first.spec.searcher, first.spec.searcher_options) == ("grid", {"points": 2})
+    study = tt.load("a", store=tmp_path)
+    assert [study.ask()["x"], study.ask()["x"]] == [0, 9]
+    tt.Study(
+        {"x": tt.Float(0, 1)}, minimize="loss", searcher=tt.search.Bayes(warp=False), name="b", store=tmp_path
+    )
+    assert 0 <= tt.load("b", store=tmp_path).ask()["x"] <= 1
+
+
+def test_a_loaded_study_cannot_make_up_its_users_searcher(tmp_path: Path) -> None:
+    class Mine:
+        def suggest(self, past: Any, rng: Any) -> dict[str, Any]:
+            return {"x": 0.5}
+
+    tt.Study({"x": tt.Float(0, 1)}, minimize="loss", searcher=Mine(), name="a", store=tmp_path)
+    with pytest.raises(SettingError, match=r"a searcher of its user's own, Mine, .* searcher=Mine\(\)\)"):
+        tt.load("a", store=tmp_path).ask()

@@ -296,7 +296,7 @@ def test_what_is_said_at_the_start_and_only_then(tmp_path: Path, capsys: pytest.
         "warm start: random search takes no account of it; use another searcher"
     ]
     assert said("grid", warm_start="same", searcher=tt.search.Grid(), progress=None)[1:] == [
-        "warm start: Grid search takes no account of it; use another searcher"
+        "warm start: grid search takes no account of it; use another searcher"
     ]
 
 

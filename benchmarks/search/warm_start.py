@@ -2,8 +2,8 @@
 
 Related: the same table of another dataset; or of the same dataset, trained with one seed, where the target is the
 mean over seeds. Unrelated: the same space, but the source's values stand elsewhere: dealt out anew (no structure
-is left), or mirrored along every axis (as smooth as before, and misleading). The source is a study of 50 trials, as
-a user would have it; the target has 25, warm and cold, with the same seed.
+is left), or mirrored along every axis (as smooth as before, and misleading). The source is a study of 50 trials,
+as a user would have it; the target has 25, warm and cold, with the same seed.
 """
 
 from __future__ import annotations

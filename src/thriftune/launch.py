@@ -24,7 +24,7 @@ from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.result import Result
-from thriftune.search import Searcher, named
+from thriftune.search import Searcher, named, written
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
 from thriftune.store import Store, open_store
@@ -61,6 +61,7 @@ def make_spec(
         raise SettingError(f"storage: {str(storage)!r} is no folder; only folders are supported so far")
     if isinstance(searcher, str):
         named(searcher)
+    searcher_name, options = written(searcher)
     return Spec(
         name=name,
         space=Space(space),
@@ -68,7 +69,8 @@ def make_spec(
         constraints=parse_constraints(constraints),
         seed=secrets.randbits(32) if seed is None else seed,
         id=secrets.token_hex(8),
-        searcher=searcher if isinstance(searcher, str) else type(searcher).__name__,
+        searcher=searcher_name,
+        searcher_options=options,
         target=target,
         trials=trials,
         max_steps=max_steps,

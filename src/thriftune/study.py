@@ -22,13 +22,13 @@ from thriftune.driver import summarize
 from thriftune.engines import pickled
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
-from thriftune.launch import drive, enter, make_spec
+from thriftune.launch import drive, enter, make_searcher, make_spec
 from thriftune.objectives import Names, conjunction
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
-from thriftune.search import Searcher, check_searcher, named
+from thriftune.search import BY_NAME, Searcher, check_searcher
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
 from thriftune.store import Store, open_store
@@ -213,10 +213,10 @@ class Study:
         study = cls.__new__(cls)
         opened = _as_store(store, create=False)
         spec = Spec.from_json(opened.spec(name))
-        study._set_up(opened, spec, spec.searcher)
+        study._set_up(opened, spec, None)
         return study
 
-    def _set_up(self, store: Store, spec: Spec, searcher: str | Searcher) -> None:
+    def _set_up(self, store: Store, spec: Spec, searcher: str | Searcher | None) -> None:
         self._store = store
         self._spec = spec
         self._searcher = searcher
@@ -342,8 +342,7 @@ class Study:
             history = self.history
             if self._spec.target.kind != "outside":
                 raise SettingError(f"study {self.name!r} runs {self._spec.target}; ask and tell are not for it")
-            searcher = named(self._searcher) if isinstance(self._searcher, str) else self._searcher
-            self._searcher = searcher
+            searcher = self._made_searcher()
             conductor = Conductor(self._spec, history, searcher, PresentMachines())
 
             def turn(events: list[ev.Event]) -> list[ev.Event]:
@@ -358,6 +357,16 @@ class Study:
             except BaseException:
                 self._history = None  # it may hold what was not recorded
                 raise
+
+    def _made_searcher(self) -> Searcher:
+        if self._searcher is None and self._spec.searcher not in BY_NAME:
+            raise SettingError(
+                f"study {self.name!r} has a searcher of its user's own, {self._spec.searcher}, which is not kept "
+                f"with it; take it up with tt.Study(..., name={self.name!r}, searcher={self._spec.searcher}())"
+            )
+        if self._searcher is None or isinstance(self._searcher, str):
+            self._searcher = make_searcher(self._spec.searcher, self._spec.searcher_options)
+        return self._searcher
 
     @contextlib.contextmanager
     def _turn_to_drive(self) -> Iterator[None]:

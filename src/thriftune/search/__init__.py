@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from thriftune.earlier import Earlier
     from thriftune.trial import TrialRecord
 
-__all__ = ["BLIND", "Bayes", "Grid", "Past", "Random", "Searcher", "Sobol", "check_searcher", "named"]
+__all__ = [
+    "BLIND",
+    "BY_NAME",
+    "Bayes",
+    "Grid",
+    "Past",
+    "Random",
+    "Searcher",
+    "Sobol",
+    "check_searcher",
+    "named",
+    "written",
+]
 
 
 class Past(Protocol):
@@ -82,7 +94,8 @@ class Searcher(Protocol):
 BLIND = frozenset({"random", "sobol", "grid"})
 """Those that go by no trial's value, of this study or of an earlier one."""
 
-_BY_NAME = {"bayes": "Bayes", "random": "Random", "sobol": "Sobol", "grid": "Grid"}
+BY_NAME = {"bayes": "Bayes", "random": "Random", "sobol": "Sobol", "grid": "Grid"}
+"""The searchers that a name stands for, and their classes here."""
 
 
 def check_searcher(given: object) -> None:
@@ -94,15 +107,26 @@ def check_searcher(given: object) -> None:
     elif not callable(getattr(given, "suggest", None)):
         raise SettingError(
             f"searcher: {given!r} has no method suggest(past, rng); give an object that has one, "
-            f"or one of {', '.join(map(repr, _BY_NAME))}"
+            f"or one of {', '.join(map(repr, BY_NAME))}"
         )
 
 
 def named(name: str) -> Searcher:
-    if name not in _BY_NAME:
-        raise SettingError(f"searcher {name!r} is not known; use one of {', '.join(_BY_NAME)}")
-    searcher: Searcher = getattr(sys.modules[__name__], _BY_NAME[name])()
+    if name not in BY_NAME:
+        raise SettingError(f"searcher {name!r} is not known; use one of {', '.join(BY_NAME)}")
+    searcher: Searcher = getattr(sys.modules[__name__], BY_NAME[name])()
     return searcher
+
+
+def written(searcher: str | Searcher) -> tuple[str, dict[str, Any]]:
+    """Its name and its options, as a study file has them; of a user's own, the name of its class."""
+    if isinstance(searcher, str):
+        return searcher, {}
+    kind = type(searcher)
+    for name, of in BY_NAME.items():
+        if kind.__module__.startswith(f"{__name__}.") and kind.__name__ == of:
+            return name, dict(getattr(searcher, "options", {}))
+    return kind.__name__, {}
 
 
 def __getattr__(name: str) -> Any:

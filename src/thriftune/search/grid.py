@@ -22,6 +22,7 @@ class Grid:
         if not isinstance(points, int) or isinstance(points, bool) or points < 1:
             raise SettingError(f"grid: points {points!r} is no number of values; use 1 or more")
         self.points = points
+        self.options = {"points": points}
         # A cache: the grid of this space as far as it has been needed, and the rest of it.
         self._space: Space | None = None
         self._made: list[dict[str, Any]] = []

@@ -63,6 +63,20 @@ def most_likely(layout: Layout, X: Array, y: Array) -> Array:
     return _draws(layout, X, y, None, np.random.default_rng(0), None)
 
 
+@dataclass(frozen=True)
+class Learned:
+    """Draws of theta (S, k): with what past studies tell, if there are any, and without."""
+
+    alone: Array
+    together: Array
+    chance: float  # that there is anything to it
+
+    def pick(self, rng: np.random.Generator) -> Array:
+        """Those of one kind, by chance. Averaged over both, the one that promises more would be followed, which is
+        the wrong one if what it promises is not there."""
+        return self.together if rng.random() < self.chance else self.alone
+
+
 def learned(
     layout: Layout,
     X: Array,
@@ -70,21 +84,18 @@ def learned(
     how: Sampling | None,
     rng: np.random.Generator,
     trend: Array | None = None,
-) -> Array:
-    """(S, k) draws of theta from its posterior; without a Sampling, the most likely one.
+) -> Learned:
+    """From the posterior of theta; without a Sampling, the most likely one alone.
 
-    `trend` (n, sources), centred: of a warm start. Whether there is anything to it is a hyperparameter, too: as
-    large a part of the draws as is likely has it, and in the others it counts for nothing.
+    `trend` (n, sources), centred: of a warm start.
     """
     bare = replace(layout, sources=0)
     without = _draws(bare, X, y, how, rng, None)
     if trend is None:
-        return without
-    nothing = np.zeros((len(without), layout.sources))
-    alone = np.concatenate([without, nothing], axis=1)
+        return Learned(without, without, 0.0)
+    alone = np.concatenate([without, np.zeros((len(without), layout.sources))], axis=1)
     together = _draws(layout, X, y, how, rng, trend)
-    count = round(relevance(bare, without[0], X, y, trend) * len(together))
-    return np.concatenate([together[:count], alone[count:]])
+    return Learned(alone, together, relevance(bare, without[0], X, y, trend))
 
 
 def relevance(layout: Layout, theta: Array, X: Array, y: Array, trend: Array) -> float:

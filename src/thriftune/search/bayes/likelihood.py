@@ -49,7 +49,9 @@ def default_prior(layout: Layout) -> Prior:
     def put(where: int | slice, centre: float, spread: float, least: float, most: float) -> None:
         mean[where], sd[where], low[where], high[where] = centre, spread, least, most
 
-    put(layout.SIGNAL, 0.0, 1.0, math.log(1e-2), math.log(1e2))
+    # Where there is a trend, the process is what that leaves over.
+    signal = math.log(0.2) if layout.sources else 0.0
+    put(layout.SIGNAL, signal, 1.0, math.log(1e-2), math.log(1e2))
     put(layout.NOISE, math.log(1e-3), 2.0, math.log(1e-6), 0.0)
     centre = SCALE_MEAN + 0.5 * math.log(layout.parameters)
     put(layout.scales, centre, 1.0, math.log(1e-2), math.log(1e3))

@@ -16,7 +16,7 @@ from thriftune.errors import SettingError
 from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth
 from thriftune.search.bayes.climb import best_points
 from thriftune.search.bayes.cube import Cube
-from thriftune.search.bayes.hyperparameters import Sampling, learned, learned_at, most_likely, spread_out
+from thriftune.search.bayes.hyperparameters import Learned, Sampling, learned, learned_at, most_likely, spread_out
 from thriftune.search.bayes.kernel import Array, Layout
 from thriftune.search.bayes.observations import Observations, Reader
 from thriftune.search.bayes.outputs import normalised
@@ -77,6 +77,14 @@ class Bayes:
                 raise SettingError(f"bayes: {name} {switch!r} must be true or false")
         if hyperparameters not in ("slice", "map"):
             raise SettingError(f"bayes: hyperparameters {hyperparameters!r} must be 'slice' or 'map'")
+        self.options = {
+            "initial": initial,
+            "hyperparameters": hyperparameters,
+            **switches,
+            "draws": draws,
+            "burn_in": burn_in,
+            "thin": thin,
+        }
         self._initial = initial
         self._warp = warp
         self._robust = robust
@@ -124,7 +132,7 @@ class Bayes:
         goal = _goal(seen.values, rng)
         chosen = spread_out(goal, MODELLED)
         y = normalised(goal[chosen], robust=self._robust)
-        thetas = self._thetas(past, layout, seen, goal, trend)
+        thetas = self._learned(past, layout, seen, goal, trend).pick(rng)
         # The more observations, the surer theta, and the dearer each draw of it.
         count = min(len(thetas), max(2, 3 * MODELLED // len(chosen)))
         thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
@@ -150,13 +158,15 @@ class Bayes:
         near = np.array([past.space.to_unit(seen.trials[chosen[i]].config) for i in best])
         return Worth(improvement, self._others(past, cube, seen), model), near
 
-    def _thetas(self, past: Past, layout: Layout, seen: Observations, goal: Array, trend: Sources | None) -> Array:
+    def _learned(
+        self, past: Past, layout: Layout, seen: Observations, goal: Array, trend: Sources | None
+    ) -> Learned:
         """Learned from as many of the first observations as learned_at() says, so that it is the same after a
         resume. Of several objectives every goal is another one."""
         n = learned_at(len(goal)) if len(past.objectives) == 1 else len(goal)
         X = seen.X[:n]
 
-        def learn() -> Array:
+        def learn() -> Learned:
             y = normalised(goal[:n], robust=self._robust)
             known = None if trend is None else centred(trend.at(X))
             return learned(layout, X, y, self._sampling, np.random.default_rng((past.seed, n)), known)

@@ -1,0 +1,349 @@
+"""Which parts of the Bayesian search help? Each is switched, one at a time, and held against the default.
+
+On the `dev` problems: regret after 25 and 50 evaluations, and the default's advantage, paired by problem and seed,
+with a 95 % interval by bootstrap over the seeds of each problem. "helps": the interval is above 0; "hurts": below.
+Fantasies are judged with 4 trials at a time. Cost-awareness is judged on problems whose trials take longer or
+shorter by a parameter, after as many seconds as 25 and 50 random trials take on average.
+
+Runs what is not in out/search/ablation.jsonl yet for this state of the searcher's code, about an hour of one core,
+and reports all there is; it can be interrupted and started again at any time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import thriftune as tt
+from benchmarks.common import Row, machine, say, show
+from benchmarks.search import make_tables, methods, problems, results, worker
+from benchmarks.search.peer_thriftune import Method
+from benchmarks.search.report import best_so_far
+from thriftune.search import Past, Searcher
+
+Array = npt.NDArray[np.float64]
+Run = dict[str, Any]
+Case = tuple[str, int]
+"""A problem and a seed."""
+
+BUDGETS = (25, 50)
+DRAWS = 2000
+MOST = 4
+"""Trials at most where seconds count, as a multiple of the random trials that take as long."""
+
+ONE, FOUR, SECONDS = "1 at a time", "4 at a time", "by seconds"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What the default has and Bayes(**options) has not."""
+
+    part: str
+    options: Mapping[str, Any]
+    setting: str = ONE
+    costs: bool = True
+    """Whether the default is the dearer or the less simple of the two, so that it has to help."""
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.options.items()) or "default"
+
+
+VARIANTS = (
+    Variant("warping", {"warp": False}),
+    Variant("slice sampling, not the most likely theta", {"hyperparameters": "map"}),
+    Variant("a short chain, not AMT's own", {"draws": 10, "burn_in": 250, "thin": 5}, costs=False),
+    Variant("the output transform", {"robust": False}),
+    Variant("4 first points, not 8", {"initial": 8}, costs=False),
+    Variant("fantasies", {"fantasies": False}, FOUR),
+    Variant("no cost-awareness", {"cost_aware": True}, SECONDS, costs=False),
+)
+
+
+# --- how long a trial takes
+
+
+def _trees_seconds(config: Mapping[str, Any]) -> float:
+    return 2.0 + 0.05 * float(config["trees"]) * float(config["depth"])
+
+
+def _mlp_seconds(config: Mapping[str, Any]) -> float:
+    """Its levels of width go from 16 to 1024 by equal factors."""
+    width = 16.0 * math.pow(64.0, config["width"] / 9)
+    return 2.0 + 1e-4 * float(config["depth"] + 1) * width * math.sqrt(width)
+
+
+def _kiln_seconds(config: Mapping[str, Any]) -> float:
+    return 1.0 + float(config["hours"])
+
+
+SECONDS_OF: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "trees-diabetes": _trees_seconds,
+    "mlp-segment": _mlp_seconds,
+    "kiln": _kiln_seconds,
+}
+
+
+@cache
+def typical_seconds(name: str) -> float:
+    """Of a random trial of that problem, on average."""
+    rng = np.random.default_rng(20260801)
+    draws = [problems.draw(problems.get(name).parameters, rng) for _ in range(2000)]
+    return float(np.mean([SECONDS_OF[name](config) for config in draws]))
+
+
+class Timed:
+    """A searcher that is told how long its trials would have taken, as no time passes here."""
+
+    def __init__(self, searcher: Searcher, seconds_of: Callable[[Mapping[str, Any]], float]) -> None:
+        self._searcher = searcher
+        self._seconds_of = seconds_of
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> Mapping[str, Any] | None:
+        for trial in past.trials:
+            trial.seconds = self._seconds_of(trial.config)
+        return self._searcher.suggest(past, rng)
+
+
+# --- running
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a variant; the default is that without options."""
+
+    options: Mapping[str, Any]
+    setting: str
+    problem: str
+    seed: int
+    evaluations: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        options = json.dumps(self.options, sort_keys=True)
+        return (options, self.setting, self.problem, str(self.seed), str(self.evaluations))
+
+
+def run(job: Job) -> Run:
+    problem = problems.get(job.problem)
+    if job.setting == SECONDS:
+        done = _run_by_seconds(job, problem)
+    else:
+        entry = methods.Entry("ablation", methods.OURS, options={"bayes": dict(job.options)})
+        done = worker.run(entry, problem, job.seed, 1 if job.setting == ONE else 4, job.evaluations)
+    return done | {"key": job.key, "version": version()}
+
+
+def _run_by_seconds(job: Job, problem: problems.Problem) -> Run:
+    seconds_of = SECONDS_OF[problem.name]
+    searcher = Timed(tt.search.Bayes(**job.options), seconds_of)
+    space = tt.Space.from_json(problem.parameters)
+    study = tt.Study(space, minimize="value", seed=job.seed, searcher=searcher)
+    limit = job.evaluations * typical_seconds(problem.name)
+    values: list[float] = []
+    seconds: list[float] = []
+    asking: list[float] = []
+    while sum(seconds) < limit and len(values) < MOST * job.evaluations:
+        started = time.process_time()
+        trial = study.ask()
+        asking.append(round(time.process_time() - started, 5))
+        values.append(problem.function(trial.config))
+        seconds.append(seconds_of(trial.config))
+        study.tell(trial, values[-1])
+    return {"problem": problem.name, "values": values, "seconds": seconds, "ask_seconds": asking}
+
+
+@cache
+def version() -> str:
+    """Of the searcher's code, as it was when first asked for: this process goes on with that."""
+    return Method({"x": {"type": "float", "low": 0.0, "high": 1.0}}, 0, 1, 1, {}).version
+
+
+def complete(wanted: Sequence[Job], file: Path, processes: int) -> dict[tuple[str, ...], Run]:
+    """The runs of these jobs: those in the file, and what was missing, which is added to it one by one."""
+    found = _read(file)
+    missing = [job for job in wanted if job.key not in found]
+    say(f"{len(missing)} of {len(wanted)} runs to do")
+    # Spawned, so that they begin with the one thread that worker.py asks for.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = [pool.submit(run, job) for job in missing]
+        try:
+            for number, done in enumerate(as_completed(running), 1):
+                results.append(file, done.result())
+                if number % 50 == 0:
+                    say(f"{number} of {len(missing)} done")
+        finally:
+            pool.shutdown(cancel_futures=True)
+    found = _read(file)
+    if not all(job.key in found for job in wanted):
+        raise SystemExit("the searcher's code has changed while this ran; start it again")
+    return found
+
+
+def _read(file: Path) -> dict[tuple[str, ...], Run]:
+    now, found = version(), {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in file.read_text().splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # one that was being written when it was killed
+                done = json.loads(line)
+                if done["version"] == now:
+                    found[tuple(done["key"])] = done
+    return found
+
+
+# --- judging
+
+
+def regret(done: Run, budget: int) -> float:
+    """Normalised, after so many evaluations, or after as many seconds as so many random ones take."""
+    problem = problems.get(done["problem"])
+    best = best_so_far(done["values"], done.get("observed"))
+    if "seconds" not in done:
+        return problem.regret(float(best[budget - 1]))
+    ended = int(np.sum(np.cumsum(done["seconds"]) <= budget * typical_seconds(problem.name)))
+    return problem.regret(float(best[ended - 1])) if ended else 1.0
+
+
+def advantage(default: Mapping[Case, float], variant: Mapping[Case, float]) -> tuple[float, float, float, float]:
+    """How much lower the default's regret is: mean, standard error, and the ends of its 95 % interval.
+
+    Over the cases that both have done. Seeds are drawn anew within each problem, so that each counts the same.
+    """
+    both: dict[str, list[float]] = {}
+    for case in default.keys() & variant.keys():
+        both.setdefault(case[0], []).append(variant[case] - default[case])
+    rng = np.random.default_rng(0)
+    each = [np.sort(differences) for _, differences in sorted(both.items())]
+    drawn: Array = np.mean([x[rng.integers(len(x), size=(DRAWS, len(x)))].mean(axis=1) for x in each], axis=0)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(np.mean([x.mean() for x in each])), float(drawn.std()), float(low), float(high)
+
+
+def verdict(low: float, high: float) -> str:
+    """On the default, by the 95 % interval of its advantage."""
+    return "helps" if low > 0 else "hurts" if high < 0 else "no difference"
+
+
+def met(verdicts: Sequence[str], costs: bool) -> bool | None:
+    """Whether the default is right; None where it would have to help, and cannot be told to."""
+    if "hurts" in verdicts:
+        return False
+    return True if "helps" in verdicts or not costs else None
+
+
+# --- as a whole
+
+
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
+    parser.add_argument("--without-peers", action="store_true", help="as for all benchmarks; this one has none")
+    parser.add_argument("--seeds", type=int, default=10, help="how many; 10 is the default")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
+    parser.add_argument("--only", default="", help="part of a variant's name, such as warp")
+    return parser.parse_args(arguments)
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    if options.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            return _measure(options, Path(folder) / "ablation.jsonl", ["hartmann3", "kiln"], 2, (6, 9))
+    make_tables.make()
+    return _measure(options, problems.OUT / "ablation.jsonl", problems.names("dev"), options.seeds, BUDGETS)
+
+
+def _measure(
+    options: argparse.Namespace, file: Path, names: Sequence[str], seeds: int, budgets: tuple[int, int]
+) -> list[Row]:
+    chosen = [variant for variant in VARIANTS if options.only in variant.name]
+    if not chosen:
+        raise SystemExit(f"--only {options.only}: there are {', '.join(v.name for v in VARIANTS)}")
+
+    def jobs(settings: Mapping[str, Any], setting: str) -> list[Job]:
+        there = [name for name in names if setting != SECONDS or name in SECONDS_OF]
+        return [Job(settings, setting, name, seed, budgets[-1]) for seed in range(seeds) for name in there]
+
+    settings = dict.fromkeys(variant.setting for variant in chosen)
+    wanted = [job for setting in settings for job in jobs({}, setting)]
+    wanted += [job for variant in chosen for job in jobs(variant.options, variant.setting)]
+    # Seeds outermost: whatever is done is balanced over the variants.
+    done = complete(sorted(wanted, key=lambda job: job.seed), file, options.jobs)
+    rows = []
+    for setting in settings:
+        default = {(job.problem, job.seed): done[job.key] for job in jobs({}, setting)}
+        rows.append(Row(f"{setting}: default", _figure(default, budgets), data=_data(default, budgets)))
+        for variant in (each for each in chosen if each.setting == setting):
+            runs = {(job.problem, job.seed): done[job.key] for job in jobs(variant.options, setting)}
+            rows.append(_row(variant, default, runs, budgets, judge=not options.quick and seeds >= 10))
+    return rows
+
+
+def _row(
+    variant: Variant, default: Mapping[Case, Run], runs: Mapping[Case, Run], budgets: tuple[int, int], judge: bool
+) -> Row:
+    parts, verdicts, found = [], [], {}
+    for n in budgets:
+        mean, error, low, high = advantage(
+            {case: regret(done, n) for case, done in default.items()},
+            {case: regret(done, n) for case, done in runs.items()},
+        )
+        verdicts.append(verdict(low, high))
+        found[n] = {"mean": mean, "standard_error": error, "low": low, "high": high}
+        # Of few seeds an interval is too narrow to tell anything.
+        told = f"{verdicts[-1]}, " if judge else ""
+        parts.append(f"at {n}: {told}{mean:+.4f} ± {error:.4f} ({low:+.4f} to {high:+.4f})")
+    return Row(
+        f"{variant.setting}: {variant.part} ({variant.name})",
+        f"{'; '.join(parts)}; otherwise {_figure(runs, budgets)}",
+        bar="the default helps" if variant.costs else "the default does not hurt",
+        met=met(verdicts, variant.costs) if judge else None,
+        data={"advantage": found} | _data(runs, budgets),
+    )
+
+
+def _figure(runs: Mapping[Case, Run], budgets: Sequence[int]) -> str:
+    means = [np.mean([regret(done, n) for done in runs.values()]) for n in budgets]
+    milliseconds = 1000 * np.mean([np.mean(done["ask_seconds"]) for done in runs.values()])
+    return f"regret {' / '.join(f'{mean:.4f}' for mean in means)}, {milliseconds:.0f} ms a suggestion"
+
+
+def _data(runs: Mapping[Case, Run], budgets: Sequence[int]) -> dict[str, Any]:
+    each = {
+        f"{name}, seed {seed}": [regret(done, n) for n in budgets] for (name, seed), done in sorted(runs.items())
+    }
+    return {"regret": each}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures and shows; 1 if a bar was missed."""
+    options = options_of(arguments)
+    about = machine()
+    rows = measure(options)
+    given = sys.argv[1:] if arguments is None else arguments
+    command = " ".join(["python -m benchmarks.search.ablation", *given])
+    if options.json:
+        told = [asdict(row) for row in rows]
+        print(json.dumps({"command": command, "machine": about, "rows": told}, indent=2))
+    else:
+        show(rows, about, command)
+    return int(any(row.met is False for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
