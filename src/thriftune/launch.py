@@ -203,11 +203,11 @@ def resume(name: str, store: Store, view: View) -> Result:
 def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
     """The searcher of that name, with options as a study file gives them."""
     kind = type(named(name))
-    try:
-        return kind(**options)
-    except TypeError:
-        known = ", ".join(inspect.signature(kind).parameters) or "none"
-        raise SettingError(f"searcher: {name} does not take {', '.join(options)}; its options: {known}") from None
+    known = inspect.signature(kind).parameters
+    if unknown := [option for option in options if option not in known]:
+        may = ", ".join(known) or "none"
+        raise SettingError(f"searcher: {name} does not take {', '.join(unknown)}; its options: {may}")
+    return kind(**options)
 
 
 def read_history(store: Store, spec: Spec) -> History:

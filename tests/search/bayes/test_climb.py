@@ -98,7 +98,7 @@ def test_no_climb_leads_down(space: Space, seed: int) -> None:
     value = improvement(cube, seed)
     U = dense(cube, 4, np.random.default_rng(seed))
     before, kept = worth_of(cube, value, U), U.copy()
-    after, worth = climb(cube, value, U, before, 5)
+    after, worth = climb(cube, value, U, before, 5, np.random.default_rng(0))
     assert (kept == U).all()
     assert (worth >= before).all()
     assert (cube.snap(after) == after).all()
@@ -111,7 +111,7 @@ def test_a_climb_tries_slopes_and_neighbours() -> None:
     wanted = {"x": 0.7, "a": "w", "n": 2, "m": 31}
     value = Worth(None, [Peak(space.encode(wanted))], model(cube, 0))
     start = np.array([space.to_unit({"x": 0.1, "a": "u", "n": 9, "m": 90})])
-    found, worth = climb(cube, value, start, worth_of(cube, value, start), 30)
+    found, worth = climb(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
     assert worth[0] == pytest.approx(0.0, abs=1e-9)
     assert found[0] == pytest.approx(space.to_unit(wanted), abs=1e-4)
 
@@ -120,7 +120,7 @@ def test_what_is_inactive_is_left_alone_until_its_condition_holds() -> None:
     cube = Cube(INFINITE)
     value = Worth(None, [Peak(INFINITE.encode({"opt": "adam", "lr": 1e-3, "width": 64}))], model(cube, 0))
     start = np.array([INFINITE.to_unit({"opt": "sgd", "lr": 1e-2, "momentum": 0.99, "width": 8})])
-    found, _ = climb(cube, value, start, worth_of(cube, value, start), 30)
+    found, _ = climb(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
     config = INFINITE.from_unit(found[0].tolist())
     assert "momentum" not in config
     assert config["opt"] == "adam"

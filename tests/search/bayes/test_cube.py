@@ -154,7 +154,7 @@ def test_neighbours_differ_in_one_active_parameter(space: Space, seed: int) -> N
     cube = Cube(space)
     U = known(space, cube, seed)[:4]
     _, active = cube.columns(U)
-    others, owners = cube.neighbours(U, active)
+    others, owners = cube.neighbours(U, active, np.random.default_rng(0))
     assert (cube.snap(others) == others).all()
     assert len(others) == len(owners)
     for row, owner in zip(others, owners, strict=True):
@@ -169,7 +169,7 @@ def test_neighbours_are_all_values_of_what_has_few_and_the_nearest_of_what_has_m
     for m, nearest in ((50, {48, 49, 51, 52}), (1, {2, 3}), (99, {97, 98, 100})):
         config = {"a": "y", "n": 1, "m": m, "x": 0.5}
         U = np.array([space.to_unit(config)])
-        others, owners = cube.neighbours(U, np.ones((1, 4), dtype=bool))
+        others, owners = cube.neighbours(U, np.ones((1, 4), dtype=bool), np.random.default_rng(0))
         found = [
             {name: v for name, v in space.from_unit(row).items() if v != config[name]} for row in others.tolist()
         ]

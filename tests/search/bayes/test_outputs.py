@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
-from thriftune.search.bayes.outputs import eased, normalised
+from thriftune.search.bayes.outputs import eased, from_limit, normalised
 
 NUMBERS = st.lists(
     st.floats(-1e300, 1e300) | st.floats(-10, 10) | st.integers(-3, 3).map(float), min_size=1, max_size=12
@@ -80,3 +80,13 @@ def test_what_is_below_the_median_is_left_alone_and_what_is_above_is_pulled_in()
 )
 def test_ties(values: list[float], expected: list[float]) -> None:
     assert eased(np.array(values)) == pytest.approx(expected)
+
+
+def test_how_far_beyond_a_limit() -> None:
+    y = from_limit(np.array([1.0, 9.0, 10.0, 11.0, 1e6]), 10.0)
+    assert y[2] == 0.0
+    assert (np.diff(y) > 0).all()
+    assert np.mean(y**2) == pytest.approx(1.0)
+    assert y[4] < 100 * y[3], "what is far beyond is pulled in"
+    assert from_limit(np.array([3.0, 3.0]), 3.0).tolist() == [0.0, 0.0]
+    assert np.isfinite(from_limit(np.array([1.7e308, -1.7e308, 5e-324]), -1.7e308)).all()

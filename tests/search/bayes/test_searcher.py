@@ -211,6 +211,60 @@ def test_a_constraint_is_learned_and_kept() -> None:
     assert len([trial for trial in past.trials[10:] if trial.config["x"] >= 0.5]) >= 10
 
 
+def test_running_trials_keep_others_away_under_constraints_too() -> None:
+    def apart(limit: float) -> float:
+        past = FakePast(LINE, constraints=[Constraint("size", limit, upper=True)])
+        searcher = Bayes(**FEW)
+        for _ in range(8):
+            config = searcher.suggest(past, rng(past))
+            past.add(config)
+            past.end(past.trials[-1], bowl(config), size=config["x"] + config["y"])
+        for _ in range(6):
+            past.add(searcher.suggest(past, rng(past)))
+        pending = np.array([LINE.encode(trial.config) for trial in past.trials[-6:]])
+        return float(np.linalg.norm(pending[:, None] - pending[None], axis=2).mean())
+
+    assert min(apart(limit) for limit in (0.5, 100.0)) > 0.1
+
+
+def test_a_limit_on_a_metric_that_ranges_over_decades() -> None:
+    past = FakePast(LINE, constraints=[Constraint("size", 10**1.5, upper=True)])
+    searcher = Bayes(**FEW)
+    for _ in range(25):
+        config = searcher.suggest(past, rng(past))
+        past.add(config)
+        past.end(past.trials[-1], -config["x"] - config["y"], size=10 ** (3 * (config["x"] + config["y"])))
+    kept = [trial for trial in past.trials if trial.metrics["size"] <= 10**1.5]
+    assert min(trial.value or 0.0 for trial in kept) < -0.49, "the best that is allowed is -0.5"
+
+
+def test_a_trial_that_lacks_a_constrained_metric_still_counts() -> None:
+    past = FakePast(LINE, constraints=[Constraint("size", 0.5, upper=False)])
+    for i in range(8):
+        past.add({"x": i / 10, "y": 0.5})
+        past.end(past.trials[-1], float(i), **({"size": i / 10} if i % 2 else {}))
+    assert Bayes(**FEW).suggest(past, rng(past)) is not None
+    none = FakePast(LINE, constraints=[Constraint("size", 0.5, upper=False)])
+    for i in range(8):
+        none.add({"x": i / 10, "y": 0.5}, float(i))
+    assert Bayes(**FEW).suggest(none, rng(none)) is not None
+
+
+def test_hundreds_that_run_and_hundreds_that_failed() -> None:
+    past = searched(FakePast(LINE), 5)
+    chance = np.random.default_rng(0)
+    for i in range(1200):
+        past.add(LINE.sample(chance))
+        if i < 500:
+            past.end(past.trials[-1], None)
+    assert LINE.check(Bayes(**FEW).suggest(past, rng(past)))
+
+
+def test_choices_of_hundreds_of_values() -> None:
+    space = Space({"c": tt.Choice(list(range(500))), "d": tt.Choice(list(range(300))), "x": tt.Float(0, 1)})
+    searched(FakePast(space), 8, function=lambda config: (config["c"] + config["d"]) * config["x"])
+
+
 def test_while_nothing_is_feasible_it_looks_for_what_is() -> None:
     past = FakePast(LINE, constraints=[Constraint("size", 0.98, upper=False)])
     searcher = Bayes(**FEW)
@@ -246,6 +300,22 @@ def test_cost_awareness_takes_the_cheaper_of_two_equal_hills() -> None:
         return sum(trial.seconds for trial in past.trials)
 
     assert total(Bayes(cost_aware=True)) < 0.8 * total(Bayes())
+
+
+def test_cost_awareness_without_durations_is_no_matter() -> None:
+    past = searched(FakePast(LINE), 6)
+    assert Bayes(cost_aware=True).suggest(past, rng(past)) == Bayes().suggest(past, rng(past))
+    past.trials[0].seconds = 3.0  # the others' clocks said 0
+    assert LINE.check(Bayes(cost_aware=True).suggest(past, rng(past)))
+
+
+def test_the_extremes_of_several_objectives() -> None:
+    past = FakePast(LINE, objectives=[Objective("loss", False), Objective("gain", True)])
+    for i in range(8):
+        past.add({"x": i / 10, "y": 0.5})
+        past.end(past.trials[-1], 1.7e308 * (-1) ** i, gain=-1.7e308 * (-1) ** i)
+    with np.errstate(all="raise", under="ignore"):
+        assert LINE.check(Bayes(**FEW).suggest(past, rng(past)))
 
 
 # --- warm start ---------------------------------------------------------------------------------------------

@@ -11,6 +11,18 @@ from thriftune.search.bayes.acquisition import Worth
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.kernel import Array
 
+POINTS = 256
+"""Of the dense set; a power of two, as Sobol points come."""
+
+AROUND = 24
+"""Points near each of those around which to look, too."""
+
+ANCHORS = 6
+"""Points that are climbed from."""
+
+ITERATIONS = 15
+"""Steps of the climb."""
+
 
 def dense(cube: Cube, count: int, rng: np.random.Generator) -> Array:
     """Sobol points, shifted around the cube by chance; cheaper than to scramble them anew."""
@@ -24,34 +36,30 @@ def _sobol(dimensions: int, count: int) -> Array:
     return np.asarray(qmc.Sobol(dimensions, scramble=True, seed=np.random.default_rng(0)).random(count))
 
 
-POINTS = 256
-NEAR = 24
-ANCHORS = 6
-ITERATIONS = 15
-
-
 def best_points(cube: Cube, value: Worth, near: Array, rng: np.random.Generator) -> Array:
     """Snapped points in the order of their worth, the best first. `near`: points around which to look, too."""
-    U = np.concatenate([dense(cube, POINTS, rng), cube.snap(cube.around(near, NEAR, rng))])
+    U = np.concatenate([dense(cube, POINTS, rng), cube.snap(cube.around(near, AROUND, rng))])
     X, _ = cube.columns(U)
     worth, mean, variance = value.look(X)
     # Anchors: the points that are worth most, and those where draws of f from the marginals are lowest.
     order = np.argsort(-worth, kind="stable")
     thompson = np.argmin(mean + np.sqrt(variance) * rng.standard_normal(mean.shape), axis=1)
     chosen = list(dict.fromkeys([*order[: ANCHORS // 2].tolist(), *thompson.tolist()]))[:ANCHORS]
-    top, top_worth = climb(cube, value, U[chosen], worth[chosen], ITERATIONS)
+    top, top_worth = climb(cube, value, U[chosen], worth[chosen], ITERATIONS, rng)
     U = np.concatenate([top, U])
     worth = np.concatenate([top_worth, worth])
     return U[np.argsort(-worth, kind="stable")]
 
 
-def climb(cube: Cube, value: Worth, U: Array, worth: Array, iterations: int) -> tuple[Array, Array]:
+def climb(
+    cube: Cube, value: Worth, U: Array, worth: Array, iterations: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """Better points from each row of U on: by slope where there is one, by trying neighbours where not."""
     if cube.smooth.any() and iterations:
         U, worth = _better(cube, value, U, worth, _ascend(cube, value, U, iterations))
     for _ in range(3):
         active = cube.columns(U)[1]
-        others, owners = cube.neighbours(U, active)
+        others, owners = cube.neighbours(U, active, rng)
         if not len(others):
             break
         at = value(cube.columns(others)[0])

@@ -14,6 +14,9 @@ from thriftune.space import Space
 MANY = 32
 """An Int of more values than this is climbed like a Float and then put on its nearest value."""
 
+NEIGHBOURS = 128
+"""Points looked at around one, at most."""
+
 LISTED = 4096
 """An Int of more values than this has them computed, not listed."""
 
@@ -109,12 +112,17 @@ class Cube:
         slope: Array = X_slope[:, self._first_column]
         return slope
 
-    def neighbours(self, U: Array, active: Booleans) -> tuple[Array, Indices]:
-        """Every point that differs from a row of U in one parameter with few values, or by one or two of an Int
-        with many; and the number of that row."""
+    def neighbours(self, U: Array, active: Booleans, rng: np.random.Generator) -> tuple[Array, Indices]:
+        """Points that differ from a row of U in one parameter, and the number of that row.
+
+        Any value of one that has few, the next two of an Int that has many; some of these where they are more
+        than NEIGHBOURS.
+        """
         rows: list[Array] = []
         owners: list[int] = []
         for j, row in enumerate(U):
+            which: list[int] = []
+            values: list[float] = []
             for i, dimension in enumerate(self._dimensions):
                 levels = dimension.levels
                 if levels is None or not active[j, i]:
@@ -124,10 +132,15 @@ class Cube:
                     others = np.delete(levels[max(at - 2, 0) : at + 3], min(at, 2))
                 else:
                     others = levels[np.abs(levels - row[i]) > 1e-12]
-                changed = np.repeat(row[None], len(others), axis=0)
-                changed[:, i] = others
-                rows.append(changed)
-                owners += [j] * len(others)
+                which += [i] * len(others)
+                values += others.tolist()
+            kept = np.arange(len(which))
+            if len(which) > NEIGHBOURS:
+                kept = rng.choice(len(which), NEIGHBOURS, replace=False)
+            changed = np.repeat(row[None], len(kept), axis=0)
+            changed[np.arange(len(kept)), np.array(which, dtype=np.intp)[kept]] = np.array(values)[kept]
+            rows.append(changed)
+            owners += [j] * len(kept)
         return np.concatenate([np.empty((0, self.p)), *rows]), np.array(owners, dtype=np.intp)
 
     def around(self, centres: Array, count: int, rng: np.random.Generator) -> Array:

@@ -18,6 +18,15 @@ from thriftune.search.bayes.kernel import (
     squared_distances,
 )
 
+SCALE_MEAN = math.log(0.2)
+"""Of the log length scale of a single parameter. Short: who takes f for smoother than it is misses its valleys."""
+
+WARP_SD = 0.25
+"""Scales are mostly given well; it takes some evidence to see them otherwise."""
+
+SHARE_MEAN, SHARE_SD = 0.8, 0.8
+"""A past study that is of use has about the same ups and downs."""
+
 
 @dataclass(frozen=True)
 class Prior:
@@ -59,11 +68,6 @@ def default_prior(layout: Layout) -> Prior:
     put(layout.b, 0.0, WARP_SD, math.log(0.25), math.log(4.0))
     put(layout.shares, SHARE_MEAN, SHARE_SD, 0.0, 4.0)
     return Prior(mean, sd, low, high)
-
-
-SCALE_MEAN = math.log(0.2)
-WARP_SD = 0.25
-SHARE_MEAN, SHARE_SD = 0.8, 0.8
 
 
 class LogPosterior:

@@ -24,16 +24,9 @@ class Observations:
     trials: list[TrialRecord]  # n that have ended and have their values
     X: Array  # (n, D)
     values: Array  # (n, objectives), lower is better
-    feasible: Booleans  # (n,)
+    feasible: Booleans  # (n,) known to be
     failed: Array  # (f, D)
     pending: Array  # (m, D)
-
-
-def _told(trial: TrialRecord, past: Past) -> list[float] | None:
-    """Every objective and constrained metric; None if one is missing, as of a trial that was stopped early."""
-    limited = [trial.metrics.get(constraint.metric) for constraint in past.constraints]
-    told = [*(trial.values or [None]), *limited]
-    return [value for value in told if value is not None] if None not in told else None
 
 
 class Reader:
@@ -49,10 +42,9 @@ class Reader:
         signs = np.array([-1.0 if objective.maximize else 1.0 for objective in past.objectives])
         known, failed = [], []
         for trial in past.ended:
-            told = _told(trial, past)
-            if trial.state is State.FAILED or (told and not all(map(math.isfinite, told))):
+            if trial.state is State.FAILED or not all(map(math.isfinite, trial.values or ())):
                 failed.append(trial)
-            elif told:
+            elif trial.values:  # one that was stopped early may have none
                 known.append(trial)
         values = np.array([trial.values for trial in known], dtype=float).reshape(len(known), len(signs)) * signs
         return Observations(

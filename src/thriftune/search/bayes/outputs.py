@@ -42,3 +42,19 @@ def eased(y: Array) -> Array:
     spread = max(spread, 1e-150 * float(y.max() - median))  # so that no reach is infinite
     reach = np.maximum(y - median, 0.0) / spread
     return np.where(y > median, median + spread * np.arcsinh(reach), y)
+
+
+def from_limit(values: Array, limit: float) -> Array:
+    """How far each value is beyond a limit, eased on both sides: 0 at the limit, mean square 1.
+
+    Latencies and sizes may range over decades, while what counts is on which side they are.
+    """
+    beyond = np.clip(values, -LARGEST, LARGEST) - float(np.clip(limit, -LARGEST, LARGEST))
+    # In units of the side that is nearer: on the other one values may go on for decades.
+    sides = [np.abs(side) for side in (beyond[beyond < 0.0], beyond[beyond > 0.0]) if len(side)]
+    if not sides:
+        return np.zeros(len(values))
+    unit = min(float(np.median(side)) for side in sides)
+    y = np.arcsinh(beyond / max(unit, 1e-150 * float(np.abs(beyond).max())))
+    eased_beyond: Array = y / np.sqrt(np.mean(y**2))
+    return eased_beyond

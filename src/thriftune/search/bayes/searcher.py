@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -17,9 +18,9 @@ from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Wor
 from thriftune.search.bayes.climb import best_points
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.hyperparameters import Learned, Sampling, learned, learned_at, most_likely, spread_out
-from thriftune.search.bayes.kernel import Array, Layout
+from thriftune.search.bayes.kernel import Array, Booleans, Layout
 from thriftune.search.bayes.observations import Observations, Reader
-from thriftune.search.bayes.outputs import normalised
+from thriftune.search.bayes.outputs import LARGEST, eased, from_limit, normalised
 from thriftune.search.bayes.posterior import Posterior, centred
 from thriftune.search.bayes.sources import Sources
 from thriftune.search.bayes.threads import one_thread
@@ -133,30 +134,25 @@ class Bayes:
         chosen = spread_out(goal, MODELLED)
         y = normalised(goal[chosen], robust=self._robust)
         thetas = self._learned(past, layout, seen, goal, trend).pick(rng)
-        # The more observations, the surer theta, and the dearer each draw of it.
-        count = min(len(thetas), max(2, 3 * MODELLED // len(chosen)))
-        thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
         # Failures are as bad as the worst, which keeps the search away from where they are at no cost. Theta is
         # learned without them: where they end tells nothing of how f varies.
         failed = seen.failed[-MODELLED:]
-        pending = seen.pending if self._fantasies else seen.pending[:0]
-        model = Posterior(
-            layout,
-            thetas,
-            np.concatenate([seen.X[chosen], failed, pending]),
-            np.concatenate([y, np.full(len(failed), y.max())]),
-            rng.standard_normal((len(thetas), len(pending))),
-            trend,
-        )
-        # The best so far may well be pending; but under constraints, nobody knows whether that counts.
+        pending = seen.pending[-MODELLED:] if self._fantasies else seen.pending[:0]
+        X = np.concatenate([seen.X[chosen], failed, pending])
+        # The more observations, the surer theta, and the dearer each draw of it.
+        count = min(len(thetas), max(2, 3 * MODELLED // len(X)))
+        thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
+        z = rng.standard_normal((len(thetas), len(pending)))
+        model = Posterior(layout, thetas, X, np.concatenate([y, np.full(len(failed), y.max())]), z, trend)
+        others, allowed = self._constraints(past, cube, seen, pending, rng)
+        others += self._cost(past, cube, seen)
+        # What is pending may well become the best.
         feasible = seen.feasible[chosen]
-        eligible = np.concatenate(
-            [feasible, np.zeros(len(failed), dtype=bool), np.full(len(pending), not past.constraints)]
-        )
+        eligible = np.concatenate([feasible, np.zeros(len(failed), dtype=bool), allowed])
         improvement = LogEI(model, model.known[:, eligible].min(axis=1)) if eligible.any() else None
         best = np.argsort(np.where(feasible, y, np.inf), kind="stable")[:NEAR]
         near = np.array([past.space.to_unit(seen.trials[chosen[i]].config) for i in best])
-        return Worth(improvement, self._others(past, cube, seen), model), near
+        return Worth(improvement, others, model), near
 
     def _learned(
         self, past: Past, layout: Layout, seen: Observations, goal: Array, trend: Sources | None
@@ -171,43 +167,59 @@ class Bayes:
             known = None if trend is None else centred(trend.at(X))
             return learned(layout, X, y, self._sampling, np.random.default_rng((past.seed, n)), known)
 
-        return self._cached("thetas", (past.seed, past.earlier, X.tobytes(), goal[:n].tobytes()), learn)
+        made_of = (past.seed, past.space, tuple(past.earlier), X.tobytes(), goal[:n].tobytes())
+        return self._cached("theta", made_of, learn)
 
     # --- what else counts
 
-    def _others(self, past: Past, cube: Cube, seen: Observations) -> list[Term]:
-        """Constraints, and cost."""
+    def _constraints(
+        self, past: Past, cube: Cube, seen: Observations, pending: Array, rng: np.random.Generator
+    ) -> tuple[list[Term], Booleans]:
+        """How likely each is met; and which of the pending meet all, by values made up for them, too."""
         layout = self._layout(cube, 0)
         terms: list[Term] = []
+        allowed = np.ones(len(pending), dtype=bool)
         for constraint in past.constraints:
+            metrics = np.array([trial.metrics.get(constraint.metric, np.nan) for trial in seen.trials])
+            told = np.isfinite(metrics)  # a trial that was stopped early may lack it
+            if not told.any():
+                continue
             sign = 1.0 if constraint.upper else -1.0
-            told = sign * np.array([trial.metrics[constraint.metric] for trial in seen.trials])
-            limit = sign * constraint.limit
-            chosen = spread_out(np.abs(told - limit), MODELLED)  # near the limit it matters most
-            at = normalised(np.append(told[chosen], limit), robust=False)
-            theta = self._most_likely(str(constraint), layout, seen.X, told)
-            terms.append(LogBelow(Posterior(layout, theta, seen.X[chosen], at[:-1]), float(at[-1])))
-        seconds = np.array([trial.seconds for trial in seen.trials])
-        if self._cost_aware and (seconds > 0).all():
-            logs = np.log(seconds)
-            chosen = spread_out(logs, MODELLED)
-            y = normalised(logs[chosen], robust=False)
-            theta = self._most_likely("cost", layout, seen.X, logs)
-            terms.append(Cheap(Posterior(layout, theta, seen.X[chosen], y), float(logs[chosen].std())))
-        return terms
+            normal = partial(from_limit, limit=sign * constraint.limit)
+            X, values = seen.X[told], sign * metrics[told]
+            y = normal(values)
+            chosen = spread_out(np.abs(y), MODELLED)  # near the limit it matters most
+            theta = self._most_likely(str(constraint), past, layout, X, values, normal)
+            z = rng.standard_normal((1, len(pending)))
+            model = Posterior(layout, theta, np.concatenate([X[chosen], pending]), y[chosen], z)
+            terms.append(LogBelow(model, 0.0))
+            allowed &= model.known[0, len(chosen) :] <= 0.0
+        return terms, allowed
 
-    def _most_likely(self, name: str, layout: Layout, X: Array, values: Array) -> Array:
+    def _cost(self, past: Past, cube: Cube, seen: Observations) -> list[Term]:
+        seconds = np.array([trial.seconds for trial in seen.trials])
+        if not self._cost_aware or not (seconds > 0.0).any():
+            return []
+        logs = np.log(np.maximum(seconds, seconds[seconds > 0.0].min()))  # a clock may say 0
+        normal = partial(normalised, robust=False)
+        layout = self._layout(cube, 0)
+        theta = self._most_likely("cost", past, layout, seen.X, logs, normal)
+        chosen = spread_out(logs, MODELLED)
+        model = Posterior(layout, theta, seen.X[chosen], normal(logs[chosen]))
+        return [Cheap(model, float(logs[chosen].std()))]
+
+    def _most_likely(
+        self, name: str, past: Past, layout: Layout, X: Array, values: Array, normal: Callable[[Array], Array]
+    ) -> Array:
         n = learned_at(len(values))
-        made_of = (X[:n].tobytes(), values[:n].tobytes())
-        return self._cached(
-            name, made_of, lambda: most_likely(layout, X[:n], normalised(values[:n], robust=False))
-        )
+        made_of = (past.space, X[:n].tobytes(), values[:n].tobytes())
+        return self._cached(name, made_of, lambda: most_likely(layout, X[:n], normal(values[:n])))
 
     # --- what is kept: only caches
 
     def _sources(self, past: Past, cube: Cube) -> Sources:
         layout = self._layout(cube, 0)
-        made_of = (past.space, past.earlier)
+        made_of = (past.space, tuple(past.earlier))
         return self._cached("sources", made_of, lambda: Sources(past.earlier, past.space, layout))
 
     def _layout(self, cube: Cube, sources: int) -> Layout:
@@ -231,7 +243,9 @@ def _goal(values: Array, rng: np.random.Generator) -> Array:
     if values.shape[1] == 1:
         return values[:, 0]
     weights = rng.dirichlet(np.ones(values.shape[1]))
-    low, high = values.min(axis=0), values.max(axis=0)
-    scaled = (values - low) / np.where(high > low, high - low, 1.0) * weights
+    # A diverged trial would else leave all others alike.
+    pulled_in = np.stack([eased(np.clip(column, -LARGEST, LARGEST)) for column in values.T], axis=1)
+    low, high = pulled_in.min(axis=0), pulled_in.max(axis=0)
+    scaled = (pulled_in - low) / np.where(high > low, high - low, 1.0) * weights
     goal: Array = scaled.max(axis=1) + 0.05 * scaled.sum(axis=1)
     return goal

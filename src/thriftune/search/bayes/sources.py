@@ -45,6 +45,8 @@ class Sources:
                 knows[space.columns[name]] = 0.0
             X = knows * np.array([space.encode(known[i][0]) for i in chosen])
             y = normalised(values[chosen], robust=True)
+            if not y.any():  # all the same: it knows no best
+                continue
             model = Posterior(layout, most_likely(layout, X, y), X, y)
             self._models.append((model, knows))
             order = np.argsort(model.known[0], kind="stable")
