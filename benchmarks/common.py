@@ -98,12 +98,18 @@ def _fdatasync_microseconds() -> float:
     return statistics.median(times) * 1e6
 
 
-def main(measure: Measure, arguments: Sequence[str] | None = None) -> int:
-    """Measures and shows; 1 if a bar was missed."""
+def main(
+    measure: Measure,
+    arguments: Sequence[str] | None = None,
+    further: Callable[[argparse.ArgumentParser], object] | None = None,
+) -> int:
+    """Measures and shows; 1 if a bar was missed. `further`: adds options that only this benchmark has."""
     parser = argparse.ArgumentParser(description=sys.modules[measure.__module__].__doc__)
     parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
     parser.add_argument("--without-peers", action="store_true", help="measure thriftune alone")
+    if further:
+        further(parser)
     options = parser.parse_args(arguments)
     about = machine()
     rows = measure(options)

@@ -8,16 +8,13 @@ regret: 0 is the optimum, 1 the median random configuration; with a standard err
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import Row, machine, say, show
+from benchmarks.common import Row, main, say
 from benchmarks.search import make_tables, methods, problems, results, runs
 from benchmarks.search.report import Comparison
 
@@ -26,11 +23,7 @@ SEEDS = results.numbers("0-9")
 SHARE_BAR = 0.8  # of the best peer's mean normalised regret at 50
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
-    parser.add_argument("--without-peers", action="store_true", help="thriftune's searchers alone")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=("test", "dev"), default="test")
     parser.add_argument("--methods", default="", help="names with commas; several variants: separated by spaces")
     parser.add_argument("--problems", default="", help="names with commas, instead of a whole split")
@@ -40,7 +33,6 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--report-only", action="store_true", help="run nothing")
     parser.add_argument("--redo", action="store_true", help="make the chosen runs of thriftune's own methods anew")
     parser.add_argument("--by-problem", action="store_true", help="also the mean regret at 50 on each problem")
-    return parser.parse_args(arguments)
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -173,19 +165,5 @@ def _bars(compared: Comparison, parallel: int, budgets: Sequence[int], judge: bo
     return rows
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and shows; 1 if a bar was missed."""
-    options = options_of(arguments)
-    about = machine()
-    rows = measure(options)
-    command = " ".join(["python -m benchmarks.search", *(sys.argv[1:] if arguments is None else arguments)])
-    if options.json:
-        told = [asdict(row) for row in rows]
-        print(json.dumps({"command": command, "machine": about, "rows": told}, indent=2))
-    else:
-        show(rows, about, command)
-    return int(any(row.met is False for row in rows))
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(measure, further=add_options))

@@ -16,12 +16,11 @@ import contextlib
 import json
 import math
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 import thriftune as tt
-from benchmarks.common import Row, machine, say, show
+from benchmarks.common import Row, main, say
 from benchmarks.search import make_tables, methods, problems, results, worker
 from benchmarks.search.peer_thriftune import Method
 from benchmarks.search.report import best_so_far
@@ -249,15 +248,10 @@ def met(verdicts: Sequence[str], costs: bool) -> bool | None:
 # --- as a whole
 
 
-def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print everything as JSON, raw figures included")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works; judges nothing")
-    parser.add_argument("--without-peers", action="store_true", help="as for all benchmarks; this one has none")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=10, help="how many; 10 is the default")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
     parser.add_argument("--only", default="", help="part of a variant's name, such as warp")
-    return parser.parse_args(arguments)
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -330,20 +324,5 @@ def _data(runs: Mapping[Case, Run], budgets: Sequence[int]) -> dict[str, Any]:
     return {"regret": each}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures and shows; 1 if a bar was missed."""
-    options = options_of(arguments)
-    about = machine()
-    rows = measure(options)
-    given = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python -m benchmarks.search.ablation", *given])
-    if options.json:
-        told = [asdict(row) for row in rows]
-        print(json.dumps({"command": command, "machine": about, "rows": told}, indent=2))
-    else:
-        show(rows, about, command)
-    return int(any(row.met is False for row in rows))
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(measure, further=add_options))
