@@ -18,7 +18,6 @@ from thriftune.errors import SettingError
 from thriftune.objectives import Constraint, Objective
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.cube import Cube
-from thriftune.search.bayes.hyperparameters import learned_at, spread_out
 from thriftune.search.bayes.sources import Sources
 from thriftune.space import Space
 
@@ -395,22 +394,6 @@ def test_a_study_that_is_taken_up_goes_on_as_it_would_have(tmp_path: Path) -> No
         elif i % 3:
             undisturbed.tell(one, value)
             study.tell(other, value)
-
-
-def test_theta_is_learned_after_each_observation_first_and_then_more_rarely() -> None:
-    counts = [learned_at(n) for n in range(1, 2000)]
-    assert counts[:50] == list(range(1, 51))
-    assert all(before <= after <= n for n, before, after in zip(range(2, 2000), counts, counts[1:], strict=False))
-    assert len(set(counts)) < 150
-    assert all(n <= 1.08 * count + 1 for n, count in enumerate(counts, 1))
-
-
-def test_of_many_observations_the_best_and_an_even_part_of_the_rest() -> None:
-    y = np.random.default_rng(0).normal(size=1000)
-    chosen = spread_out(y, 100)
-    assert len(set(chosen.tolist())) == 100
-    assert set(np.argsort(y)[:50]) <= set(chosen)
-    assert list(spread_out(y[:100], 100)) == list(range(100))
 
 
 # --- options --------------------------------------------------------------------------------------------------

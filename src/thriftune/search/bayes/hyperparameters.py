@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_ndtr
 
 from thriftune.search.bayes import slice_sampler
 from thriftune.search.bayes.kernel import Array, Indices, Inputs, Layout, matern52, squared_distances
@@ -95,30 +95,44 @@ def learned(
         return Learned(without, without, 0.0)
     alone = np.concatenate([without, np.zeros((len(without), layout.sources))], axis=1)
     together = _draws(layout, X, y, how, rng, trend)
-    return Learned(alone, together, relevance(bare, without[0], X, y, trend))
+    return Learned(alone, together, relevance(layout, alone, together, X, y, trend))
 
 
-def relevance(layout: Layout, theta: Array, X: Array, y: Array, trend: Array) -> float:
+def relevance(layout: Layout, alone: Array, together: Array, X: Array, y: Array, trend: Array) -> float:
     """The probability that y follows the trend; RELATED before anything is seen.
 
-    With the covariance K that theta gives, and shares a ~ N(mu, sd^2), y - M a ~ N(0, K) can be compared with
-    y ~ N(0, K) in closed form: the shares' posterior precision is P = M' K^-1 M + 1/sd^2.
+    Each of the two models is taken at the best of its draws (S, k).
     """
     chosen = spread_out(y, LEARNED_FROM)
-    E = Inputs(layout, X[chosen]).embed(theta)
-    K = math.exp(theta[layout.SIGNAL]) * matern52(squared_distances(E, E))
-    root = inverse_factor(K, math.exp(theta[layout.NOISE]), math.exp(theta[layout.SIGNAL]))
-    M, white = root @ trend[chosen], root @ y[chosen]
+    X, y, trend = X[chosen], y[chosen], trend[chosen]
+    bare = replace(layout, sources=0)
+    without = max(_evidence(bare, theta, X, y, trend[:, :0]) for theta in alone[:, : bare.size])
+    using = max(_evidence(layout, theta, X, y, trend) for theta in together)
+    return float(expit(math.log(RELATED / (1.0 - RELATED)) + using - without))
+
+
+def _evidence(layout: Layout, theta: Array, X: Array, y: Array, trend: Array) -> float:
+    """The log density of y and theta, the shares of the trend integrated out, but for a constant.
+
+    With shares a ~ N(mu, sd^2) and y - M a ~ N(0, K), they are normal given y: of precision M' K^-1 M + 1/sd^2, P.
+    """
+    E = Inputs(layout, X).embed(theta)
+    signal, noise = math.exp(theta[layout.SIGNAL]), math.exp(theta[layout.NOISE])
+    root = inverse_factor(signal * matern52(squared_distances(E, E)), noise, signal)
+    white, M = root @ y, root @ trend
     weak = 1.0 / SHARE_SD**2
     P = M.T @ M + weak * np.eye(M.shape[1])
     pull = M.T @ white + weak * SHARE_MEAN
-    log_odds = (
-        math.log(RELATED / (1.0 - RELATED))
-        + 0.5 * float(pull @ np.linalg.solve(P, pull))
-        - 0.5 * weak * SHARE_MEAN**2 * len(P)
-    )
-    log_odds -= 0.5 * float(np.linalg.slogdet(P)[1]) - 0.5 * len(P) * math.log(weak)
-    return float(expit(log_odds))
+    prior = default_prior(layout)
+    z = ((theta - prior.mean) / prior.sd)[: layout.shares.start]
+    fit = float(np.log(root.diagonal()).sum()) - 0.5 * float(white @ white) - 0.5 * float(z @ z)
+    covariance = np.linalg.inv(P)
+    mean = covariance @ pull
+    fit += 0.5 * float(pull @ mean) - 0.5 * weak * SHARE_MEAN**2 * len(P)
+    fit -= 0.5 * float(np.linalg.slogdet(P)[1]) - 0.5 * len(P) * math.log(weak)
+    # No share is negative: what has the opposite ups and downs is of no use. For several, as if independent.
+    positive = log_ndtr(mean / np.sqrt(covariance.diagonal())) - log_ndtr(SHARE_MEAN / SHARE_SD)
+    return fit + float(positive.sum())
 
 
 def _draws(
