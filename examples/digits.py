@@ -78,7 +78,6 @@ def main() -> None:
         minimize="val_loss",
         trials=options.trials,
         max_steps=options.max_steps,
-        searcher="sobol",
         seed=0,
         name="digits",
         store=options.store,
