@@ -168,3 +168,54 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
     while (left := descendants_with(chaos.marker)) and time.monotonic() < patience:
         time.sleep(0.05)
     assert not left
+
+
+SEARCH = """
+import sys, time
+import thriftune as tt
+
+def train(trial):
+    time.sleep(0.1)  # long enough to be killed in
+    trial.report(loss=(trial["x"] - 0.3) ** 2 + (trial["act"] == "tanh"))
+
+space = {"x": tt.Float(0, 1), "act": tt.Choice(["relu", "tanh"])}
+tt.tune(train, space, minimize="loss", trials=14, workers=1, seed=3, name="search", store=sys.argv[1])
+"""
+
+
+def test_a_search_whose_driver_is_killed_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    """Each driver begins with a searcher that knows nothing but the log."""
+    dice = random.Random(1)
+    store = tmp_path / "studies.db"
+    kills = 0
+    while True:
+        driver = subprocess.Popen([sys.executable, "-c", SEARCH, str(store)], stderr=subprocess.PIPE)
+        if kills < 6:
+            before = trials_of(store)
+            while driver.poll() is None and trials_of(store) == before:
+                time.sleep(0.02)
+            time.sleep(dice.uniform(0.0, 0.15))
+            if driver.poll() is None:
+                driver.kill()
+                kills += 1
+        _, errors = driver.communicate()
+        if driver.returncode == 0:
+            break
+        assert driver.returncode == -signal.SIGKILL, errors.decode()
+    assert kills == 6
+    study = tt.load("search", store)
+    undisturbed = tt.Study(study.space, minimize="loss", seed=3)
+    for trial in study.trials:
+        asked = undisturbed.ask()
+        assert asked.config == trial.config
+        assert trial.value is not None
+        undisturbed.tell(asked, trial.value)
+    assert len(study.trials) == 14
+
+
+def trials_of(store: Path) -> int:
+    if not store.exists():
+        return 0
+    with contextlib.suppress(tt.ThriftuneError):
+        return len(tt.load("search", store).trials)
+    return 0
