@@ -547,6 +547,10 @@ def test_a_loaded_study_has_its_searcher_with_its_options(tmp_path: Path) -> Non
     assert (first.spec.searcher, first.spec.searcher_options) == ("grid", {"points": 2})
     study = tt.load("a", store=tmp_path)
     assert [study.ask()["x"], study.ask()["x"]] == [0, 9]
+    named = tt.Study({"x": tt.Int(0, 9)}, minimize="loss", searcher="grid", name="a", store=tmp_path)
+    assert named.spec.searcher_options == {"points": 2}, "what is only named has the options it was made with"
+    other = tt.Study({"x": tt.Int(0, 9)}, minimize="loss", searcher="sobol", name="a", store=tmp_path)
+    assert other.spec.searcher_options == {}
     tt.Study(
         {"x": tt.Float(0, 1)}, minimize="loss", searcher=tt.search.Bayes(warp=False), name="b", store=tmp_path
     )

@@ -147,7 +147,7 @@ def drive(
     with store.drive(spec.name):
         history = read_history(store, spec)
         if isinstance(searcher, str):
-            searcher = named(searcher)
+            searcher = make_searcher(spec.searcher, spec.searcher_options)
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         conductor = Conductor(here, history, searcher, PresentMachines())

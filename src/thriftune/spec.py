@@ -162,7 +162,9 @@ class Spec:
             name: getattr(self, name)
             for name in ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
         }
-        return replace(asked, **kept, storage=asked.storage or self.storage)
+        # A searcher that is only named is the one there is, with its options.
+        options = asked.searcher_options or (self.searcher_options if asked.searcher == self.searcher else {})
+        return replace(asked, **kept, storage=asked.storage or self.storage, searcher_options=options)
 
 
 def _check_name(name: str) -> None:
