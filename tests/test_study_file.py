@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from thriftune.errors import SettingError
-from thriftune.search.grid import Grid
 from thriftune.space import Space
 from thriftune.spec import Spec
 from thriftune.study_file import StudyFile, read_study_file
@@ -64,8 +63,6 @@ def test_everything(tmp_path: Path) -> None:
     assert (spec.disk_full, spec.storage, file.store) == ("go_on", f"{tmp_path}/b", f"{tmp_path}/a/studies.db")
     assert (spec.searcher, spec.searcher_options) == ("grid", {"points": 3})
     assert file.warm_start == ["a", f"{tmp_path}/sub/b.db:b", "/abs/c.db:c", "sqlite:///d.db:d"]
-    assert isinstance(file.searcher, Grid)
-    assert file.searcher.points == 3
     assert isinstance(spec.space, Space)
     assert spec.space.names == ("act", "lr")
     assert spec.target.command == ("python", "train.py", "--lr", "{lr}")

@@ -12,7 +12,6 @@ from typing import Any
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_searcher, make_spec
 from thriftune.objectives import needed, parse_constraints, parse_objectives
-from thriftune.search import Searcher
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
 from thriftune.warm_start import in_folder
@@ -56,7 +55,6 @@ class StudyFile:
     """A study file, checked. `store` is None where it names none; `seed`, too."""
 
     spec: Spec
-    searcher: Searcher
     warm_start: list[str]
     store: str | None
     seed: int | None
@@ -105,9 +103,9 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         storage=_in(folder, data.get("storage")),
         **{"minimize": None, "maximize": None, "seed": None, **given},
     )
+    make_searcher(searcher, options)  # only to see that it can be made
     return StudyFile(
         replace(spec, searcher_options=options),
-        make_searcher(searcher, options),
         _warm_start(data.get("warm_start", []), folder),
         _in(folder, data.get("store")),
         data.get("seed"),
