@@ -24,7 +24,8 @@ from optuna.testing import pytest_samplers
 from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState, create_trial
 
 from thriftune.errors import SettingError
-from thriftune.integrations.optuna import ThriftuneSampler, _Translation
+from thriftune.integrations.optuna import ThriftuneSampler
+from thriftune.integrations.optuna.translation import Translation
 from thriftune.objectives import feasible
 from thriftune.search import Past
 from thriftune.trial import State
@@ -322,7 +323,7 @@ def distributions(draw: st.DrawFn) -> BaseDistribution:
 @hypothesis.given(distributions(), st.integers(0, 2**32))
 @hypothesis.settings(max_examples=150, deadline=None)
 def test_every_distribution_there_and_back(distribution: BaseDistribution, seed: int) -> None:
-    translation = _Translation({"it": distribution})
+    translation = Translation({"it": distribution})
     space, rng = translation.space, np.random.default_rng(seed)
     for config in (space.from_unit([0.0]), space.from_unit([1.0]), space.sample(rng), space.sample(rng)):
         params = translation.params(config)
@@ -336,7 +337,7 @@ def test_every_distribution_there_and_back(distribution: BaseDistribution, seed:
 
 
 def test_steps_are_what_a_user_would_write() -> None:
-    translation = _Translation({"x": FloatDistribution(-0.2, 1.0, step=0.1), "n": IntDistribution(3, 9, step=2)})
+    translation = Translation({"x": FloatDistribution(-0.2, 1.0, step=0.1), "n": IntDistribution(3, 9, step=2)})
     assert [translation.params(config) for config in translation.space.every()] == [
         {"x": x, "n": n}
         for x in (-0.2, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

@@ -1,1 +1,1 @@
-"""How do users of other tools come by this search? One module a tool, which alone imports it."""
+"""How do users of other tools come by this search? One place a tool, which alone imports it."""
