@@ -55,7 +55,7 @@ def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
     )
     with open_store(path) as store:
         spec = enter(store, spec)
-        conductor = _conductor(spec, History(spec.space, spec.objectives, spec.seed))
+        conductor = _conductor(spec, spec.new_history())
         history, cloud, now = conductor.history, LocalCloud(1), 1.7e9
         log = conductor.handle([ev.DriverStarted(now, 1, "here"), *cloud.open(now)], now)
         store.append(NAME, 0, log, summarize(history, now))

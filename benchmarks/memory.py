@@ -76,7 +76,7 @@ def weigh_records(path: Path, trials: int) -> int:
         spec = Spec.from_json(store.spec(NAME))
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        history = History(spec.space, spec.objectives, spec.seed)
+        history = spec.new_history()
         for entry in store.read(NAME):
             if getattr(entry, "trial", 0) < trials:
                 history.apply(entry)

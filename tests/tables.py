@@ -150,7 +150,7 @@ class Table:
 def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
     """What a reader of the store would see."""
     written = [(type(entry).__name__, Codec.body(entry)) for entry in log]
-    history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
+    history = spec.new_history()
     return history.replay(Codec.event(kind, body) for kind, body in written)
 
 

@@ -797,7 +797,7 @@ class Rungs:
             return Verdict.STOP
         return Verdict.PAUSE if trial.reports[-1].step == 2 else Verdict.GO_ON
 
-    def promote(self, history: History) -> int | None:
+    def promote(self, history: History, more: bool) -> int | None:
         paused = [trial for trial in history.trials if trial.state is State.PAUSED]
         if history.counts[State.PAUSED] + sum(trial.step > 2 for trial in history.trials) < 2:
             return None
@@ -866,7 +866,7 @@ def test_a_killed_trial_is_not_judged() -> None:
 
 def test_a_rule_that_promotes_what_is_not_paused_is_named() -> None:
     class Wrong(Rungs):
-        def promote(self, history: History) -> int | None:
+        def promote(self, history: History, more: bool) -> int | None:
             return 0 if history.trials else None
 
     with pytest.raises(ThriftuneError, match="Wrong promoted trial 0, which is RUNNING and not PAUSED"):

@@ -178,9 +178,11 @@ class Conductor:
 
     def _judge(self, event: ev.Reported, now: float) -> None:
         trial = self.history.trials[event.trial]
-        if self._stopper is None or trial.asked is not None or trial.killed_because is not None:
+        if self._stopper is None:
             return
         verdict = self._stopper.judge(trial, self.history)
+        if trial.asked is not None or trial.killed_because is not None:  # it goes, whatever it says until then
+            return
         if verdict is Verdict.STOP:
             self._decide(ev.Stop(now, trial.id, trial.attempts, "stopping rule"))
         elif verdict is Verdict.PAUSE:
@@ -230,14 +232,18 @@ class Conductor:
         history = self.history
         if history.waiting:
             return next(iter(history.waiting))
-        if self._stopper is not None and (paused := self._stopper.promote(history)) is not None:
+        if self._stopper is not None and (paused := self._stopper.promote(history, self._more)) is not None:
             if not self._decide(ev.Promote(now, paused)):
                 rule, state = type(self._stopper).__name__, history.trials[paused].state
                 raise ThriftuneError(f"{rule} promoted trial {paused}, which is {state} and not PAUSED")
             return paused
-        if self.spec.trials is not None and len(history.trials) >= self.spec.trials:
-            return None
-        return self._create(now)
+        return self._create(now) if self._more else None
+
+    @property
+    def _more(self) -> bool:
+        """Whether further trials may be made."""
+        trials = self.spec.trials
+        return not self._exhausted and (trials is None or len(self.history.trials) < trials)
 
     def _create(self, now: float) -> int | None:
         number = len(self.history.trials)
@@ -258,10 +264,9 @@ class Conductor:
 
     def _all_tried(self) -> bool:
         """No further trial may be made, and none that is set aside deserves more."""
-        trials = self.spec.trials
-        if not self._exhausted and (trials is None or len(self.history.trials) < trials):
+        if self._more:
             return False
-        return self._stopper is None or self._stopper.promote(self.history) is None
+        return self._stopper is None or self._stopper.promote(self.history, more=False) is None
 
     def _finish_if_done(self, now: float, out_of: str | None) -> None:
         """Nothing runs and nothing will: say why. Halted or not, what has something left is resumed later."""

@@ -26,12 +26,18 @@ class History:
     """The state of a study, as far as its log goes. Searchers and stoppers read it; only apply() writes it."""
 
     def __init__(
-        self, space: Space, objectives: Sequence[Objective], seed: int, constraints: Sequence[Constraint] = ()
+        self,
+        space: Space,
+        objectives: Sequence[Objective],
+        seed: int,
+        constraints: Sequence[Constraint] = (),
+        max_steps: int | None = None,
     ) -> None:
         self.space = space
         self.objectives = tuple(objectives)
         self.constraints = tuple(constraints)
         self.seed = seed
+        self.max_steps = max_steps  # of a trial
         self.earlier: list[Earlier] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.counts: Counter[State] = Counter()  # of trials in each state

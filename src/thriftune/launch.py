@@ -211,5 +211,4 @@ def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
 
 
 def read_history(store: Store, spec: Spec) -> History:
-    history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
-    return history.replay(store.read(spec.name))
+    return spec.new_history().replay(store.read(spec.name))

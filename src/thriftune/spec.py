@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from thriftune.errors import SettingError
+from thriftune.history import History
 from thriftune.objectives import (
     Constraint,
     Objective,
@@ -105,6 +106,10 @@ class Spec:
     def goal(self) -> str:
         """In words."""
         return goal(self.objectives, self.constraints)
+
+    def new_history(self) -> History:
+        """Of a study in which nothing has happened yet."""
+        return History(self.space, self.objectives, self.seed, self.constraints, self.max_steps)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -243,8 +243,7 @@ class Study:
         """What is known now: read anew as far as the log has grown."""
         with self._lock:
             if self._history is None:
-                spec = self._spec
-                self._history = History(spec.space, spec.objectives, spec.seed, spec.constraints)
+                self._history = self._spec.new_history()
             return self._history.replay(self._store.read(self.name, after=self._history.entries))
 
     @property

@@ -76,7 +76,7 @@ def log_of_two(*rows: tuple[float, float]) -> list[ev.Event]:
 
 
 def fold(entries: list[ev.Event], of: Spec) -> History:
-    return History(of.space, of.objectives, of.seed, of.constraints).replay(entries)
+    return of.new_history().replay(entries)
 
 
 def write(store: Store, of: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:

@@ -1,0 +1,139 @@
+"""Nowhere: trials replay learning curves on a virtual clock."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from thriftune.engines import Doing
+from thriftune.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
+from thriftune.trial import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """What a trial of some configuration does: at which steps it reports what, and how long it takes to each.
+
+    `error`: how it fails after the last of these; None: it ends well.
+    """
+
+    steps: Sequence[int]  # rising, from 1
+    metrics: Sequence[Metrics]
+    seconds: Sequence[float]  # since the report before
+    error: str | None = None
+
+
+class VirtualClock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self.time = start
+
+    def now(self) -> float:
+        return self.time
+
+
+class _Attempt:
+    __slots__ = ("curve", "done", "last", "number", "run", "seconds", "told")
+
+    def __init__(self, run: Run, curve: Curve) -> None:
+        self.run = run
+        self.curve = curve
+        self.done = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
+        self.last = len(curve.steps) if run.max_steps is None else bisect_right(curve.steps, run.max_steps)
+        self.number = 0
+        self.seconds = 0.0
+        self.told = False
+
+
+class SimulatedEngine:
+    """Every step is saved, and told of at once; a trial that is told to end after a step ends right then.
+
+    `restart_seconds`: what it costs to take a trial up again from its checkpoint.
+    """
+
+    def __init__(
+        self, curves: Callable[[Config], Curve], clock: VirtualClock, restart_seconds: float = 0.0
+    ) -> None:
+        self._curves = curves
+        self._clock = clock
+        self._restart_seconds = restart_seconds
+        self._attempts: dict[tuple[int, int], _Attempt] = {}
+        self._due: list[tuple[float, int, _Attempt | None, Event | None]] = []  # a heap
+        self._count = 0  # of what was ever due: of things at the same time, the earlier one comes first
+
+    def recover(self) -> list[Event]:
+        return []
+
+    def open(self) -> None: ...
+
+    def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (all are alike)
+        attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, self._curves(run.config))
+        self._go_on(attempt, self._clock.time + (self._restart_seconds if run.resume_step else 0.0))
+
+    def tell_to_end(self, trial: int, attempt: int) -> None:
+        """It has just told of a step: it does not begin another one."""
+        found = self._attempts.get((trial, attempt))
+        if found is not None and not found.told:
+            found.told = True
+            self._end(found, Ended(self._clock.time, trial, attempt, found.seconds, cut=True))
+
+    def kill(self, trial: int, attempt: int) -> None:
+        found = self._attempts.get((trial, attempt))
+        if found is not None:
+            found.told = True
+            self._end(found, Killed(self._clock.time, trial, attempt))
+
+    def wait(self, timeout: float | None) -> list[Event]:
+        """The next thing that happens, and the clock goes on to it; at most by `timeout`."""
+        clock, due = self._clock, self._due
+        while due:
+            at, _, attempt, event = due[0]
+            if timeout is not None and at > clock.time + timeout:
+                break
+            heappop(due)
+            if event is not None:
+                clock.time = at
+                return [event]
+            assert attempt is not None
+            if attempt.told:
+                continue
+            clock.time = at
+            return [self._step(attempt, at)]
+        if timeout is not None:
+            clock.time += timeout
+        return []
+
+    def _step(self, attempt: _Attempt, at: float) -> Event:
+        run, curve = attempt.run, attempt.curve
+        i = attempt.done
+        attempt.done += 1
+        attempt.number += 1
+        self._go_on(attempt, at)
+        return Reported(at, run.trial, run.attempt, attempt.number, curve.steps[i], curve.metrics[i], True)
+
+    def _go_on(self, attempt: _Attempt, at: float) -> None:
+        curve, run = attempt.curve, attempt.run
+        if attempt.done < attempt.last:
+            seconds = curve.seconds[attempt.done]
+            attempt.seconds += seconds
+            self._count += 1
+            heappush(self._due, (at + seconds, self._count, attempt, None))
+        elif curve.error is not None and attempt.last == len(curve.steps):
+            self._end(attempt, Failed(at, run.trial, run.attempt, "raised", curve.error))
+        else:
+            self._end(attempt, Ended(at, run.trial, run.attempt, attempt.seconds))
+
+    def _end(self, attempt: _Attempt, event: Event) -> None:
+        del self._attempts[attempt.run.trial, attempt.run.attempt]
+        self._count += 1
+        heappush(self._due, (event.at, self._count, None, event))
+
+    def wake(self) -> None: ...
+
+    def doing(self) -> list[Doing]:
+        return [Doing("simulated", None, trial) for trial, _ in self._attempts]
+
+    def close(self) -> None: ...

@@ -1,0 +1,78 @@
+"""Is it worse than the middle of the others at the same step? The median rule of SageMaker AMT, section 5.2."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+
+from thriftune.history import History
+from thriftune.stopping import Verdict
+from thriftune.stopping.checks import check_share, check_whole
+from thriftune.trial import State, TrialRecord
+
+
+class Median:
+    """Stops a trial that is worse than the median of the others' values at the same step.
+
+    - `share`: of the steps that completed trials took, in the middle; before so many steps nothing is judged.
+      Until one has completed, it is that share of `max_steps`, and without these nothing is judged.
+    - `fewest`: others that must have reached a step before it is judged.
+    """
+
+    def __init__(self, *, share: float = 0.1, fewest: int = 4) -> None:
+        check_share("median: share", share)
+        check_whole("median: fewest", fewest, 1)
+        self.options = {"share": share, "fewest": fewest}
+        self._share = share
+        self._fewest = fewest
+        self._history: History | None = None
+        self._values: dict[int, list[float]] = {}  # by step: rising, lower is better
+        self._lengths: list[int] = []  # the steps that completed trials took, rising
+        self._ended = 0  # of the history's ended trials, looked at
+
+    def judge(self, trial: TrialRecord, history: History) -> Verdict:
+        if history is not self._history:
+            self._read(history, without=trial.id)
+        report = trial.reports[-1]
+        value = report.metrics.get(history.metric)
+        if value is None:
+            return Verdict.GO_ON
+        mine = _lower(value, history.maximize)
+        others = self._values.setdefault(report.step, [])
+        told = len(others)
+        worse = told >= self._fewest and report.step >= self._first(history) and mine > _middle(others)
+        insort(others, mine)
+        return Verdict.STOP if worse else Verdict.GO_ON
+
+    def promote(self, history: History, more: bool) -> int | None:  # noqa: ARG002 (the protocol's)
+        return None
+
+    def _first(self, history: History) -> float:
+        """The first step that is judged."""
+        for trial in history.ended[self._ended :]:
+            if trial.state is State.COMPLETED and trial.reports:
+                insort(self._lengths, trial.reports[-1].step)
+        self._ended = len(history.ended)
+        usual = _middle(self._lengths) if self._lengths else history.max_steps
+        return math.inf if usual is None else self._share * usual
+
+    def _read(self, history: History, without: int) -> None:
+        self._history, self._values, self._lengths, self._ended = history, {}, [], 0
+        for trial in history.trials:
+            last = trial.reports[-1] if trial.reports else None
+            for report in trial.reports:
+                value = report.metrics.get(history.metric)
+                if value is not None and not (trial.id == without and report is last):
+                    self._values.setdefault(report.step, []).append(_lower(value, history.maximize))
+        for values in self._values.values():
+            values.sort()
+
+
+def _lower(value: float, maximize: bool) -> float:
+    """As lower is better; what is no number is worse than any."""
+    return math.inf if math.isnan(value) else -value if maximize else value
+
+
+def _middle(rising: list[float] | list[int]) -> float:
+    half = len(rising) // 2
+    return rising[half] if len(rising) % 2 else 0.5 * rising[half - 1] + 0.5 * rising[half]

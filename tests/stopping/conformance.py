@@ -1,0 +1,141 @@
+"""What every stopping rule must do, whatever it goes by. A new rule inherits this class and is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from thriftune import events as ev
+from thriftune.engines.simulated import Curve
+from thriftune.history import History
+from thriftune.objectives import Objective
+from thriftune.parameters import Float
+from thriftune.search.random import Random
+from thriftune.simulate import run
+from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.stopping import Stopper, Verdict, make_stopper, written
+from thriftune.trial import State, TrialRecord
+
+SPACE = Space({"x": Float(0.0, 1.0), "speed": Float(0.5, 2.0)})
+STEPS = 30
+
+
+def curve(config: ev.Config, sign: float = 1.0, every: int = 1) -> Curve:
+    """Falls at a pace of its own to a level of its own; some cross."""
+    x, pace = config["x"], 1.0 + 9.0 * ((7.0 * config["x"]) % 1.0)
+    steps = range(every, STEPS + 1, every)
+    metrics = [{"loss": sign * (x + math.exp(-step / pace)), "other": 1.0} for step in steps]
+    return Curve(steps, metrics, [config["speed"] * every] * len(steps))
+
+
+def a_spec(*, maximize: bool = False, **settings: Any) -> Spec:
+    given = {"trials": 40, "max_steps": STEPS, "workers": 4, **settings}
+    return Spec("simulated", SPACE, (Objective("loss", maximize),), given.pop("seed", 1), **given)
+
+
+class Watched:
+    """A rule, and at every turn a fresh one of the same kind, which must say the same of the same history."""
+
+    def __init__(self, make: Callable[[], Stopper]) -> None:
+        self._make = make
+        self._rule = make()
+        self.said: list[tuple[Any, ...]] = []
+
+    def judge(self, trial: TrialRecord, history: History) -> Verdict:
+        verdict = self._rule.judge(trial, history)
+        assert self._make().judge(trial, history) is verdict
+        self.said.append((trial.id, trial.step, verdict))
+        return verdict
+
+    def promote(self, history: History, more: bool) -> int | None:
+        promoted = self._rule.promote(history, more)
+        assert self._make().promote(history, more) == promoted
+        assert promoted is None or history.trials[promoted].state is State.PAUSED
+        self.said.append((promoted,))
+        return promoted
+
+
+class StopperConformance:
+    """To be parametrized by `make`, which makes a fresh rule, the same each time."""
+
+    def test_every_study_ends_and_a_fresh_rule_agrees_at_every_turn(self, make: Callable[[], Stopper]) -> None:
+        for workers in (1, 4, 50):
+            watched = Watched(make)
+            result = run(a_spec(workers=workers), curve, Random(), watched)
+            result.history.validate()
+            assert result.finished == "all 40 trials done"
+            assert all(trial.state.ended or trial.state is State.PAUSED for trial in result.trials)
+            assert any(trial.state is State.COMPLETED for trial in result.trials)
+
+    def test_the_same_seed_gives_the_same_run(self, make: Callable[[], Stopper]) -> None:
+        runs = [run(a_spec(), curve, Random(), make()) for _ in range(2)]
+        assert runs[0].trials == runs[1].trials
+
+    def test_what_is_maximized_is_judged_as_its_opposite_is(self, make: Callable[[], Stopper]) -> None:
+        down, up = Watched(make), Watched(make)
+        run(a_spec(), curve, Random(), down)
+        run(a_spec(maximize=True), lambda config: curve(config, -1.0), Random(), up)
+        assert down.said == up.said
+
+    def test_reports_that_lack_the_metric_are_passed_over(self, make: Callable[[], Stopper]) -> None:
+        def sparse(config: ev.Config) -> Curve:
+            whole = curve(config)
+            metrics = [m if i % 3 == 2 else {"other": 1.0} for i, m in enumerate(whole.metrics)]
+            return Curve(whole.steps, metrics, whole.seconds)
+
+        result = run(a_spec(), sparse, Random(), Watched(make))
+        assert result.finished == "all 40 trials done"
+
+    def test_steps_need_not_follow_each_other(self, make: Callable[[], Stopper]) -> None:
+        result = run(a_spec(), lambda config: curve(config, every=7), Random(), Watched(make))
+        assert result.finished == "all 40 trials done"
+
+    def test_trials_that_fail_hold_nothing_up(self, make: Callable[[], Stopper]) -> None:
+        def frail(config: ev.Config) -> Curve:
+            whole = curve(config)
+            if config["x"] > 0.5:
+                return whole
+            count = int(config["x"] * 2 * STEPS) + 1
+            return Curve(whole.steps[:count], whole.metrics[:count], whole.seconds[:count], "it broke")
+
+        result = run(a_spec(retries=0), frail, Random(), Watched(make))
+        assert result.finished == "all 40 trials done"
+        assert any(trial.state is State.FAILED for trial in result.trials)
+
+    def test_a_deadline_ends_it(self, make: Callable[[], Stopper]) -> None:
+        result = run(a_spec(trials=None, deadline_seconds=100.0), curve, Random(), make())
+        assert result.finished == "deadline reached"
+        assert result.seconds == pytest.approx(100.0)
+
+    def test_constant_and_equal_curves_do_not_confuse_it(self, make: Callable[[], Stopper]) -> None:
+        flat = Curve(range(1, STEPS + 1), [{"loss": 0.5}] * STEPS, [1.0] * STEPS)
+        result = run(a_spec(), lambda _: flat, Random(), Watched(make))
+        assert result.finished == "all 40 trials done"
+
+    def test_it_is_made_again_from_what_is_written(self, make: Callable[[], Stopper]) -> None:
+        rule = make()
+        name, options = written(rule)
+        again = make_stopper(name, options)
+        assert again is not None
+        assert type(again) is type(rule)
+        assert written(again) == (name, options)
+
+    @settings(max_examples=20, deadline=None)
+    @given(seed=st.integers(0, 2**16), workers=st.integers(1, 20), trials=st.integers(1, 60))
+    def test_on_any_curves(self, make: Callable[[], Stopper], seed: int, workers: int, trials: int) -> None:
+        def anything(config: ev.Config) -> Curve:
+            rng = np.random.default_rng(int(config["x"] * 2**32) + seed)
+            values = rng.standard_normal(STEPS).cumsum() * 10.0 ** rng.integers(-3, 4)
+            return Curve(range(1, STEPS + 1), [{"loss": float(v)} for v in values], rng.random(STEPS).tolist())
+
+        spec = a_spec(seed=seed, workers=workers, trials=trials)
+        result = run(spec, anything, Random(), Watched(make))
+        result.history.validate()
+        assert len(result.trials) == trials

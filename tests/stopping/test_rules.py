@@ -1,0 +1,201 @@
+"""The rules: all conform, and each stops what its paper says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.stopping.conformance import StopperConformance
+from tests.tables import Table
+from thriftune import stopping
+from thriftune.errors import SettingError
+from thriftune.stopping import Stopper, check_stopper, make_stopper, written
+from thriftune.stopping.brackets import Stage
+from thriftune.stopping.halving import stages
+
+RULES: dict[str, Callable[[], Stopper]] = {
+    "asha": stopping.ASHA,
+    "asha-eta-4": lambda: stopping.ASHA(min_steps=2, eta=4),
+    "asha-pause": lambda: stopping.ASHA(how="pause"),
+    "median": stopping.Median,
+    "halving": lambda: stopping.SuccessiveHalving(9),
+    "halving-one": lambda: stopping.SuccessiveHalving(1),
+    "hyperband": stopping.Hyperband,
+}
+
+
+@pytest.mark.parametrize("make", RULES.values(), ids=RULES)
+class TestRules(StopperConformance):
+    pass
+
+
+# --- by name ----------------------------------------------------------------------------------------------
+
+
+def test_rules_are_known_by_name() -> None:
+    for name in stopping.BY_NAME:
+        rule = make_stopper(name, {})
+        assert rule is not None
+        assert written(rule)[0] == name
+        check_stopper(name)
+    assert make_stopper("none", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("halfing", "'halfing' is not known; use one of median, asha"),
+        (stopping.ASHA, r"ASHA is a class; give an object, ASHA\(\)"),
+        (3, "3 has no methods judge"),
+    ],
+)
+def test_what_is_no_rule_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        check_stopper(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("asha", {"etta": 3}, "asha does not take etta; its options: min_steps, eta, how"),
+        ("asha", {"eta": 1}, "eta 1 must be a whole number, at least 2"),
+        ("asha", {"how": "kill"}, "how 'kill' must be 'stop' or 'pause'"),
+        ("median", {"share": 0}, "share 0 must be above 0 and at most 1"),
+        ("median", {"fewest": True}, "fewest True must be a whole number"),
+        ("halving", {"n": 0}, "n 0 must be a whole number, at least 1"),
+        ("none", {"eta": 3}, "'none' is not known"),
+    ],
+)
+def test_bad_options_are_refused(name: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        make_stopper(name, options)
+
+
+# --- ASHA -------------------------------------------------------------------------------------------------
+
+
+def first_steps(table: Table, losses: Sequence[float], step: int = 1) -> list[list[str]]:
+    return [table.report(trial, step, loss, saved=True) for trial, loss in enumerate(losses)]
+
+
+def test_asha_stops_what_is_not_among_the_best_third_so_far() -> None:
+    table = Table(slots=6, trials=6, max_steps=27, stopper=stopping.ASHA())
+    told = first_steps(table, [0.5, 0.6, 0.4, 0.7, 0.45, 0.1])
+    # Two are too few to tell. Of three the best one goes on, of six the best two.
+    assert told == [[], [], [], ["stop 3/1"], ["stop 4/1"], []]
+    assert table.report(0, 2, 0.9) == []  # no rung
+    assert table.report(0, 3, 0.2) == []  # alone there
+
+
+def test_asha_sets_aside_and_promotes_from_the_highest_rung_down() -> None:
+    table = Table(slots=1, trials=None, deadline_seconds=1e6, max_steps=27, stopper=stopping.ASHA(how="pause"))
+    for trial, loss in enumerate([0.5, 0.6]):
+        assert table.report(trial, 1, loss, saved=True) == [f"pause {trial}/1"]
+        assert table.end(trial, cut=True) == [f"create {trial + 1}", f"place {trial + 1}/1"]
+    assert table.report(2, 1, 0.4, saved=True) == ["pause 2/1"]
+    assert table.end(2, cut=True) == ["promote 2", "place 2/2 from 1"]
+    assert table.report(2, 3, 0.3, saved=True) == ["pause 2/2"]
+    assert table.end(2, cut=True) == ["create 3", "place 3/1"]
+
+
+def test_a_trial_that_reaches_several_rungs_at_once_is_judged_at_the_highest() -> None:
+    table = Table(slots=4, trials=4, max_steps=27, stopper=stopping.ASHA())
+    assert first_steps(table, [0.1, 0.2, 0.3], step=9) == [[], [], ["stop 2/1"]]
+    assert table.report(3, 1, 0.9) == ["stop 3/1"]
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_no_rung_is_forgotten_by_a_killed_driver(how: Any) -> None:
+    table = Table(slots=4, trials=8, max_steps=27, stopper=stopping.ASHA(how=how))
+    first_steps(table, [0.1, 0.2])
+    table._stopper = stopping.ASHA(how=how)  # all that is left is the log
+    table.kill_driver()
+    table.start(4)
+    told = table.report(2, 1, 0.3, saved=True)
+    assert told == [f"{how} 2/2"]
+
+
+# --- the median -------------------------------------------------------------------------------------------
+
+
+def test_the_median_rule_stops_what_is_worse_than_the_middle_of_the_others() -> None:
+    table = Table(slots=8, trials=8, max_steps=10, stopper=stopping.Median())
+    told = first_steps(table, [0.1, 0.2, 0.3, 0.4, 0.26, 0.24, 9.0], step=1)
+    assert told == [[], [], [], [], ["stop 4/1"], [], ["stop 6/1"]]  # before the fifth, too few to tell
+
+
+def test_the_median_rule_leaves_the_first_steps_alone() -> None:
+    """How many these are is learned from the trials that have completed."""
+    table = Table(slots=8, trials=8, max_steps=100, stopper=stopping.Median(share=0.5, fewest=1))
+    table.report(0, 4, 0.1)
+    assert table.report(1, 4, 0.9) == []  # 50 would be the first
+    table.report(0, 6, 0.1)
+    table.end(0)
+    assert table.report(2, 4, 0.9) == ["stop 2/1"]
+
+
+def test_without_a_length_the_median_rule_waits_for_a_trial_to_complete() -> None:
+    table = Table(slots=8, trials=8, stopper=stopping.Median(fewest=1))
+    table.report(0, 1, 0.1)
+    assert table.report(1, 1, 0.9) == []
+    table.end(0)
+    assert table.report(2, 1, 0.9) == ["stop 2/1"]
+
+
+# --- halving ----------------------------------------------------------------------------------------------
+
+
+def test_stages_are_those_of_rubberband() -> None:
+    assert stages(32, 1, 50, 3) == [Stage(32, 0, 1), Stage(10, 1, 4), Stage(3, 4, 13), Stage(1, 13, 50)]
+    seven = stages(64, 4, 508, 2)
+    assert [stage.trials for stage in seven] == [64, 32, 16, 8, 4, 2, 1]
+    assert [stage.end - stage.start for stage in seven] == [4, 8, 16, 32, 64, 128, 256]
+
+
+def test_stages_end_with_the_steps_there_are() -> None:
+    assert stages(27, 1, 2, 3) == [Stage(27, 0, 1), Stage(9, 1, 2)]
+    assert stages(27, 5, 3, 3) == [Stage(27, 0, 3)]
+    assert stages(2, 1, 10, 3) == [Stage(2, 0, 10)]
+
+
+def test_halving_waits_for_all_and_then_promotes_the_best_from_its_checkpoint() -> None:
+    table = Table(slots=2, trials=3, max_steps=9, stopper=stopping.SuccessiveHalving(3))
+    assert table.report(0, 1, 0.3, saved=True) == ["pause 0/1"]
+    assert table.end(0, cut=True) == ["create 2", "place 2/1"]
+    assert table.report(1, 1, 0.1, saved=True) == ["pause 1/1"]
+    assert table.end(1, cut=True) == []  # trial 2 is not there yet
+    assert table.report(2, 1, 0.2, saved=True) == ["pause 2/1", "promote 1", "place 1/2 from 1"]
+    assert table.end(2, cut=True) == []
+    assert table.report(1, 4, 0.05, saved=True) == []
+    assert table.end(1) == ["finish: all 3 trials done"]
+
+
+def test_a_bracket_that_cannot_be_filled_goes_on_with_those_it_has() -> None:
+    table = Table(slots=2, trials=2, max_steps=9, stopper=stopping.SuccessiveHalving(27))
+    table.report(0, 1, 0.3, saved=True)
+    table.end(0, cut=True)
+    table.report(1, 1, 0.1, saved=True)
+    assert table.end(1, cut=True) == ["promote 1", "place 1/2 from 1"]
+
+
+def test_while_a_bracket_waits_the_next_one_begins() -> None:
+    table = Table(slots=2, trials=6, max_steps=9, stopper=stopping.SuccessiveHalving(3))
+    table.report(0, 1, 0.3, saved=True)
+    table.end(0, cut=True)
+    table.report(2, 1, 0.2, saved=True)
+    assert table.end(2, cut=True) == ["create 3", "place 3/1"]  # trial 1 is slow
+
+
+def test_hyperband_trades_trials_for_first_steps() -> None:
+    kinds = stopping.Hyperband().kinds(81)
+    assert [(kind[0].trials, kind[0].end) for kind in kinds] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
+
+
+def test_halving_must_know_the_last_step() -> None:
+    table = Table(slots=0, trials=3, stopper=stopping.SuccessiveHalving(3))
+    with pytest.raises(
+        SettingError, match="SuccessiveHalving needs to know how many steps a trial has: max_steps="
+    ):
+        table.start(1)
