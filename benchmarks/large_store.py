@@ -25,7 +25,7 @@ from thriftune.history import History
 from thriftune.launch import enter, make_spec, read_history
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
-from thriftune.search import named
+from thriftune.search import SEARCHERS
 from thriftune.spec import Spec, Target
 from thriftune.store import open_store
 
@@ -47,6 +47,7 @@ def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
         minimize="loss",
         maximize=None,
         searcher="random",
+        stopping="none",
         seed=0,
         target=Target("pickled"),
         trials=trials + 1 if killed else trials,
@@ -79,7 +80,7 @@ def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
 
 
 def _conductor(spec: Spec, history: History) -> Conductor:
-    return Conductor(spec, history, named(spec.searcher), PresentMachines())
+    return Conductor(spec, history, SEARCHERS.make(spec.searcher, {}), PresentMachines())
 
 
 def resume_seconds(path: Path) -> float:

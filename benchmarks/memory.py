@@ -54,15 +54,16 @@ def weigh_driver(path: Path, trials: int, every: int) -> dict[int, int]:
         minimize="loss",
         maximize=None,
         searcher="random",
+        stopping="none",
         seed=0,
         target=Target("pickled"),
         trials=trials,
         workers=2,
     )
     scales = Scales(every)
-    function = pickled.dump("_train", {"train": _train, "searcher": "random"})
+    function = pickled.dump("_train", {"train": _train, "searcher": None, "stopper": None})
     with open_store(path) as store:
-        drive(store, enter(store, spec), "random", scales, function)
+        drive(store, enter(store, spec), scales, function=function)
     return scales.weights
 
 

@@ -188,6 +188,7 @@ def test_a_driver_killed_before_its_first_trial_loses_nothing(tmp_path: Path, st
         minimize="loss",
         maximize=None,
         searcher=Learner(),
+        stopping="none",
         seed=0,
         trials=3,
         target=Target("pickled"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import thriftune as tt
-from thriftune.search import Past, Searcher, named
+from thriftune.search import SEARCHERS, Past, Searcher
 
 
 class Method:
@@ -36,7 +36,9 @@ class Method:
 
     def add(self, config: dict[str, Any]) -> int:
         if self._given is None:
-            self._given = _Given(named(self._searcher) if isinstance(self._searcher, str) else self._searcher)
+            self._given = _Given(
+                SEARCHERS.make(self._searcher, {}) if isinstance(self._searcher, str) else self._searcher
+            )
             self._study = self._new(self._given)
         self._given.next = config
         return self.ask()[0]
@@ -59,7 +61,7 @@ class _Given:
 def _version(searcher: str | Searcher) -> str:
     """Of the searcher's own code, so that a report can tell runs of another state of it."""
     if isinstance(searcher, str):
-        searcher = named(searcher)
+        searcher = SEARCHERS.make(searcher, {})
     module = type(searcher).__module__.split(".")
     place = Path(tt.search.__file__).parent / module[2] if len(module) > 2 else Path(tt.search.__file__)
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thriftune import errors as errors
     from thriftune import search as search
+    from thriftune import stopping as stopping
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
     from thriftune.inside import current_trial as current_trial
@@ -42,7 +43,7 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "search")
+_ROOMS = ("errors", "search", "stopping")
 
 __all__ = [*_HOME, *_ROOMS]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from thriftune.clock import WallClock
 from thriftune.clouds.local import LocalCloud, cores
@@ -24,9 +22,10 @@ from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.result import Result
-from thriftune.search import Searcher, named, written
+from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
+from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store
 from thriftune.trial import State
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
@@ -39,6 +38,7 @@ def make_spec(
     minimize: Names | None,
     maximize: Names | None,
     searcher: str | Searcher,
+    stopping: str | Stopper,
     seed: int | None,
     target: Target,
     constraints: Names | None = None,
@@ -59,9 +59,10 @@ def make_spec(
         raise SettingError("give at least one limit: trials=, deadline= or budget=")
     if storage is not None and "://" in str(storage):
         raise SettingError(f"storage: {str(storage)!r} is no folder; only folders are supported so far")
-    if isinstance(searcher, str):
-        named(searcher)
-    searcher_name, options = written(searcher)
+    SEARCHERS.check(searcher)
+    STOPPERS.check(stopping)
+    searcher_name, searcher_options = SEARCHERS.written(searcher)
+    rule, rule_options = STOPPERS.written(stopping)
     return Spec(
         name=name,
         space=Space(space),
@@ -70,7 +71,9 @@ def make_spec(
         seed=secrets.randbits(32) if seed is None else seed,
         id=secrets.token_hex(8),
         searcher=searcher_name,
-        searcher_options=options,
+        searcher_options=searcher_options,
+        stopping=rule,
+        stopping_options=rule_options,
         target=target,
         trials=trials,
         max_steps=max_steps,
@@ -135,22 +138,24 @@ def _read_source(source: Source, store: Store) -> Result:
 def drive(
     store: Store,
     spec: Spec,
-    searcher: str | Searcher,
     view: View,
+    *,
+    searcher: Searcher | None = None,
+    stopper: Stopper | None = None,
     function: bytes | None = None,
 ) -> Result:
     """Runs what is left of the study, on this machine.
 
-    `function`: a script's training function and searcher, pickled, to be kept with the study so that it can be
-    resumed by its name.
+    `searcher` and `stopper`: a user's own, which the spec cannot tell how to make. `function`: these and a
+    script's training function, pickled, to be kept with the study so that it can be resumed by its name.
     """
     with store.drive(spec.name):
         history = read_history(store, spec)
-        if isinstance(searcher, str):
-            searcher = make_searcher(spec.searcher, spec.searcher_options)
+        searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
+        stopper = stopper or STOPPERS.make(spec.stopping, spec.stopping_options)
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
-        conductor = Conductor(here, history, searcher, PresentMachines())
+        conductor = Conductor(here, history, searcher, PresentMachines(), stopper)
         clock = WallClock()
         if conductor.nothing_left(clock.now()):
             return Result(spec, history)
@@ -185,11 +190,11 @@ def resume(name: str, store: Store, view: View) -> Result:
     if target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     if target.kind != "pickled":
-        return drive(store, spec, make_searcher(spec.searcher, spec.searcher_options), view)
+        return drive(store, spec, view)
     files = StudyFiles.of(spec, store)
     sys.path += [path for path in target.paths if path not in sys.path]
     try:
-        searcher = pickled.load(files.function)["searcher"]
+        kept = pickled.load(files.function)
     except SettingError:
         raise
     except Exception as error:
@@ -197,17 +202,7 @@ def resume(name: str, store: Store, view: View) -> Result:
             f"the training function of study {name!r}, kept in {files.function}, cannot be loaded here "
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
-    return drive(store, spec, searcher, view)
-
-
-def make_searcher(name: str, options: Mapping[str, Any]) -> Searcher:
-    """The searcher of that name, with options as a study file gives them."""
-    kind = type(named(name))
-    known = inspect.signature(kind).parameters
-    if unknown := [option for option in options if option not in known]:
-        may = ", ".join(known) or "none"
-        raise SettingError(f"searcher: {name} does not take {', '.join(unknown)}; its options: {may}")
-    return kind(**options)
+    return drive(store, spec, view, searcher=kept["searcher"], stopper=kept.get("stopper"))
 
 
 def read_history(store: Store, spec: Spec) -> History:

@@ -56,7 +56,9 @@ class Spec:
     warm_start: tuple[str, ...] = ()  # the names of the studies it began with
 
     searcher: str = "bayes"
-    searcher_options: Mapping[str, Any] = field(default_factory=dict)  # of a searcher that a study file names
+    searcher_options: Mapping[str, Any] = field(default_factory=dict)
+    stopping: str = "none"
+    stopping_options: Mapping[str, Any] = field(default_factory=dict)
     target: Target = Target("outside")
     trials: int | None = None
     max_steps: int | None = None
@@ -167,9 +169,12 @@ class Spec:
             name: getattr(self, name)
             for name in ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
         }
-        # A searcher that is only named is the one there is, with its options.
-        options = asked.searcher_options or (self.searcher_options if asked.searcher == self.searcher else {})
-        return replace(asked, **kept, storage=asked.storage or self.storage, searcher_options=options)
+        # A searcher or a rule that is only named is the one there is, with its options.
+        for part in ("searcher", "stopping"):
+            options = f"{part}_options"
+            if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
+                kept[options] = getattr(self, options)
+        return replace(asked, **kept, storage=asked.storage or self.storage)
 
 
 def _check_name(name: str) -> None:

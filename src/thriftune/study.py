@@ -22,15 +22,16 @@ from thriftune.driver import summarize
 from thriftune.engines import pickled
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
-from thriftune.launch import drive, enter, make_searcher, make_spec
+from thriftune.launch import drive, enter, make_spec
 from thriftune.objectives import Names, conjunction
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
-from thriftune.search import BY_NAME, Searcher, check_searcher
+from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
+from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 from thriftune.warm_start import Source, remarks, same_store
@@ -55,6 +56,7 @@ def tune(
     retries: int = 1,
     workers: int | None = None,
     searcher: str | Searcher = "bayes",
+    stopping: str | Stopper = "none",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -77,6 +79,8 @@ def tune(
     - `timeout`: how long one attempt of a trial may take before it is taken to hang and killed.
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise.
+    - `stopping`: which trials are given up on before their last step: the name of a rule, or one with options such
+      as `tt.stopping.ASHA(eta=4)`.
     - `warm_start`: past studies to learn from, whatever their spaces: a Study, a Result, the name of one in the
       same store, or a list of such. What they know is copied when the study is made.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
@@ -84,7 +88,6 @@ def tune(
     - `progress`: show it; by default where standard error is a terminal.
     """
     _check_function(train)
-    check_searcher(searcher)
     sources = _sources(warm_start)
     spec = make_spec(
         space,
@@ -93,6 +96,7 @@ def tune(
         maximize=maximize,
         constraints=constraints,
         searcher=searcher,
+        stopping=stopping,
         seed=seed,
         trials=trials,
         max_steps=max_steps,
@@ -108,10 +112,14 @@ def tune(
     )
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
     name_of_train = getattr(train, "__name__", type(train).__name__)
-    function = pickled.dump(name_of_train, {"train": train, "searcher": searcher})
+    own_searcher = None if isinstance(searcher, str) else searcher
+    # The rules that come with thriftune are made anew: one that was used before holds a whole history.
+    own_rule = None if isinstance(stopping, str) or spec.stopping in STOPPERS else stopping
+    function = pickled.dump(name_of_train, {"train": train, "searcher": own_searcher, "stopper": own_rule})
     with _opened(store, create=not same_store(sources)) as opened:
         spec = enter(opened, spec, sources)
-        return drive(opened, spec, searcher, make_view(spec, progress), function)
+        view = make_view(spec, progress)
+        return drive(opened, spec, view, searcher=own_searcher, stopper=own_rule, function=function)
 
 
 def _check_function(train: object) -> None:
@@ -184,7 +192,6 @@ class Study:
         name: str | None = None,
         store: str | Path | Store | None = None,
     ) -> None:
-        check_searcher(searcher)
         sources = _sources(warm_start)
         spec = make_spec(
             space,
@@ -193,6 +200,7 @@ class Study:
             maximize=maximize,
             constraints=constraints,
             searcher=searcher,
+            stopping="none",
             seed=seed,
             target=Target("outside"),
             retries=0,
@@ -358,13 +366,13 @@ class Study:
                 raise
 
     def _made_searcher(self) -> Searcher:
-        if self._searcher is None and self._spec.searcher not in BY_NAME:
+        if self._searcher is None and self._spec.searcher not in SEARCHERS:
             raise SettingError(
                 f"study {self.name!r} has a searcher of its user's own, {self._spec.searcher}, which is not kept "
                 f"with it; take it up with tt.Study(..., name={self.name!r}, searcher={self._spec.searcher}())"
             )
         if self._searcher is None or isinstance(self._searcher, str):
-            self._searcher = make_searcher(self._spec.searcher, self._spec.searcher_options)
+            self._searcher = SEARCHERS.make(self._spec.searcher, self._spec.searcher_options)
         return self._searcher
 
     @contextlib.contextmanager

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.launch import make_searcher, make_spec
+from thriftune.launch import make_spec
 from thriftune.objectives import needed, parse_constraints, parse_objectives
+from thriftune.search import SEARCHERS
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
+from thriftune.stopping import STOPPERS
 from thriftune.warm_start import in_folder
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
@@ -34,6 +36,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "retries": ((int,), _WHOLE),
     "workers": ((int,), _WHOLE),
     "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
+    "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
     "warm_start": ((str, list), "the name of a study, or a list of names"),
     "seed": ((int,), _WHOLE),
     "store": ((str,), "a path"),
@@ -93,19 +96,21 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     if not data.get("space"):
         raise SettingError("space: there is none; write [space.NAME] for every parameter")
     space = Space.from_json(data["space"])
-    searcher, options = _searcher(data.get("searcher", "bayes"))
+    searcher, searcher_options = _named("searcher", data.get("searcher", "bayes"))
+    rule, rule_options = _named("stopping", data.get("stopping", "none"))
     given = {key: data[key] for key in _AS_GIVEN if key in data}
     spec = make_spec(
         space,
         name=data.get("name", path.stem),
-        searcher=searcher,
+        searcher=SEARCHERS.make(searcher, searcher_options),
+        stopping=STOPPERS.make(rule, rule_options),
         target=_target(data, space, folder),
         storage=_in(folder, data.get("storage")),
         **{"minimize": None, "maximize": None, "seed": None, **given},
     )
-    make_searcher(searcher, options)  # only to see that it can be made
     return StudyFile(
-        replace(spec, searcher_options=options),
+        # As they are written there: what is not mentioned may be another in the study that is taken up.
+        replace(spec, searcher_options=searcher_options, stopping_options=rule_options),
         _warm_start(data.get("warm_start", []), folder),
         _in(folder, data.get("store")),
         data.get("seed"),
@@ -122,13 +127,13 @@ def _check(key: str, value: object) -> None:
         raise SettingError(f"{key}: {value!r} must be {what}")
 
 
-def _searcher(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _named(setting: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(given, str):
         return given, {}
     options = dict(given)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise SettingError(f'searcher: {given!r} must have a name, as in {{name = "grid", points = 5}}')
+        raise SettingError(f"{setting}: {given!r} must have a name: {_TYPES[setting][1]}")
     return name, options
 
 

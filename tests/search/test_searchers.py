@@ -12,7 +12,7 @@ import pytest
 from tests.search.conformance import FINITE, INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
 from thriftune.parameters import Choice, Float, Int
-from thriftune.search import Searcher, named
+from thriftune.search import SEARCHERS, Searcher
 from thriftune.search.grid import Grid
 from thriftune.search.random import Random
 from thriftune.search.sobol import BLOCK, Sobol
@@ -85,16 +85,16 @@ class TestGrid(SearcherConformance):
 
 @pytest.mark.parametrize(("name", "kind"), [("random", Random), ("sobol", Sobol), ("grid", Grid)])
 def test_searchers_by_name(name: str, kind: type[Searcher]) -> None:
-    assert isinstance(named(name), kind)
+    assert isinstance(SEARCHERS.make(name, {}), kind)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(SettingError, match=r"^searcher 'rnadom' is not known; use one of bayes, random, sobol"):
-        named("rnadom")
+        SEARCHERS.make("rnadom", {})
 
 
 def test_scipy_is_not_imported_before_it_is_needed() -> None:
-    code = "import sys; from thriftune.search import named; named('sobol'); sys.exit('scipy' in sys.modules)"
+    code = "import sys; from thriftune.search import Sobol; Sobol(); sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -20,7 +20,7 @@ from thriftune.search.random import Random
 from thriftune.simulate import run
 from thriftune.space import Space
 from thriftune.spec import Spec
-from thriftune.stopping import Stopper, Verdict, make_stopper, written
+from thriftune.stopping import STOPPERS, Stopper, Verdict
 from thriftune.trial import State, TrialRecord
 
 SPACE = Space({"x": Float(0.0, 1.0), "speed": Float(0.5, 2.0)})
@@ -121,11 +121,10 @@ class StopperConformance:
 
     def test_it_is_made_again_from_what_is_written(self, make: Callable[[], Stopper]) -> None:
         rule = make()
-        name, options = written(rule)
-        again = make_stopper(name, options)
-        assert again is not None
+        name, options = STOPPERS.written(rule)
+        again = STOPPERS.make(name, options)
         assert type(again) is type(rule)
-        assert written(again) == (name, options)
+        assert STOPPERS.written(again) == (name, options)
 
     @settings(max_examples=20, deadline=None)
     @given(seed=st.integers(0, 2**16), workers=st.integers(1, 20), trials=st.integers(1, 60))

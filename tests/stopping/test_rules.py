@@ -11,11 +11,12 @@ from tests.stopping.conformance import StopperConformance
 from tests.tables import Table
 from thriftune import stopping
 from thriftune.errors import SettingError
-from thriftune.stopping import Stopper, check_stopper, make_stopper, written
+from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
 
 RULES: dict[str, Callable[[], Stopper]] = {
+    "none": stopping.Never,
     "asha": stopping.ASHA,
     "asha-eta-4": lambda: stopping.ASHA(min_steps=2, eta=4),
     "asha-pause": lambda: stopping.ASHA(how="pause"),
@@ -35,25 +36,22 @@ class TestRules(StopperConformance):
 
 
 def test_rules_are_known_by_name() -> None:
-    for name in stopping.BY_NAME:
-        rule = make_stopper(name, {})
-        assert rule is not None
-        assert written(rule)[0] == name
-        check_stopper(name)
-    assert make_stopper("none", {}) is None
+    for name in ("none", "median", "asha", "halving", "hyperband"):
+        assert STOPPERS.written(STOPPERS.make(name, {}))[0] == name
+        STOPPERS.check(name)
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("halfing", "'halfing' is not known; use one of median, asha"),
+        ("halfing", "'halfing' is not known; use one of none, median, asha"),
         (stopping.ASHA, r"ASHA is a class; give an object, ASHA\(\)"),
-        (3, "3 has no methods judge"),
+        (3, "3 has no method judge"),
     ],
 )
 def test_what_is_no_rule_is_refused(given: Any, says: str) -> None:
     with pytest.raises(SettingError, match=says):
-        check_stopper(given)
+        STOPPERS.check(given)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +63,12 @@ def test_what_is_no_rule_is_refused(given: Any, says: str) -> None:
         ("median", {"share": 0}, "share 0 must be above 0 and at most 1"),
         ("median", {"fewest": True}, "fewest True must be a whole number"),
         ("halving", {"n": 0}, "n 0 must be a whole number, at least 1"),
-        ("none", {"eta": 3}, "'none' is not known"),
+        ("none", {"eta": 3}, "none does not take eta; its options: none"),
     ],
 )
 def test_bad_options_are_refused(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
-        make_stopper(name, options)
+        STOPPERS.make(name, options)
 
 
 # --- ASHA -------------------------------------------------------------------------------------------------

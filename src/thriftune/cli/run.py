@@ -69,7 +69,7 @@ def run_command(
                 err=True,
             )
         with _running(opened, spec):
-            result = drive(opened, spec, spec.searcher, make_view(spec, False if quiet else None))
+            result = drive(opened, spec, make_view(spec, False if quiet else None))
         _give(result, opened, as_json, quiet)
 
 

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from thriftune.errors import SettingError
 from thriftune.events import Config
 from thriftune.objectives import Constraint, Objective
-from thriftune.search.grid import Grid
-from thriftune.search.random import Random
-from thriftune.search.sobol import Sobol
+from thriftune.parts import Parts
 from thriftune.space import Space
 
 if TYPE_CHECKING:
     from thriftune.earlier import Earlier
+    from thriftune.search.bayes import Bayes
+    from thriftune.search.grid import Grid
+    from thriftune.search.random import Random
+    from thriftune.search.sobol import Sobol
     from thriftune.trial import TrialRecord
 
 __all__ = [
     "BLIND",
-    "BY_NAME",
+    "SEARCHERS",
     "Bayes",
     "Grid",
     "Past",
     "Random",
     "Searcher",
     "Sobol",
-    "check_searcher",
-    "named",
-    "written",
 ]
 
 
@@ -94,44 +91,17 @@ class Searcher(Protocol):
 BLIND = frozenset({"random", "sobol", "grid"})
 """Those that go by no trial's value, of this study or of an earlier one."""
 
-BY_NAME = {"bayes": "Bayes", "random": "Random", "sobol": "Sobol", "grid": "Grid"}
-"""The searchers that a name stands for, and their classes here."""
-
-
-def check_searcher(given: object) -> None:
-    """Whether it is the name of a searcher, or one that can be asked; SettingError if not."""
-    if isinstance(given, str):
-        named(given)
-    elif isinstance(given, type):
-        raise SettingError(f"searcher: {given.__name__} is a class; give an object, {given.__name__}()")
-    elif not callable(getattr(given, "suggest", None)):
-        raise SettingError(
-            f"searcher: {given!r} has no method suggest(past, rng); give an object that has one, "
-            f"or one of {', '.join(map(repr, BY_NAME))}"
-        )
-
-
-def named(name: str) -> Searcher:
-    if name not in BY_NAME:
-        raise SettingError(f"searcher {name!r} is not known; use one of {', '.join(BY_NAME)}")
-    searcher: Searcher = getattr(sys.modules[__name__], BY_NAME[name])()
-    return searcher
-
-
-def written(searcher: str | Searcher) -> tuple[str, dict[str, Any]]:
-    """Its name and its options, as a study file has them; of a user's own, the name of its class."""
-    if isinstance(searcher, str):
-        return searcher, {}
-    kind = type(searcher)
-    for name, of in BY_NAME.items():
-        if kind.__module__.startswith(f"{__name__}.") and kind.__name__ == of:
-            return name, dict(getattr(searcher, "options", {}))
-    return kind.__name__, {}
+SEARCHERS: Parts[Searcher] = Parts(
+    "searcher",
+    {
+        "bayes": (f"{__name__}.bayes.searcher", "Bayes"),
+        "random": (f"{__name__}.random", "Random"),
+        "sobol": (f"{__name__}.sobol", "Sobol"),
+        "grid": (f"{__name__}.grid", "Grid"),
+    },
+    ("suggest(past, rng)",),
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Bayes":  # needs SciPy, which takes a while to import, and which only a driver uses
-        from thriftune.search.bayes import Bayes
-
-        return Bayes
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return SEARCHERS.of_class(name)
