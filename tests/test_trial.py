@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ class FakeLink:
     def __init__(self, end_after: float = math.inf) -> None:
         self.sent: list[Event] = []
         self.end_after = end_after
+        self.waited: list[tuple[int, float]] = []
 
     def send(self, event: Event) -> None:
         self.sent.append(event)
 
     def told_to_end(self) -> bool:
         return len(self.reports) >= self.end_after
+
+    def wait_for_answer(self, number: int, seconds: float) -> None:
+        self.waited.append((number, seconds))
 
     @property
     def reports(self) -> list[Reported]:
@@ -188,6 +193,23 @@ def test_told_to_end_the_loop_ends_after_the_step(make: Make) -> None:
         trial.report(loss=0.5)
     assert len(link.told) == 2
     assert trial.cut
+
+
+def test_a_judged_trial_waits_for_the_answer_to_each_report_before_the_next_step(make: Make) -> None:
+    began = time.monotonic()
+    trial, link = make(judged=True, max_steps=3)
+    for _ in trial.steps():
+        trial.report(loss=1.0)
+        trial.told_to_end()
+    assert [number for number, _ in link.waited] == [1, 2, 3]  # once each, however often it looks
+    assert all(0.0 <= seconds <= 0.1 * (time.monotonic() - began) for _, seconds in link.waited)
+
+
+def test_what_is_not_judged_waits_for_nothing(make: Make) -> None:
+    trial, link = make()
+    for _ in trial.steps():
+        trial.report(loss=1.0)
+    assert link.waited == []
 
 
 def test_told_to_end_at_its_own_end_is_not_cut(make: Make) -> None:

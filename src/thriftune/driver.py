@@ -184,6 +184,10 @@ class Driver:
                     self._view.say(f"trial {entry.trial}: {what}")
                 case _:
                     pass
+        if self._spec.judged:  # after what was decided because of it
+            for entry in log:
+                if type(entry) is ev.Reported:
+                    self._engine.answer(entry.trial, entry.attempt, entry.number)
         return answers
 
     def _say_failed(self, trial: int) -> None:
@@ -230,6 +234,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         seed=(spec.seed * 1_000_003 + trial.id) % 2**32,
         folder=f"{spec.storage}/trials/{trial.id}",
         keep=spec.keep,
+        judged=spec.judged,
     )
 
 

@@ -49,6 +49,9 @@ class WorkerLink:
     def told_to_end(self) -> bool:
         return self._told
 
+    def wait_for_answer(self, number: int, seconds: float) -> None:
+        """The worker has, before it answered."""
+
 
 def environment(run: Run, socket_path: str) -> dict[str, str]:
     """What a trial's command finds in its environment."""

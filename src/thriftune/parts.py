@@ -48,8 +48,8 @@ class Parts(Generic[T]):
             raise SettingError(f"{self._setting}: {given.__name__} is a class; give an object, {given.__name__}()")
         elif not all(callable(getattr(given, method.partition("(")[0], None)) for method in self._methods):
             raise SettingError(
-                f"{self._setting}: {given!r} has no method {' and '.join(self._methods)}; give an object that has, "
-                f"or one of {', '.join(map(repr, self._homes))}"
+                f"{self._setting}: {given!r} has no method {' and '.join(self._methods)}; "
+                f"give an object that has, or one of {', '.join(map(repr, self._homes))}"
             )
 
     def written(self, given: str | T) -> tuple[str, dict[str, Any]]:

@@ -100,6 +100,11 @@ class Spec:
         return self.objectives[0].maximize
 
     @property
+    def judged(self) -> bool:
+        """Whether trials may be given up on before their last step."""
+        return self.stopping != "none"
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The metrics that a trial must end with: all objectives and all that is constrained."""
         return needed(self.objectives, self.constraints)

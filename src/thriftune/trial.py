@@ -100,6 +100,10 @@ class TrialRecord:
 
 # --- the live side ----------------------------------------------------------------------------------------
 
+_PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
+"""Where trials are judged, each waits after a report to hear whether it shall go on: for a tenth of the time that
+the step took, at most. What is not worth another step should not begin it; what is should hardly wait."""
+
 
 class EndTrial(BaseException):
     """Unwinds a training function that does not loop over trial.steps() when it is to end.
@@ -133,6 +137,7 @@ class Run:
     seed: int
     folder: str  # of this trial: its checkpoints, and a command's working state
     keep: int
+    judged: bool = False  # each report is answered: a rule may find the trial not worth another step
 
 
 class Link(Protocol):
@@ -142,6 +147,9 @@ class Link(Protocol):
         """Returns when the event will survive the death of this process and of the driver."""
 
     def told_to_end(self) -> bool: ...
+
+    def wait_for_answer(self, number: int, seconds: float) -> None:
+        """Until the report of that number was judged, but no longer than so."""
 
 
 class Trial:
@@ -154,6 +162,9 @@ class Trial:
         self._step = 0  # the last step done (restored or reported)
         self._current: int | None = None  # the step that steps() is in
         self._reports = 0
+        self._unanswered = False  # a report was made, and nobody has waited for its answer
+        self._reported_at = time.monotonic()
+        self._patience_seconds = 0.0
         self._loops = False  # the training function loops over steps()
         self.cut = False  # ended because told to, before its own end
 
@@ -276,6 +287,10 @@ class Trial:
         self._step = at_step
         self._reports += 1
         self.relay(Reported(time.time(), self.id, self.attempt, self._reports, at_step, metrics, saved))
+        if self.run.judged:
+            now = time.monotonic()
+            self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
+            self._reported_at, self._unanswered = now, True
         if (name := self._unsound(metrics)) is not None:
             raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
         if not self._loops and self.told_to_end():
@@ -287,6 +302,9 @@ class Trial:
 
     def told_to_end(self) -> bool:
         """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves."""
+        if self._unanswered:
+            self._unanswered = False
+            self._link.wait_for_answer(self._reports, self._patience_seconds)
         self.cut = self.cut or self._link.told_to_end()
         return self.cut
 

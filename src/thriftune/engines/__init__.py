@@ -39,6 +39,13 @@ class Engine(Protocol):
         """The attempt shall end after its next step. Unknown or ended attempts are ignored."""
         ...
 
+    def answer(self, trial: int, attempt: int, number: int) -> None:
+        """The attempt's report of that number was judged; if it is to end because of it, it was told so before.
+
+        Only of runs that are `judged`.
+        """
+        ...
+
     def kill(self, trial: int, attempt: int) -> None:
         """The attempt shall end now. Unknown or ended attempts are ignored."""
         ...

@@ -110,6 +110,10 @@ class LocalEngine:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"end": [trial, attempt]})
 
+    def answer(self, trial: int, attempt: int, number: int) -> None:
+        if (worker := self._running(trial, attempt)) is not None:
+            _send(worker.link, {"judged": [trial, attempt, number]})
+
     def kill(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None and self._control is not None:
             worker.killed = True

@@ -80,6 +80,8 @@ class SimulatedEngine:
             found.told = True
             self._end(found, Ended(self._clock.time, trial, attempt, found.seconds, cut=True))
 
+    def answer(self, trial: int, attempt: int, number: int) -> None: ...
+
     def kill(self, trial: int, attempt: int) -> None:
         found = self._attempts.get((trial, attempt))
         if found is not None:

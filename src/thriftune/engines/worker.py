@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -55,6 +56,7 @@ class DriverLink:
         self._lines = Lines()
         self._inbox: list[Any] = []
         self._told: set[tuple[int, int]] = set()
+        self._answered = 0  # the number of the attempt's last report that was judged
         self._run: Run | None = None  # the attempt that may speak
         # Against threads that a trial has, or has left behind; a handler of a signal may report too.
         self._lock = threading.RLock()
@@ -70,6 +72,7 @@ class DriverLink:
                         os.ftruncate(self._spool, 0)
                         self._spooled = 0
                     self._told.clear()
+                    self._answered = 0
                     self._run = Run(*message["run"])
                     return self._run
             if not self._receive(0):
@@ -82,10 +85,28 @@ class DriverLink:
             with contextlib.suppress(BlockingIOError):
                 if not self._receive(socket.MSG_DONTWAIT):
                     os._exit(0)
-            if self._inbox:
-                self._told.update(tuple(message["end"]) for message in self._inbox if "end" in message)
-                self._inbox = [message for message in self._inbox if "end" not in message]
-            return (self._run.trial, self._run.attempt) in self._told
+            return self._is_told()
+
+    def wait_for_answer(self, number: int, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            while self._run is not None and not self._is_told() and self._answered < number:
+                left = deadline - time.monotonic()
+                if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
+                    return
+                if not self._receive(0):
+                    os._exit(0)
+
+    def _is_told(self) -> bool:
+        assert self._run is not None
+        mine = (self._run.trial, self._run.attempt)
+        for message in self._inbox:
+            if "end" in message:
+                self._told.add(tuple(message["end"]))
+            elif "judged" in message and tuple(message["judged"][:2]) == mine:
+                self._answered = message["judged"][2]
+        self._inbox = [message for message in self._inbox if "run" in message]
+        return mine in self._told
 
     def send(self, event: Event) -> None:
         """What the attempt says. Ends a thread of an earlier one that still speaks."""

@@ -1,0 +1,61 @@
+"""A worker's end of its line to the driver."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from thriftune.engines.local import _RUN_FIELDS, _send
+from thriftune.engines.worker import DriverLink
+from thriftune.trial import Run
+
+FOREVER_SECONDS = 60.0
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[tuple[DriverLink, socket.socket]]:
+    """A worker's link that was given a run, and the driver's end."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs:
+        link = DriverLink(theirs, tmp_path / "0.spool")
+        run = Run(3, 2, {}, 0, ("loss",), 5, 7, str(tmp_path), 2, judged=True)
+        _send(ours, {"run": [getattr(run, name) for name in _RUN_FIELDS]})
+        assert link.next_run() == run
+        yield link, ours
+
+
+def test_it_waits_until_its_report_was_judged(line: tuple[DriverLink, socket.socket]) -> None:
+    link, driver = line
+    done = threading.Event()
+
+    def wait() -> None:
+        link.wait_for_answer(2, FOREVER_SECONDS)
+        done.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    for stale in ([3, 2, 1], [3, 1, 2], [4, 2, 9]):  # an earlier report, attempt, trial
+        _send(driver, {"judged": stale})
+    assert not done.wait(0.05)
+    _send(driver, {"judged": [3, 2, 2]})
+    waiting.join(FOREVER_SECONDS)
+    assert done.is_set()
+    assert not link.told_to_end()
+    link.wait_for_answer(2, FOREVER_SECONDS)  # has its answer already
+
+
+def test_the_word_to_end_is_an_answer(line: tuple[DriverLink, socket.socket]) -> None:
+    link, driver = line
+    _send(driver, {"end": [3, 2]})
+    link.wait_for_answer(1, FOREVER_SECONDS)
+    assert link.told_to_end()
+
+
+def test_it_goes_on_when_its_patience_is_over(line: tuple[DriverLink, socket.socket]) -> None:
+    link, _ = line
+    link.wait_for_answer(1, 0.01)
+    assert not link.told_to_end()
