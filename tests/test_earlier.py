@@ -71,6 +71,8 @@ def test_what_fits_is_taken_as_it_is() -> None:
         (LINEAR, Float(0.5, 1, log=True), [0.0, 0.47, 0.7], [0.5, 0.7],
          ["x: 1 value below 0.5 taken as 0.5", "1 trial dropped: x 0 is outside 0.5 to 1"]),
         (Float(-1, 1), LOG, [-1e-7, 0.5], [0.5], ["1 trial dropped: x -1e-07 is outside 1e-05 to 1"]),
+        (LINEAR, Float(2, 100, log=True), [0.0, 1.0, 1.95], [2.0],
+         ["x: 1 value below 2 taken as 2", "2 trials dropped: x 0 and 1 are outside 2 to 100"]),
         (Int(0, 64), Int(1, 64, log=True), [0, 3], [1, 3],
          ["x: 1 value of 0, which has no logarithm, taken as 1"]),
         # Whole numbers and others.

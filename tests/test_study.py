@@ -75,7 +75,7 @@ def several(trial: tt.Trial) -> dict[str, float]:
 
 def test_several_objectives_and_constraints(tmp_path: Path) -> None:
     wanted: dict[str, Any] = {"minimize": ["loss", "size"], "maximize": "k", "constraints": ["k <= 4"]}
-    result = tune(several, tmp_path, trials=12, **wanted)
+    result = tune(several, tmp_path, trials=12, searcher="random", **wanted)  # which has no x twice
     expected = [trial for trial in result.trials if trial.config["k"] <= 4]  # loss and size oppose each other
     assert sorted(result.front, key=lambda trial: trial.id) == expected
     assert [trial.value for trial in result.front] == sorted(trial.config["x"] for trial in expected)
@@ -440,6 +440,8 @@ def test_telling_what_cannot_be_told() -> None:
         (((trial, {"accuracy": 1.0}), {}), "'loss' is missing; there is accuracy"),
         (((trial, "good"), {}), "loss: 'good' is no number"),
         (((7, 1.0), {}), "has no trial 7; it has 1"),
+        ((("0", 1.0), {}), "'0' is no trial; give one that ask"),
+        (((tt.Study(SPACE, minimize="loss", searcher="random").ask(), 1.0), {}), "another configuration"),
     ]:
         with pytest.raises(SettingError, match=message):
             study.tell(*arguments[0], **arguments[1])  # type: ignore[arg-type]

@@ -106,6 +106,7 @@ def test_a_parameter_that_is_not_active(make: Make) -> None:
 
 def test_a_record_tells_its_furthest_step() -> None:
     record = TrialRecord(0, {"lr": 0.1}, created_at=0.0)
+    assert (record.get("lr"), record.get("momentum", 0.9)) == (0.1, 0.9)
     assert record.step == 0
     assert record["lr"] == 0.1
     with pytest.raises(KeyError, match="'y' is not in this configuration, which has lr; a parameter"):
@@ -488,6 +489,7 @@ def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
         ([0.3], r"report\(\[0.3\]\): say which metric that is"),
         ({"loss": None}, "loss: None is no number"),
         ({"loss": "low"}, "loss: 'low' is no number"),
+        ({"loss": "0.3"}, "loss: '0.3' is no number, but text"),
         ({"loss": [1, 2]}, r"loss: \[1, 2\] is no number"),
         ({"loss": 1j}, "loss: 1j is no number"),
         ({"loss": 10**400}, "loss: 10* is no number"),

@@ -108,7 +108,7 @@ def test_a_source_counts_once_and_only_before_the_first_trial() -> None:
 def test_what_ended_is_handed_on_and_what_failed_too() -> None:
     study = asked(0.5, None, math.nan, 0.25)
     study.ask()
-    (entry,) = knowledge([study.result], 9.0)
+    (entry,) = knowledge([study.result], study.spec, 9.0)
     assert (entry.at, entry.study, entry.id) == (9.0, study.name, study.spec.id)
     assert (entry.metric, entry.maximize) == ("loss", False)
     assert [value for _, value in entry.trials] == [0.5, None, None, 0.25]
@@ -124,8 +124,44 @@ def test_trials_that_were_stopped_or_set_aside_count_if_they_have_a_value() -> N
     for trial in range(4):
         table.end(trial, cut=True)
     assert [str(trial.state) for trial in table.history.trials] == ["STOPPED", "PAUSED", "STOPPED", "STOPPED"]
-    (entry,) = knowledge([tt.Result(table.spec, table.history)], 9.0)
+    (entry,) = knowledge([tt.Result(table.spec, table.history)], table.spec, 9.0)
     assert [value for _, value in entry.trials] == [0.5, 0.7]
+
+
+def test_what_does_not_meet_the_constraints_is_no_value() -> None:
+    """Or the new study would begin with the best of what it may not use."""
+    space = {"x": tt.Float(0.0, 1.0)}
+    old = tt.Study(space, minimize="loss", constraints=["size <= 1"], searcher="random", seed=1)
+    for loss, size in ((0.1, 5.0), (0.5, 1.0)):
+        old.tell(old.ask(), {"loss": loss, "size": size})
+    values = [
+        [
+            value
+            for _, value in tt.Study(space, minimize="loss", searcher=Learner(), **how).history.earlier[0].trials
+        ]
+        for how in (
+            {"warm_start": old, "constraints": ["size <= 1"]},
+            {"warm_start": old, "constraints": ["size <= 9"]},  # by those of the new one
+            {"warm_start": old, "constraints": ["weight <= 1"]},  # of which the old one knows nothing
+            {"warm_start": old},
+        )
+    ]
+    assert values == [[None, 0.5], [0.1, 0.5], [None, 0.5], [0.1, 0.5]]
+
+
+def test_of_several_metrics_that_of_the_new_study_counts() -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    old = tt.Study(space, minimize=["a", "b"], searcher="random", seed=1)
+    old.tell(old.ask(), {"a": 1.0, "b": 2.0, "c": 3.0})
+    for new, known in (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 1.0)):
+        (earlier,) = tt.Study(space, maximize=new, searcher=Learner(), warm_start=old).history.earlier
+        assert earlier.trials[0][1] == known
+        assert (earlier.metric, earlier.maximize) == ((new, True) if new != "d" else ("a", False))
+
+
+def test_a_source_that_is_too_small_to_tell_anything_is_said() -> None:
+    with pytest.warns(UserWarning, match="fewer than 3 have a value that may be used, too few to learn from"):
+        tt.Study(SPACE, minimize="loss", warm_start=asked(0.5, 0.4, None))
 
 
 def test_studies_in_a_row_hand_on_what_they_began_with() -> None:

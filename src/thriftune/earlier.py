@@ -15,6 +15,9 @@ from thriftune.space import Space
 NEAR = 0.1
 """A value outside a range counts as the range's end if it is no further from it than this part of the span."""
 
+FEWEST = 3
+"""Trials with a value that a study must have to tell anything."""
+
 _VALUES_TOLD = 3
 
 
@@ -143,7 +146,10 @@ def _near(x: float, end: float, old: Parameter, new: Float | Int) -> bool:
         return True
     if new.log and (x < 0 or getattr(old, "log", False)):
         return False
-    return abs(x - end) <= NEAR * (new.high - new.low)
+    span = new.high - new.low
+    if new.log and isinstance(old, Float | Int):
+        span = min(span, old.high - old.low)
+    return abs(x - end) <= NEAR * span
 
 
 # --- what is said of it -----------------------------------------------------------------------------------

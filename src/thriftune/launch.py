@@ -99,7 +99,7 @@ def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
     check_not_itself(sources, asked.name, there.id if there else None)
     if there is None:
         now = WallClock().now()
-        begins_with = knowledge([_read_source(source, store) for source in sources], now)
+        begins_with = knowledge([_read_source(source, store) for source in sources], asked, now)
         try:
             store.create(asked.name, asked.to_json(), now, begins_with)
             return asked

@@ -175,8 +175,8 @@ def _opened(store: str | Path | Store | None, *, create: bool) -> Iterator[Store
 class Study:
     """A study whose trials the user runs: ask for a configuration, tell what came of it.
 
-    Without a name it lives in memory; with one it is kept in the store, and any number of processes may ask and
-    tell at the same time. Also what load() gives of any study, to look at.
+    Without a name and a store it lives in memory; else it is kept in the store, and any number of processes may
+    ask and tell at the same time. Also what load() gives of any study, to look at.
     """
 
     def __init__(
@@ -333,11 +333,18 @@ class Study:
         return self._history
 
     def _open_trial(self, trial: TrialRecord | int) -> TrialRecord:
+        if not isinstance(trial, int | TrialRecord):
+            raise SettingError(f"tell: {trial!r} is no trial; give one that ask() returned, or its id, a number")
         number = trial if isinstance(trial, int) else trial.id
         trials = self._known.trials
         if not 0 <= number < len(trials):
             raise SettingError(f"tell: study {self.name!r} has no trial {number}; it has {len(trials)}")
         record = trials[number]
+        if isinstance(trial, TrialRecord) and trial.config != record.config:
+            raise SettingError(
+                f"tell: trial {number} of study {self.name!r} has another configuration than the one given, "
+                "which is another study's"
+            )
         if record.state is not State.RUNNING:
             raise SettingError(f"tell: trial {number} is {record.state}; only a running one can be told")
         return record

@@ -85,6 +85,10 @@ class TrialRecord:
         except KeyError:
             raise KeyError(_not_there(name, self.config)) from None
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a parameter, or `default` where its condition makes it inactive."""
+        return self.config.get(name, default)
+
     def __repr__(self) -> str:
         value = "" if self.value is None else f" value={self.value:.6g}"
         if self.values is not None and len(self.values) > 1:
@@ -374,6 +378,8 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         if type(value) is float:
             values[name] = value
             continue
+        if isinstance(value, str | bytes):  # which float() would take
+            raise SettingError(f"{name}: {value!r} is no number, but text")
         try:
             values[name] = float(value)
         except (TypeError, ValueError, OverflowError):

@@ -6,13 +6,14 @@ A source is given as a result, or as a string: the name of a study in the same s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 
 from thriftune import events as ev
-from thriftune.earlier import Earlier, translate
+from thriftune.earlier import FEWEST, Earlier, translate
 from thriftune.errors import SettingError
 from thriftune.history import History
+from thriftune.objectives import feasible
 from thriftune.result import Result
 from thriftune.search import BLIND
 from thriftune.spec import Spec
@@ -58,13 +59,14 @@ def check_not_itself(sources: Iterable[Source], name: str, study_id: str | None)
 # --- what is copied ---------------------------------------------------------------------------------------
 
 
-def knowledge(sources: Sequence[Result], now: float) -> list[ev.WarmStarted]:
-    """What the sources know now, to begin a log with: one entry each, none for one with nothing to tell.
+def knowledge(sources: Sequence[Result], asked: Spec, now: float) -> list[ev.WarmStarted]:
+    """What the sources know now that `asked` may want to, to begin its log with: one entry each, none for one with
+    nothing to tell.
 
     A source hands on what it began with itself, too, so that studies can follow one upon another. What comes by
     several ways is taken once, as it was last.
     """
-    own = [_told_by(source) for source in sources]
+    own = [_told_by(source, asked) for source in sources]
     handed_on = [each for source in sources for each in source.history.earlier]
     known: dict[tuple[str, str], Earlier] = {}
     for each in own + handed_on:
@@ -78,22 +80,25 @@ def knowledge(sources: Sequence[Result], now: float) -> list[ev.WarmStarted]:
     ]
 
 
-def _told_by(source: Result) -> Earlier:
+def _told_by(source: Result, asked: Spec) -> Earlier:
+    """Of the metric that the new study is about, where the source's trials have it; else of their own."""
     spec = source.spec
-    trials = tuple((trial.config, _value(trial)) for trial in source.trials if _tells(trial))
-    return Earlier(spec.name, spec.space, spec.metric, spec.maximize, trials, spec.id)
+    same = any(asked.metric in trial.metrics for trial in source.trials)
+    metric, maximize = (asked.metric, asked.maximize) if same else (spec.metric, spec.maximize)
+    trials: list[tuple[ev.Config, float | None]] = []
+    for trial in source.trials:
+        value = trial.metrics.get(metric, nan)
+        if trial.state is State.FAILED:  # which tells where not to go
+            trials.append((trial.config, None))
+        elif trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED) and isfinite(value):
+            trials.append((trial.config, value if _may_be_used(trial, source, asked) else None))
+    return Earlier(spec.name, spec.space, metric, maximize, tuple(trials), spec.id)
 
 
-def _tells(trial: TrialRecord) -> bool:
-    """It has ended, or was set aside, with a value; or it failed, which tells where not to go."""
-    has_had_its_chance = trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED)
-    return trial.state is State.FAILED or (has_had_its_chance and _value(trial) is not None)
-
-
-def _value(trial: TrialRecord) -> float | None:
-    if trial.state is State.FAILED or trial.value is None or not isfinite(trial.value):
-        return None
-    return trial.value
+def _may_be_used(trial: TrialRecord, source: Result, asked: Spec) -> bool:
+    """By the new study's constraints as far as its metrics tell, else by those of its own study."""
+    allowed = feasible(trial.metrics, asked.constraints)
+    return (source.history.feasible(trial) if allowed is None else allowed) is not False
 
 
 # --- what is said of it -----------------------------------------------------------------------------------
@@ -112,6 +117,8 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
         notes = translated.notes
         if (each.metric, each.maximize) != (spec.metric, spec.maximize):
             notes = [*notes, f"its aim was to {'maximize' if each.maximize else 'minimize'} {each.metric}"]
+        if spec.searcher == "bayes" and sum(value is not None for value in translated.values) < FEWEST:
+            notes = [*notes, f"fewer than {FEWEST} have a value that may be used, too few to learn from"]
         counts = f"{len(translated.configs)} of {several(len(each.trials), 'trial')} taken"
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _had_none(spec, history):

@@ -420,6 +420,34 @@ def test_workers_know_what_the_others_were_given(storage: Callable[[], BaseStora
     assert running.suggest_float("y", 0.0, 1.0) == pending["y"]
 
 
+def test_what_two_workers_were_given_at_the_same_time_is_seen_and_asked_for_again() -> None:
+    storage = InMemoryStorage()
+    samplers = [ThriftuneSampler(seed=0) for _ in range(2)]
+    first = optuna.create_study(storage=storage, study_name="s", sampler=samplers[0])
+    second = optuna.load_study(storage=storage, study_name="s", sampler=samplers[1])
+    first.add_trial(create_trial(params={"n": 0}, distributions={"n": IntDistribution(0, 9)}, value=1.0))
+    asked: list[int] = []
+
+    class Least:
+        """Suggests the least number that is not taken; meanwhile the other worker is given it."""
+
+        def __init__(self, meanwhile: Callable[[], object] | None) -> None:
+            self.meanwhile = meanwhile
+
+        def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, int]:
+            found = next(n for n in range(10) if not past.times({"n": n}))
+            if self.meanwhile is not None:
+                meanwhile, self.meanwhile = self.meanwhile, None
+                meanwhile()
+            asked.append(found)
+            return {"n": found}
+
+    samplers[1]._searcher = Least(None)
+    samplers[0]._searcher = Least(lambda: second.ask().suggest_int("n", 0, 9))
+    given = first.ask().suggest_int("n", 0, 9)
+    assert (given, asked) == (2, [1, 1, 2])
+
+
 def test_two_threads() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0))
     study.optimize(bowl, n_trials=12, n_jobs=2)

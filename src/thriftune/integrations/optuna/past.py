@@ -31,7 +31,7 @@ _LARGEST = 1e300
 
 
 @dataclass(frozen=True)
-class _Past:
+class Past:
     """See search.Past."""
 
     space: Space
@@ -66,7 +66,7 @@ class Reader:
 
     def read(
         self, study: Study, search_space: Mapping[str, BaseDistribution], without: int, seed: int
-    ) -> tuple[Translation, _Past]:
+    ) -> tuple[Translation, Past]:
         """All but the trial with the number `without`, which is to get a suggestion."""
         if self._translation is None or self._translation.distributions != search_space:
             self._translation, self._records = Translation(search_space), {}
@@ -86,7 +86,7 @@ class Reader:
             if record.values is not None:  # as in Optuna, a constraint that a trial does not know of is met
                 record.metrics = {**dict.fromkeys(metrics, 0.0), **record.metrics}
         pending = [record for trial in trials if (record := self._pending(trial)) is not None]
-        return self._translation, _Past(
+        return self._translation, Past(
             space=self._translation.space,
             seed=seed,
             trials=sorted(ended + pending, key=lambda record: record.id),
@@ -94,6 +94,16 @@ class Reader:
             objectives=objectives,
             constraints=[Constraint(name, 0.0, upper=True) for name in metrics],
         )
+
+    def given_meanwhile(self, config: Config, past: Past, number: int) -> bool:
+        """Whether another trial was given the same since the past was read, which did not know of it then."""
+        if past.times(config):  # nothing else is left
+            return False
+        assert self._translation is not None
+        key = past.space.key(config)
+        others = (trial for trial in self._trials() if trial.number != number and not trial.state.is_finished())
+        configs = (self._translation.config(trial) for trial in others)
+        return any(other is not None and past.space.key(other) == key for other in configs)
 
     def newly_left_out(self, study: Study, name: str) -> bool:
         """Whether a parameter is not searched although trials have completed, asked for the first time."""

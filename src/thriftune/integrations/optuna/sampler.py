@@ -23,6 +23,9 @@ from thriftune.integrations.optuna.translation import SUGGESTED, Translation
 from thriftune.search import Searcher
 from thriftune.search.bayes import Bayes
 
+_TURNS = 5
+"""Times that a suggestion is made at most, if other workers are given the same at the same time."""
+
 
 class ThriftuneSampler(BaseSampler):
     """Thriftune's Bayesian search as a sampler of Optuna's: `optuna.create_study(sampler=ThriftuneSampler())`.
@@ -71,14 +74,19 @@ class ThriftuneSampler(BaseSampler):
         if not search_space:
             return {}
         with self._lock:
-            translation, past = self._reader_of(study).read(study, search_space, trial.number, self._seed)
-            config = self._searcher.suggest(past, np.random.default_rng((self._seed, trial.number)))
-            if config is None:
-                return {}
-            params = translation.params(config)
-            # Other workers see a parameter when it is asked for, which may be late; with this, they know at once.
-            numbers = {name: search_space[name].to_internal_repr(value) for name, value in params.items()}
-            study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, numbers)
+            reader = self._reader_of(study)
+            for turn in range(_TURNS):
+                translation, past = reader.read(study, search_space, trial.number, self._seed)
+                config = self._searcher.suggest(past, np.random.default_rng((self._seed, trial.number, turn)))
+                if config is None:
+                    return {}
+                params = translation.params(config)
+                # Other workers see a parameter when it is asked for, which may be late; with this, they know at
+                # once. Of two that were given the same at the same time, at least one sees it, and asks again.
+                numbers = {name: search_space[name].to_internal_repr(value) for name, value in params.items()}
+                study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED, numbers)
+                if not reader.given_meanwhile(config, past, trial.number):
+                    break
             return params
 
     def sample_independent(
