@@ -1,4 +1,22 @@
-"""What will a learning curve's last value be?"""
+"""What will a learning curve's last value be?
+
+Only the curve itself is asked: its last stage (stages.py), and of this the recent part, since what a curve did at
+the start says little of how it ends. There a value at x, the steps since the stage began, is taken to be
+
+    c + b phi(u) + wander(log x) + noise,  u = x / the last x seen
+
+phi     a form: SpotTune Eq. 4, 1 / (1 + p u + q u^2) with p, q >= 0; or exp(-u / lifetime), for what converges
+        superlinearly (section V-B); or a jump where the largest change was; or none. With b > 0 the curve falls;
+        with b < 0 it rises, the reflection of one that falls.
+wander  what makes the fit a local one: a slope by log x that dies out as that of 1/k, 1/k^2 or 1/k^4 does, or at
+        once (a random walk), and that is renewed on the way.
+noise   independent, and as large as it is around each value.
+
+Given a form, a rate and how much it wanders, this is a Gaussian process: what is to be expected, how sure that is,
+and how well it explains the values seen have closed forms (Rasmussen and Williams 2006, section 2.7). A prediction
+is the average over forms, rates and amounts, weighted by how well each explains the values. Where only noise is
+seen it stays at the recent level; a trend is followed, but it fades.
+"""
 
 from __future__ import annotations
 
@@ -7,113 +25,261 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thriftune.stopping.stages import Array, jumps, stage_starts
+from thriftune.stopping.stages import Array, level_starts
 
-_WINDOW, _LEAST_IN_WINDOW = 0.4, 5
-_MOST_POINTS, _MOST_FITTED = 128, 32
+Steps = Sequence[int] | Array
+Values = Sequence[float] | Array
+
+_RECENT = 0.4  # of the steps of a stage: what came before is not fitted
+_LEAST_FITTED = 5  # values, where there are so many
+_MOST_SEEN, _MOST_FITTED = 128, 32  # values; of more, means of neighbours
 _RATES = np.array([1.0, 2.0, 4.0, 32.0])
-_WANDERS = 10.0 ** np.array([-1, 1, 3, 5])
-_EQ4 = np.array([(0, 2), (0, 10), (0, 50), (2, 0), (10, 0), (1000, 0), (0, 1000)], dtype=float)
+_WANDERS = 10.0 ** np.array([-3.0, -1.0, 1.0, 3.0, 5.0])  # variances, in units of the noise's
+_PQ = np.array([[2, 0], [10, 0], [1000, 0], [0, 2], [0, 10], [0, 50], [0, 1000]], dtype=float)
 _LIFETIMES = np.array([0.1, 0.2, 0.4, 0.8])
-_AMPLITUDE = 1e3
+_AMPLITUDE = 1e3  # the variance of b, in units of the noise's
+_FOLLOWED = 0.85  # of the change to come: learning rates that fade end trends earlier than any form does
+_SHARE_OF_STD, _SHARE_OF_CHANGE = 0.85, 0.75
+"""Of the process's standard deviation, and of the change to come, that a prediction's is made of: by these, about
+68 % of the last values of real curves (TaskSet, LCBench and others) lie within one."""
+_SHARE_OF_VALUE = 0.2  # that it is where a single value is all there is
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
+    """A value to come. About 68 % of such values lie within one `std` of `mean`."""
+
     mean: float
     std: float
 
 
-def predict(steps: Sequence[int] | Array, values: Sequence[float] | Array, at: int) -> Prediction:
-    x, y = _clean(steps, values)
-    if not len(y):
-        return Prediction(np.nan, np.inf)
+def predict(steps: Steps, values: Values, at: int) -> Prediction:
+    """The value to be expected at step `at`, from the values at earlier steps, by forms fitted to the last stage.
+
+    Whether the metric is to be minimised or maximised does not matter. Values that are not finite are ignored; if
+    none is finite, the mean is nan. At a step that has been seen it is the value there.
+    """
+    x, y = _seen(steps, values)
+    known = _known(x, y, at)
+    if known is not None:
+        return known
+    unit = float(np.abs(y).max())
+    x, z, counts = _thinned(x, y / unit, np.ones(len(x)), _MOST_SEEN)
+    start, origin = _last_stage(x, z)
+    x, horizon = x - origin, at - origin
+    recent = max(start, min(int(np.searchsorted(x, _RECENT * x[-1])), len(x) - _LEAST_FITTED))
+    fitted_x, fitted_z, counts = _thinned(x[recent:], z[recent:], counts[recent:], _MOST_FITTED)
+    if len(fitted_x) == 1:
+        # Nothing is known of how it moves but, if it has just jumped, by how much.
+        moved = abs(z[-1] - z[start - 1]) if start else abs(z[-1])
+        return _prediction(float(z[-1]), _SHARE_OF_VALUE * float(moved), unit, y)
+    change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
+    most = float(np.ptp(z))  # no curve is followed further than it has come
+    change = min(max(change, -most), most)
+    std = float(np.hypot(_SHARE_OF_STD * std, _SHARE_OF_CHANGE * change))
+    return _prediction(float(fitted_z[-1]) + _FOLLOWED * change, std, unit, y)
+
+
+def predict_one_stage(steps: Steps, values: Values, at: int) -> Prediction:
+    """The same by one fit of Eq. 4 to all of the curve, as SLAQ does: what SpotTune is compared with."""
+    x, y = _seen(steps, values)
+    known = _known(x, y, at)
+    if known is not None:
+        return known
+    unit = float(np.abs(y).max())
+    origin = _origin(x)
+    x, z, counts = _thinned(x - origin, y / unit, np.ones(len(x)), _MOST_SEEN)
+    mean, std = _least_squares(x, z, counts, at - origin)
+    return _prediction(mean, std, unit, y)
+
+
+def plateau(steps: Steps, values: Values, tolerance: float = 0.01, fewest: int = 10) -> bool:
+    """Whether it has converged, so that training further is not worth it (SpotTune III-C, the special case).
+
+    It has where twice the steps would, at the rate of the latter half of its last stage, change it by no more than
+    `tolerance` of the range of all its values, even if that rate were two standard errors higher. This half must
+    have `fewest` values. A curve that shows nothing but noise has not moved yet, so it has not converged either.
+    """
+    x, y = _seen(steps, values)
+    if len(y) < fewest:
+        return False
+    z = y / (float(np.abs(y).max()) or 1.0)
+    x, z, _ = _thinned(x, z, np.ones(len(x)), _MOST_SEEN)
+    start, origin = _last_stage(x, z)
+    x = x - origin
+    half = max(start, int(np.searchsorted(x, x[-1] / 2)))
+    t, latter = np.log(x[half:]), z[half:]
+    if len(latter) < fewest:
+        return False
+    t, deviations = t - t.mean(), latter - latter.mean()
+    slope = t @ deviations / (t @ t)
+    error = np.sqrt(np.sum((deviations - slope * t) ** 2) / (len(t) - 2) / (t @ t))
+    return bool((abs(slope) + 2 * error) * np.log(2) <= tolerance * np.ptp(z))
+
+
+def _seen(steps: Steps, values: Values) -> tuple[Array, Array]:
+    """Steps and finite values in the order of steps; of several values at a step, the last."""
+    x, y = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
+    x, y = x[np.isfinite(y)], y[np.isfinite(y)]
+    if np.all(x[1:] > x[:-1]):
+        return x, y
+    unique, last = np.unique(x[::-1], return_index=True)
+    return unique, y[::-1][last]
+
+
+def _known(x: Array, y: Array, at: int) -> Prediction | None:
+    """The answer where there is nothing to fit."""
+    if len(y) == 0:
+        return Prediction(float("nan"), float("inf"))
     if at <= x[-1]:
         return Prediction(float(np.interp(at, x, y)), 0.0)
-    unit = float(np.abs(y).max())
-    if unit == 0:
-        return Prediction(0.0, 0.0)
-    x, z, counts = _blocks(x, y / unit, np.ones(len(x)), _MOST_POINTS)
-    starts = jumps(z)
-    spacing = float(np.median(np.diff(x))) if len(x) > 1 else 1.0
-    origin = min(0.0, x[0] - spacing)
-    s = 0
-    if STAGES and starts:
-        s = starts[-1]
-        origin = x[s - 1]
-    x, z, counts = x[s:] - origin, z[s:], counts[s:]
-    horizon = at - origin
-    first = max(0, min(int(np.searchsorted(x, _WINDOW * x[-1])), len(x) - _LEAST_IN_WINDOW))
-    x, z, counts = _blocks(x[first:], z[first:], counts[first:], _MOST_FITTED)
-    if len(x) == 1:
-        return Prediction(float(y[-1]), float(abs(y[-1])) * 0.2)
-    change, std = _extrapolate(x, z - z[-1], counts, horizon)
-    std = float(np.hypot(SA * std, SB * change))
-    return Prediction(float(unit * (z[-1] + change)), float(unit * std))
-
-STAGES=True
-SA,SB=.8,.5
-
-def _clean(steps, values):
-    x, y = np.asarray(steps, dtype=float), np.asarray(values, dtype=float)
-    ok = np.isfinite(y)
-    return x[ok], y[ok]
+    return Prediction(0.0, 0.0) if not y.any() else None
 
 
-def _blocks(x, z, counts, most):
+def _prediction(mean: float, std: float, unit: float, y: Array) -> Prediction:
+    if y.min() >= 0:
+        mean = max(mean, 0.0)  # as Eq. 4's coefficients are: no loss falls below 0
+    most = float(np.finfo(float).max)
+    return Prediction(float(np.clip(unit * mean, -most, most)), float(min(unit * std, most)))
+
+
+def _origin(x: Array) -> float:
+    """The step from which a curve's steps count: 0, or as far before its first one as steps lie apart."""
+    return min(0.0, float(x[0] - (np.median(np.diff(x)) if len(x) > 1 else 1.0)))
+
+
+def _last_stage(x: Array, z: Array) -> tuple[int, float]:
+    """The index at which it begins, and the step from which its steps count."""
+    starts = level_starts(z)
+    return (starts[-1], float(x[starts[-1] - 1])) if starts else (0, _origin(x))
+
+
+def _thinned(x: Array, z: Array, counts: Array, most: int) -> tuple[Array, Array, Array]:
+    """At most so many points, each the mean of as many neighbours; `counts` says of how many values each is."""
     size = -(-len(x) // most)
     if size == 1:
         return x, z, counts
-    starts = np.arange(len(x) % size, len(x), size)
-    if starts[0]:
-        starts = np.append(0, starts)
+    # Counted from the end, so that only the first is of fewer.
+    starts = np.unique(np.maximum(np.arange(len(x), -size, -size)[1:], 0))
     total = np.add.reduceat(counts, starts)
     return np.add.reduceat(x * counts, starts) / total, np.add.reduceat(z * counts, starts) / total, total
 
 
-def _extrapolate(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
+def _noise(z: Array) -> Array:
+    """The variance of the noise around each value, in units of its mean: curves get calmer as they settle."""
+    if len(z) < _LEAST_FITTED:
+        return np.ones(len(z))
+    bends = np.pad((z[:-2] - 2 * z[1:-1] + z[2:]) ** 2, 4, mode="edge")
+    local = np.convolve(bends, np.full(7, 1 / 7), mode="valid")
+    mean = local.mean()
+    return (local + 0.1 * mean) / (1.1 * mean) if mean > 0 else np.ones(len(z))
+
+
+def _forms(x: Array, z: Array, horizon: float) -> Array:
+    """phi of each form (forms, n + 1): at the values and at the horizon; 0 at the last value, at most 1 before."""
     n = len(x)
+    u = np.append(x, horizon) / x[-1]
+    jump = np.arange(n + 1) > np.argmax(np.abs(np.diff(z)))
+    forms = np.concatenate(
+        [
+            np.zeros((1, n + 1)),
+            1 / (1 + _PQ[:, :1] * u + _PQ[:, 1:] * u**2),
+            np.exp(-u / _LIFETIMES[:, None]),
+            jump[None].astype(float),
+        ]
+    )
+    forms -= forms[:, n - 1 : n]
+    largest: Array = np.abs(forms[:, :n]).max(axis=1, keepdims=True)
+    return forms / np.maximum(largest, 1e-9)
+
+
+def _wander(t: Array) -> Array:
+    """Its covariances (rates, n + 1, n + 1), at the times of the values and of the horizon.
+
+    The slope at t[0], and each by which it is renewed later, moves it by (1 - exp(-rate s)) / rate within s. Renewal
+    keeps the slope's variance.
+    """
+    rates = _RATES[:, None, None]
+    since = np.maximum(t[:, None] - t[:-1], 0.0)
+    reach = -np.expm1(-rates * since) / rates
+    renewed = -np.expm1(-2 * rates * np.diff(t))
+    renewed[:, :, 0] = 1.0
+    covariance: Array = (reach * renewed) @ reach.transpose(0, 2, 1) * rates / 2
+    return covariance  # so scaled, a walk at a high rate has variance 1 in a time of 1
+
+
+def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
+    """The value at `horizon` and its standard deviation, where the last of z is 0; each is a mean of `counts`.
+
+    Arrays are (rates, wanders, forms). In the basis of the eigenvectors of each rate's covariance, whitened by the
+    noise, every inverse is diagonal. c has a flat prior and b a normal one; the variance of the noise, in units of
+    which all variances are, is integrated out.
+    """
     span = float(np.abs(z).max())
     if span == 0:
         return 0.0, 0.0
-    t = np.log(np.append(x, horizon) / x[0])
-    u = np.append(x, horizon) / x[-1]
-    root = np.sqrt(counts)
-    # the wandering trend
-    since = t[:, None] - t[None, :-1]  # (n+1, n)
-    rates = _RATES[:, None, None]
-    reach = np.where(since > 0, -np.expm1(-rates * np.maximum(since, 0)) / rates, 0.0)
-    fresh = -np.expm1(-2 * _RATES[:, None] * np.diff(t))
-    fresh[:, 0] = 1.0  # the first slope
-    wander = (reach * fresh[:, None, :]) @ reach.transpose(0, 2, 1) * (rates / 2)
-    lam, basis = np.linalg.eigh(root[:, None] * wander[:, :n, :n] * root)
-    lam = np.maximum(lam, 0.0)
-    omega = 1 / (1 + _WANDERS[:, None] * lam[:, None, :])  # rate, wander, n
-    shapes = np.concatenate([np.zeros((1, n + 1)), 1 / (1 + _EQ4[:, :1] * u + _EQ4[:, 1:] * u**2), np.exp(-u / _LIFETIMES[:, None])])
-    shapes = shapes - shapes[:, [n - 1]]
-    shapes /= np.maximum(np.abs(shapes[:, :n]).max(axis=1, keepdims=True), 1e-9)
-    turned = lambda v: np.einsum("rnm,...n->r...m", basis, root * v)
-    y, one, k = turned(z), turned(np.ones(n)), np.einsum("rnm,rn->rm", basis, root * wander[:, n, :n])
-    f = turned(shapes[:, :n])  # r,s,m
-    dot = lambda a, b: np.einsum("rwm,rm->rw", omega, a * b)[:, :, None]
-    dots = lambda a: np.einsum("rwm,rsm->rws", omega, a[:, None] * f)
-    A = _WANDERS[None, :, None]
-    h00, h01, h11 = dot(one, one), dots(one), np.einsum("rwm,rsm->rws", omega, f * f) + 1 / _AMPLITUDE
-    y0, y1, yy = dot(one, y), dots(y), dot(y, y)
-    k0, k1, ky, kk = A * dot(k, one), A * dots(k), A * dot(k, y), A * A * dot(k, k)
-    det = h00 * h11 - h01**2
-    b0, b1 = (h11 * y0 - h01 * y1) / det, (h00 * y1 - h01 * y0) / det
-    ss = np.maximum(yy - b0 * y0 - b1 * y1, 0.0) + 1e-8 * span**2
-    fstar = shapes[:, n]
-    means = ky - b0 * k0 - b1 * k1 + b0 + b1 * fstar
-    r0, r1 = 1 - k0, fstar - k1
-    var = A * wander[:, n, n][:, None, None] + 1 - kk + (h11 * r0**2 - 2 * h01 * r0 * r1 + h00 * r1**2) / det
-    log_evidence = -0.5 * (np.log(det) + np.log(_AMPLITUDE) - np.log(omega).sum(axis=2)[:, :, None]) - 0.5 * (n - 1) * np.log(ss)
-    log_evidence = log_evidence + PRIOR
-    weights = np.exp(log_evidence - log_evidence.max())
-    weights /= weights.sum()
-    var = np.maximum(var, 0) * ss / (n - 1)
-    mean = float((weights * means).sum())
-    return mean, float(np.sqrt((weights * (var + (means - mean) ** 2)).sum()))
+    n = len(x)
+    forms = _forms(x, z, horizon)
+    wander = _wander(np.log(np.append(x, horizon) / x[0]))
+    noise = _noise(z)
+    root = np.sqrt(counts / noise)
+    eigenvalues, basis = np.linalg.eigh(root[:, None] * wander[:, :n, :n] * root)
+    spread = 1 + _WANDERS[:, None] * np.maximum(eigenvalues, 0.0)[:, None, :]
 
-PRIOR=0.
+    one, y = root @ basis, (root * z / span) @ basis
+    phi = (root * forms[:, :n]) @ basis
+    to_horizon = ((root * wander[:, n, :n])[:, None] @ basis)[:, 0]
+
+    def inner(a: Array, b: Array) -> Array:
+        """a' K^-1 b, of (rates, n) or (rates, forms, n)."""
+        product = (a if a.ndim == 3 else a[:, None]) * (b if b.ndim == 3 else b[:, None])
+        found: Array = (1 / spread) @ product.transpose(0, 2, 1)
+        return found
+
+    cc, cb, bb = inner(one, one), inner(one, phi), inner(phi, phi) + 1 / _AMPLITUDE
+    cy, by = inner(one, y), inner(phi, y)
+    determinant = cc * bb - cb**2
+    c, b = (bb * cy - cb * by) / determinant, (cc * by - cb * cy) / determinant
+    squares = np.maximum(inner(y, y) - c * cy - b * by, 0.0) + 1e-8
+
+    amount = _WANDERS[:, None]
+    rest_c, rest_b = 1 - amount * inner(to_horizon, one), forms[:, n] - amount * inner(to_horizon, phi)
+    means = amount * inner(to_horizon, y) + c * rest_c + b * rest_b
+    variances = noise[-1] + amount * wander[:, n, n][:, None, None]
+    variances = variances - amount**2 * inner(to_horizon, to_horizon)
+    variances = variances + (bb * rest_c**2 - 2 * cb * rest_c * rest_b + cc * rest_b**2) / determinant
+    variances = np.maximum(variances, 0.0) * squares / (n - 1)
+
+    log_evidence = -(np.log(determinant) + np.log(spread).sum(axis=2)[:, :, None] + (n - 1) * np.log(squares)) / 2
+    belief = np.exp(log_evidence - log_evidence.max())
+    belief /= belief.sum()
+    mean = float(np.sum(belief * means))
+    return span * mean, span * float(np.sqrt(np.sum(belief * (variances + (means - mean) ** 2))))
+
+
+def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
+    """Eq. 4 with non-negative coefficients, falling, or reflected and rising; its value there, the residuals' std.
+
+    1 / (a0 x^2 + a1 x + a2) + a3 is linear but in p = a1 / a2 and q = a0 / a2: a grid of these, made finer twice.
+    """
+    u, far = x / x[-1], horizon / x[-1]
+    axis = np.append(0.0, np.geomspace(1e-2, 1e6, 17))
+    p, q = (each.ravel() for each in np.meshgrid(axis, axis))
+    best = (np.inf, float(z[-1]))
+    share = counts / counts.sum()
+    for narrowing in (10**0.25, 10**0.06, 1.0):
+        phi = 1 / (1 + p[:, None] * u + q[:, None] * u**2)
+        at_end = 1 / (1 + p * far + q * far**2)
+        means, level = phi @ share, float(share @ z)
+        centred = phi - means[:, None]
+        b = (centred @ (share * (z - level))) / np.maximum(centred**2 @ share, 1e-300)
+        c = level - b * means
+        below = (b > 0) & (c < 0) & (z.min() >= 0)  # a3 is not negative: it is 0
+        b, c = np.where(below, phi @ (share * z) / (phi**2 @ share), b), np.where(below, 0.0, c)
+        errors = (z - c[:, None] - b[:, None] * phi) ** 2 @ share
+        least = int(np.argmin(errors))
+        if errors[least] < best[0]:
+            best = (float(errors[least]), float(c[least] + b[least] * at_end[least]))
+        near = narrowing ** np.arange(-3, 4)
+        p, q = (each.ravel() for each in np.meshgrid(p[least] * near, q[least] * near))
+    return best[1], float(np.sqrt(best[0]))

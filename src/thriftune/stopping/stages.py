@@ -1,8 +1,8 @@
 """Where does a new stage of a learning curve begin?
 
-A learning rate that drops makes a curve that had settled move again, so that what was seen before says little of what
-comes. SpotTune Eq. 7 has fixed thresholds, that suit a loss which moves by half at such a point, and hardly at all
-before. A metric that is noisy, or moves by a tenth, needs a measure taken from the curve itself: `jumps`.
+When the learning rate drops, a curve that had settled moves again, and what was seen before says little of what
+comes. SpotTune Eq. 7 finds such points by fixed thresholds, which suit a loss that moves by half there and hardly
+before. A metric that is noisy, or moves by a tenth, needs measures taken from the curve itself.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 Array = npt.NDArray[np.float64]
 
-_BEFORE, _AFTER, _LEAST_BEFORE, _LEAST_AFTER = 8, 3, 5, 2  # values that a jump is judged by
-_RATIO = 2.0  # to the largest of the changes before it
-_SIGNIFICANT = 7.0  # standard errors
+_BEFORE, _LEAST_BEFORE = 10, 5  # values that a change is compared with
+_AFTER, _LEAST_AFTER = 3, 2  # values that confirm it
+_TIMES = 5.0  # the median change before it
+_SHARE = 0.05  # of the range before it
+_STANDARD_ERRORS = 7.0  # between the levels before and after
 
 
 def stage_starts(
@@ -24,39 +27,51 @@ def stage_starts(
 ) -> list[int]:
     """The indices at which stages begin, 0 first: SpotTune Eq. 7, with the paper's thresholds.
 
-    A stage begins where the value changes by more than `xi` of itself after `steady` changes of less than `epsilon`.
+    One begins where the value changes by more than `xi` of itself, after `steady` changes of less than `epsilon`.
     """
     y = np.asarray(values, dtype=float)
+    if len(y) < steady + 2:
+        return [0]
     with np.errstate(all="ignore"):
         rates = np.abs(np.diff(y) / y[:-1])
-    quiet = np.lib.stride_tricks.sliding_window_view(rates < epsilon, steady).all(axis=1) if len(y) > steady else []
-    return [0] + [i + steady + 1 for i in np.flatnonzero(quiet) if i + steady < len(rates) and rates[i + steady] > xi]
+    settled = sliding_window_view(rates[:-1] < epsilon, steady).all(axis=1)
+    return [0, *(int(i) for i in np.flatnonzero(settled & (rates[steady:] > xi)) + steady + 1)]
 
 
-def jumps(values: Array) -> list[int]:
-    """The indices after which a curve runs at another level, by its own noise.
+def level_starts(values: Array) -> list[int]:
+    """The indices from which on a curve runs at another level.
 
-    The change there is twice any of the five before it; the values from there on, two at least, all lie beyond the
-    middle of it; and the means before and after differ by seven standard errors.
+    The change there is that of Eq. 7; or five times the median of the ten before it, and a twentieth of the range
+    so far. The three values on either side lie apart, and the levels differ by seven standard errors. A single value
+    is no level: of a curve that has only just jumped, nothing is said yet.
     """
     n = len(values)
-    changes = np.abs(np.diff(values))
     if n < _LEAST_BEFORE + _LEAST_AFTER:
         return []
-    largest = np.lib.stride_tricks.sliding_window_view(changes, _LEAST_BEFORE - 1).max(axis=1)
-    at = np.arange(_LEAST_BEFORE, n - _LEAST_AFTER + 1)
-    at = at[changes[at - 1] > _RATIO * largest[at - _LEAST_BEFORE]]
-    before, after = at[:, None] - np.arange(1, _BEFORE + 1), at[:, None] + np.arange(_AFTER)
-    counts = np.maximum(np.minimum(at, _BEFORE), 1), np.minimum(n - at, _AFTER)
-    means, noise = [], np.zeros(len(at))
-    for indices, inside in ((before, before >= 0), (after, after < n)):
-        near = np.where(inside, values[np.clip(indices, 0, n - 1)], np.nan)
-        means.append(np.nanmean(near, axis=1) if len(at) else near.sum(axis=1))
-        noise += np.nansum(np.diff(near, axis=1) ** 2, axis=1)
-    middle = (means[0] + values[at]) / 2
-    side = np.sign(values[at] - middle)[:, None]
-    stays = np.where(after < n, (values[np.clip(after, 0, n - 1)] - middle[:, None]) * side > 0, True).all(axis=1)
-    # Half the mean square of the differences is the variance of what is not a trend.
-    variance = noise / (2 * (counts[0] + counts[1] - 2))
-    error = np.sqrt(variance * (1 / counts[0] + 1 / counts[1]))
-    return [int(i) for i in at[stays & (np.abs(means[1] - means[0]) > _SIGNIFICANT * error)]]
+    changes = np.abs(np.diff(values))
+    # changes[i - 1] leads to value i; its median is of those that lead up to value i - 1.
+    padded = np.concatenate([np.full(_BEFORE - 1, np.nan), changes[:-1]])
+    ordered = np.sort(sliding_window_view(padded, _BEFORE), axis=1)  # those that are not there come last
+    there = np.minimum(np.arange(1, n - 1), _BEFORE)
+    medians = (ordered[np.arange(n - 2), (there - 1) // 2] + ordered[np.arange(n - 2), there // 2]) / 2
+    ranges = np.maximum.accumulate(values) - np.minimum.accumulate(values)
+    large = np.zeros(n, dtype=bool)
+    large[2:] = (changes[1:] > _TIMES * medians) & (changes[1:] > _SHARE * ranges[1:-1])
+    large[stage_starts(values)] = True
+    return [
+        int(i)
+        for i in np.flatnonzero(large)
+        if _LEAST_BEFORE <= i <= n - _LEAST_AFTER
+        and _apart(values[max(0, i - _BEFORE) : i], values[i : i + _AFTER], medians[i - 2])
+    ]
+
+
+def _apart(before: Array, after: Array, median_change: float) -> bool:
+    level = np.median(before)
+    middle = (level + after[0]) / 2
+    up = after[0] > middle
+    if not ((after > middle) == up).all() or not ((before[-3:] < middle) == up).all():
+        return False
+    noise = median_change / 0.6745 / np.sqrt(2)  # its standard deviation, were it normal
+    error = noise * np.sqrt(1 / len(before) + 1 / len(after))
+    return bool(abs(after.mean() - level) > _STANDARD_ERRORS * error)
