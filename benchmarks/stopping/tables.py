@@ -53,7 +53,7 @@ class CurveTable:
 
     @property
     def steps(self) -> int:
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @cached_property
     def optimum(self) -> float:

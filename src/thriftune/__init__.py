@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from thriftune.parameters import Float as Float
     from thriftune.parameters import Int as Int
     from thriftune.result import Result as Result
+    from thriftune.simulation import simulate as simulate
     from thriftune.space import Space as Space
     from thriftune.study import Study as Study
     from thriftune.study import load as load
@@ -37,6 +38,7 @@ _HOMES = {
     "inside": ["current_trial", "report"],
     "parameters": ["Choice", "Float", "Int"],
     "result": ["Result"],
+    "simulation": ["simulate"],
     "space": ["Space"],
     "study": ["Study", "load", "tune"],
     "trial": ["Report", "State", "Trial", "TrialRecord"],

@@ -17,7 +17,7 @@ from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
 from thriftune.search.random import Random
-from thriftune.simulate import run
+from thriftune.simulation import run
 from thriftune.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper, Verdict

@@ -29,6 +29,7 @@ _COMMANDS = {
     "stop": "manage",
     "delete": "manage",
     "export": "export",
+    "simulate": "simulate",
     "report": "report",
 }
 

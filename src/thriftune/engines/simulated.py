@@ -111,6 +111,7 @@ class SimulatedEngine:
     def _step(self, attempt: _Attempt, at: float) -> Event:
         run, curve = attempt.run, attempt.curve
         i = attempt.done
+        attempt.seconds += curve.seconds[i]
         attempt.done += 1
         attempt.number += 1
         self._go_on(attempt, at)
@@ -119,10 +120,8 @@ class SimulatedEngine:
     def _go_on(self, attempt: _Attempt, at: float) -> None:
         curve, run = attempt.curve, attempt.run
         if attempt.done < attempt.last:
-            seconds = curve.seconds[attempt.done]
-            attempt.seconds += seconds
             self._count += 1
-            heappush(self._due, (at + seconds, self._count, attempt, None))
+            heappush(self._due, (at + curve.seconds[attempt.done], self._count, attempt, None))
         elif curve.error is not None and attempt.last == len(curve.steps):
             self._end(attempt, Failed(at, run.trial, run.attempt, "raised", curve.error))
         else:

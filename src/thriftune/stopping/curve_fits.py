@@ -24,10 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from thriftune.stopping.stages import Array, level_starts
 
-Steps = Sequence[int] | Array
+Steps = Sequence[int] | npt.NDArray[np.int_] | Array
 Values = Sequence[float] | Array
 
 _RECENT = 0.4  # of the steps of a stage: what came before is not fitted
@@ -42,7 +43,7 @@ _FOLLOWED = 0.85  # of the change to come: learning rates that fade end trends e
 _SHARE_OF_STD, _SHARE_OF_CHANGE = 0.85, 0.75
 """Of the process's standard deviation, and of the change to come, that a prediction's is made of: by these, about
 68 % of the last values of real curves (TaskSet, LCBench and others) lie within one."""
-_SHARE_OF_VALUE = 0.2  # that it is where a single value is all there is
+_SHARE_OF_VALUE = 0.7  # that it is where a single value is all there is
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +64,19 @@ def predict(steps: Steps, values: Values, at: int) -> Prediction:
     known = _known(x, y, at)
     if known is not None:
         return known
+    if len(y) == 1:
+        return Prediction(float(y[0]), _SHARE_OF_VALUE * float(abs(y[0])))
     unit = float(np.abs(y).max())
     x, z, counts = _thinned(x, y / unit, np.ones(len(x)), _MOST_SEEN)
     start, origin = _last_stage(x, z)
     x, horizon = x - origin, at - origin
     recent = max(start, min(int(np.searchsorted(x, _RECENT * x[-1])), len(x) - _LEAST_FITTED))
     fitted_x, fitted_z, counts = _thinned(x[recent:], z[recent:], counts[recent:], _MOST_FITTED)
-    if len(fitted_x) == 1:
-        # Nothing is known of how it moves but, if it has just jumped, by how much.
-        moved = abs(z[-1] - z[start - 1]) if start else abs(z[-1])
-        return _prediction(float(z[-1]), _SHARE_OF_VALUE * float(moved), unit, y)
     change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
-    most = float(np.ptp(z))  # no curve is followed further than it has come
-    change = min(max(change, -most), most)
     std = float(np.hypot(_SHARE_OF_STD * std, _SHARE_OF_CHANGE * change))
-    return _prediction(float(fitted_z[-1]) + _FOLLOWED * change, std, unit, y)
+    most = float(np.ptp(z))  # no curve is followed further than it has come
+    change = min(max(_FOLLOWED * change, -most), most)
+    return _prediction(float(fitted_z[-1]) + change, std, unit, y)
 
 
 def predict_one_stage(steps: Steps, values: Values, at: int) -> Prediction:
@@ -196,8 +195,8 @@ def _forms(x: Array, z: Array, horizon: float) -> Array:
 def _wander(t: Array) -> Array:
     """Its covariances (rates, n + 1, n + 1), at the times of the values and of the horizon.
 
-    The slope at t[0], and each by which it is renewed later, moves it by (1 - exp(-rate s)) / rate within s. Renewal
-    keeps the slope's variance.
+    The slope at t[0], and each by which it is renewed later, moves it by (1 - exp(-rate s)) / rate within s.
+    Renewal keeps the variance of the slope.
     """
     rates = _RATES[:, None, None]
     since = np.maximum(t[:, None] - t[:-1], 0.0)
@@ -254,20 +253,21 @@ def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple
     belief = np.exp(log_evidence - log_evidence.max())
     belief /= belief.sum()
     mean = float(np.sum(belief * means))
-    return span * mean, span * float(np.sqrt(np.sum(belief * (variances + (means - mean) ** 2))))
+    std = float(np.sqrt(np.sum(belief * (variances + (means - mean) ** 2))))
+    return span * mean, span * std * n / (n - 1)  # about what Student's t adds where values are few
 
 
 def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
     """Eq. 4 with non-negative coefficients, falling, or reflected and rising; its value there, the residuals' std.
 
-    1 / (a0 x^2 + a1 x + a2) + a3 is linear but in p = a1 / a2 and q = a0 / a2: a grid of these, made finer twice.
+    1 / (a0 x^2 + a1 x + a2) + a3 is linear but in p = a1 / a2 and q = a0 / a2: a grid of these, ever finer.
     """
     u, far = x / x[-1], horizon / x[-1]
     axis = np.append(0.0, np.geomspace(1e-2, 1e6, 17))
     p, q = (each.ravel() for each in np.meshgrid(axis, axis))
     best = (np.inf, float(z[-1]))
     share = counts / counts.sum()
-    for narrowing in (10**0.25, 10**0.06, 1.0):
+    for step in (2.0, 1.5, 1.25, 1.1, 1.05, 1.0):
         phi = 1 / (1 + p[:, None] * u + q[:, None] * u**2)
         at_end = 1 / (1 + p * far + q * far**2)
         means, level = phi @ share, float(share @ z)
@@ -280,6 +280,6 @@ def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[f
         least = int(np.argmin(errors))
         if errors[least] < best[0]:
             best = (float(errors[least]), float(c[least] + b[least] * at_end[least]))
-        near = narrowing ** np.arange(-3, 4)
+        near = np.append(0.0, step ** np.arange(-3, 4))
         p, q = (each.ravel() for each in np.meshgrid(p[least] * near, q[least] * near))
     return best[1], float(np.sqrt(best[0]))

@@ -42,8 +42,8 @@ def level_starts(values: Array) -> list[int]:
     """The indices from which on a curve runs at another level.
 
     The change there is that of Eq. 7; or five times the median of the ten before it, and a twentieth of the range
-    so far. The three values on either side lie apart, and the levels differ by seven standard errors. A single value
-    is no level: of a curve that has only just jumped, nothing is said yet.
+    so far. The three values on either side lie apart, and the levels differ by seven standard errors. One value is
+    no level: of a curve that has only just jumped, nothing is said yet.
     """
     n = len(values)
     if n < _LEAST_BEFORE + _LEAST_AFTER:

@@ -1,0 +1,144 @@
+"""What would have come of it? Learning curves replayed under another rule, in a moment, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from thriftune import events as ev
+from thriftune.conductor import Conductor
+from thriftune.curve_tables import read_table
+from thriftune.driver import make_run
+from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.errors import SettingError
+from thriftune.objectives import Names, parse_objectives
+from thriftune.parameters import Parameter
+from thriftune.planning import PresentMachines
+from thriftune.recordings import InOrder, Nearest, Recording, of_result
+from thriftune.result import Result
+from thriftune.search import SEARCHERS, Searcher
+from thriftune.space import Space
+from thriftune.spec import Duration, Spec, seconds
+from thriftune.stopping import STOPPERS, Stopper
+
+if TYPE_CHECKING:
+    from thriftune.study import Study
+
+MACHINE = "simulated"
+
+Curves = Callable[[ev.Config], Curve]
+
+
+def simulate(
+    source: Study | Result | Recording | Curves | str | Path,
+    *,
+    stopping: str | Stopper = "none",
+    searcher: str | Searcher | None = None,
+    workers: int = 1,
+    trials: int | None = None,
+    max_steps: int | None = None,
+    deadline: Duration | None = None,
+    seed: int = 0,
+    minimize: Names | None = None,
+    maximize: Names | None = None,
+    space: Space | Mapping[str, Parameter] | None = None,
+    price_per_hour: float = 0.0,
+    restart_seconds: float = 0.0,
+) -> Result:
+    """What a study would have come to under another rule, with another searcher or number of workers.
+
+    Learning curves are replayed on a virtual clock, by the same conductor that runs real trials. Returns what
+    tune() would; its times are virtual and begin at 0.
+
+    - `source`: a Study or a Result, whose trials that came to their end are replayed; the path of a table, see
+      curve_tables.py; or a function from a configuration to a Curve, which needs its `space`. A table and a
+      function need `minimize` or `maximize`, and a function a limit.
+    - `searcher`: by default, the recorded configurations in their order. Any other gets the nearest recorded one
+      to what it suggests, of those not yet tried.
+    - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside.
+    """
+    STOPPERS.check(stopping)
+    if searcher is not None:
+        SEARCHERS.check(searcher)
+    stopper = STOPPERS.make(stopping, {}) if isinstance(stopping, str) else stopping
+    made = SEARCHERS.make(searcher, {}) if isinstance(searcher, str) else searcher
+    rule, options = STOPPERS.written(stopping)
+    recording = _recording(source, minimize, maximize, space)
+    if recording is None:
+        if space is None or (trials is None and deadline is None):
+            raise SettingError("to simulate a function, give its space= and a limit: trials= or deadline=")
+        spec = Spec(MACHINE, Space(space), parse_objectives(minimize, maximize), seed, max_steps=max_steps)
+        curves: Curves = source  # type: ignore[assignment]
+        made = made or SEARCHERS.make("random", {})
+    else:
+        steps = recording.max_steps if max_steps is None else max_steps
+        spec = Spec(MACHINE, recording.space, recording.objectives, seed, recording.constraints, max_steps=steps)
+        curves = recording.curve
+        made = InOrder(recording) if made is None else Nearest(recording, made)
+    spec = replace(
+        spec,
+        stopping=rule,
+        stopping_options=options,
+        trials=trials,
+        deadline_seconds=seconds("deadline", deadline),
+        workers=workers,
+        retries=0,
+    )
+    return run(spec, curves, made, stopper, price_per_hour=price_per_hour, restart_seconds=restart_seconds)
+
+
+def _recording(
+    source: object, minimize: Names | None, maximize: Names | None, space: Space | Mapping[str, Parameter] | None
+) -> Recording | None:
+    """None: it is a function."""
+    if isinstance(source, Recording):
+        return source
+    if isinstance(source, (str, Path)):
+        known = None if space is None else Space(space)
+        return read_table(Path(source), parse_objectives(minimize, maximize), known)
+    result = getattr(source, "result", source)  # of a Study
+    if isinstance(result, Result):
+        return of_result(result)[0]
+    if not callable(source):
+        raise SettingError(f"simulate: {source!r} is no study, table or function")
+    return None
+
+
+def run(
+    spec: Spec,
+    curves: Curves,
+    searcher: Searcher,
+    stopper: Stopper | None,
+    *,
+    price_per_hour: float = 0.0,
+    restart_seconds: float = 0.0,
+) -> Result:
+    """Drives the study to its end by the one conductor, as driver.py does on real machines; records nothing."""
+    clock = VirtualClock()
+    engine = SimulatedEngine(curves, clock, restart_seconds)
+    conductor = Conductor(spec, spec.new_history(), searcher, PresentMachines(), stopper)
+    history = conductor.history
+    limited = spec.deadline_seconds or spec.budget_dollars or spec.timeout_seconds
+    events: list[ev.Event] = [
+        ev.DriverStarted(0.0, 0, MACHINE),
+        ev.MachineReady(0.0, ev.THIS_MACHINE, MACHINE, spec.workers, price_per_hour),
+    ]
+    while history.finished is None:
+        for entry in conductor.handle(events, clock.time):
+            match entry:
+                case ev.Reported():  # what nearly all entries are
+                    pass
+                case ev.Place():
+                    engine.start(make_run(spec, history, entry.trial), entry.machine)
+                case ev.Move() | ev.Pause() | ev.Stop():
+                    engine.tell_to_end(entry.trial, entry.attempt)
+                case ev.Kill():
+                    engine.kill(entry.trial, entry.attempt)
+                case _:
+                    pass
+        wake_at = conductor.wake_at(clock.time) if limited else None
+        events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
+    conductor.handle([ev.MachineReleased(clock.time, ev.THIS_MACHINE), ev.DriverStopped(clock.time)], clock.time)
+    return Result(spec, history)

@@ -1,0 +1,126 @@
+"""The engine on a virtual clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from thriftune.engines import Engine
+from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.events import THIS_MACHINE, Config, Ended, Event, Failed, Killed, Reported
+from thriftune.trial import Run
+
+
+def curves(config: Config) -> Curve:
+    count = config["steps"]
+    return Curve(
+        range(1, count + 1),
+        [{"loss": 1.0 / k} for k in range(1, count + 1)],
+        [config["pace"]] * count,
+        config["error"],
+    )
+
+
+def run(
+    trial: int, steps: int = 3, *, pace: float = 1.0, attempt: int = 1, resume: int = 0, **more: object
+) -> Run:
+    config = {"steps": steps, "pace": pace, "error": more.get("error")}
+    return Run(trial, attempt, config, resume, ("loss",), more.get("max_steps"), 7, "", 2)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def engine(clock: VirtualClock) -> SimulatedEngine:
+    return SimulatedEngine(curves, clock, restart_seconds=0.5)
+
+
+def short(events: list[Event]) -> list[tuple[object, ...]]:
+    told = []
+    for event in events:
+        what: tuple[object, ...] = (type(event).__name__, event.at)
+        told.append((*what, event.trial, event.step) if isinstance(event, Reported) else what)
+    return told
+
+
+def all_of(engine: Engine) -> list[tuple[object, ...]]:
+    told = []
+    while events := engine.wait(None):
+        told += short(events)
+    return told
+
+
+def test_it_tells_what_happens_in_the_order_of_time(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 2, pace=2.0), THIS_MACHINE)
+    engine.start(run(1, 3, pace=1.5), THIS_MACHINE)
+    assert all_of(engine) == [
+        ("Reported", 1.5, 1, 1),
+        ("Reported", 2.0, 0, 1),
+        ("Reported", 3.0, 1, 2),
+        ("Reported", 4.0, 0, 2),
+        ("Ended", 4.0),
+        ("Reported", 4.5, 1, 3),
+        ("Ended", 4.5),
+    ]
+
+
+def test_what_is_at_the_same_time_comes_in_the_order_of_its_start(engine: SimulatedEngine) -> None:
+    for trial in (3, 1, 2):
+        engine.start(run(trial, 1), THIS_MACHINE)
+    assert [told[2] for told in all_of(engine) if told[0] == "Reported"] == [3, 1, 2]
+
+
+def test_waiting_takes_no_longer_than_it_may(engine: SimulatedEngine, clock: VirtualClock) -> None:
+    engine.start(run(0, 1), THIS_MACHINE)
+    assert engine.wait(0.25) == []
+    assert clock.now() == 0.25
+    assert short(engine.wait(10.0)) == [("Reported", 1.0, 0, 1)]
+    assert clock.now() == 1.0
+
+
+def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 9), THIS_MACHINE)
+    engine.wait(None)
+    engine.tell_to_end(0, 1)
+    engine.tell_to_end(0, 1)
+    engine.tell_to_end(5, 1)
+    (ended,) = engine.wait(None)
+    assert isinstance(ended, Ended)
+    assert (ended.at, ended.cut, ended.seconds) == (1.0, True, 1.0)
+    assert engine.wait(None) == []
+
+
+def test_killed_it_is_gone(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 9), THIS_MACHINE)
+    engine.wait(0.5)
+    engine.kill(0, 1)
+    engine.kill(0, 1)
+    (killed,) = engine.wait(None)
+    assert isinstance(killed, Killed)
+    assert killed.at == 0.5
+    assert engine.wait(None) == []
+
+
+def test_taken_up_again_it_goes_on_after_its_checkpoint(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 5, attempt=2, resume=3), THIS_MACHINE)
+    assert all_of(engine) == [("Reported", 1.5, 0, 4), ("Reported", 2.5, 0, 5), ("Ended", 2.5)]
+
+
+def test_it_ends_with_the_last_step_there_is(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 5, max_steps=2), THIS_MACHINE)
+    assert all_of(engine)[-1] == ("Ended", 2.0)
+
+
+def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 1, error="loss is nan at step 2"), THIS_MACHINE)
+    engine.wait(None)
+    (failed,) = engine.wait(None)
+    assert isinstance(failed, Failed)
+    assert failed.error == "loss is nan at step 2"
+
+
+def test_cut_short_of_it_a_bad_end_does_not_come(engine: SimulatedEngine) -> None:
+    engine.start(run(0, 3, error="later", max_steps=2), THIS_MACHINE)
+    assert all_of(engine)[-1] == ("Ended", 2.0)

@@ -1,0 +1,200 @@
+"""Studies, tables and functions replayed on a virtual clock."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import thriftune as tt
+from thriftune.curve_tables import read_table
+from thriftune.engines.simulated import Curve
+from thriftune.errors import SettingError
+from thriftune.objectives import Objective
+from thriftune.recordings import Recording, of_result
+from thriftune.trial import State
+
+STEPS = 9
+LOSS = (Objective("loss", False),)
+
+
+def a_curve(config: Any) -> Curve:
+    return Curve(range(1, STEPS + 1), [{"loss": config["x"] + 1 / k} for k in range(1, STEPS + 1)], [2.0] * STEPS)
+
+
+def train(trial: tt.Trial) -> None:
+    for step in trial.steps():
+        if trial["x"] > 0.8 and step == 2:
+            raise ValueError("too far")
+        trial.report(loss=trial["x"] + 1 / step)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tt.Result:
+    """A real study."""
+    store = tmp_path_factory.mktemp("simulate") / "s.db"
+    space = {"x": tt.Float(0.0, 1.0)}
+    how = {"searcher": "random", "seed": 3, "retries": 0, "name": "done", "store": store, "progress": False}
+    return tt.tune(train, space, minimize="loss", trials=12, max_steps=STEPS, **how)  # type: ignore[arg-type]
+
+
+# --- a study ----------------------------------------------------------------------------------------------
+
+
+def test_a_study_replayed_as_it_was_comes_to_the_same(done: tt.Result) -> None:
+    again = tt.simulate(done, workers=2)
+    assert [trial.config for trial in again.trials] == [trial.config for trial in done.trials]
+    assert [trial.state for trial in again.trials] == [trial.state for trial in done.trials]
+    assert [[r.metrics for r in t.reports] for t in again.trials] == [
+        [r.metrics for r in t.reports] for t in done.trials
+    ]
+    assert any(trial.state is State.FAILED for trial in again.trials)
+    assert again.best.value == done.best.value
+
+
+def test_another_rule_takes_fewer_steps(done: tt.Result) -> None:
+    again = tt.simulate(done, stopping="asha")
+    assert again.best.value == done.best.value
+    assert sum(t.step for t in again.trials) < sum(t.step for t in done.trials)
+    assert again.spec.stopping == "asha"
+
+
+def test_times_are_those_that_were_recorded(done: tt.Result) -> None:
+    recording, left_out = of_result(done)
+    assert left_out == 0
+    for (_, curve), trial in zip(recording.rows, done.trials, strict=True):
+        assert len(curve.seconds) == len(trial.reports)
+        assert all(seconds >= 0.0 for seconds in curve.seconds)
+        later = [b.at - a.at for a, b in zip(trial.reports, trial.reports[1:], strict=False)]
+        assert list(curve.seconds[1:]) == pytest.approx(later)
+
+
+def test_trials_that_did_not_come_to_their_end_are_left_out(done: tt.Result) -> None:
+    stopped = tt.simulate(done, stopping="asha")
+    recording, left_out = of_result(stopped)
+    assert len(recording.rows) + left_out == len(stopped.trials)
+    assert left_out == stopped.history.counts[State.STOPPED]
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss")
+    with pytest.raises(SettingError, match="has no trial that came to its end, so there is nothing to replay"):
+        tt.simulate(study)
+
+
+def test_a_study_that_was_told_by_hand_can_be_replayed() -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", searcher="random", seed=0)
+    for _ in range(3):
+        trial = study.ask()
+        study.tell(trial, trial["x"])
+    assert tt.simulate(study).best.value == study.best.value
+
+
+def test_a_searcher_gets_the_nearest_recorded_configuration(done: tt.Result) -> None:
+    again = tt.simulate(done, searcher="sobol", seed=5)
+    assert len(again.trials) == len(done.trials)
+    known = {trial.config["x"] for trial in done.trials}
+    assert {trial.config["x"] for trial in again.trials} == known
+    assert [t.config for t in again.trials] != [t.config for t in done.trials]
+
+
+# --- limits, cost -----------------------------------------------------------------------------------------
+
+
+def test_a_function_is_replayed_within_its_limits() -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    result = tt.simulate(a_curve, space=space, minimize="loss", trials=5, workers=2, price_per_hour=3600.0)
+    assert [trial.step for trial in result.trials] == [STEPS] * 5
+    assert result.seconds == 3 * STEPS * 2.0
+    assert result.cost.dollars == pytest.approx(result.seconds)
+    cut = tt.simulate(a_curve, space=space, minimize="loss", deadline=10, max_steps=4)
+    assert [trial.step for trial in cut.trials] == [4, 1]
+    assert cut.finished == "deadline reached"
+
+
+def test_taking_up_again_costs_what_it_is_said_to() -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    times = [
+        tt.simulate(
+            a_curve, space=space, minimize="loss", trials=9, max_steps=STEPS, restart_seconds=seconds,
+            stopping=tt.stopping.SuccessiveHalving(9),
+        ).seconds
+        for seconds in (0.0, 1.0)
+    ]  # fmt: skip
+    assert times[1] - times[0] == 4.0  # three are promoted, and then one of them
+
+
+def test_the_same_seed_the_same_run() -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    runs = [
+        tt.simulate(a_curve, space=space, minimize="loss", trials=20, stopping="asha", seed=4) for _ in range(2)
+    ]
+    assert runs[0].trials == runs[1].trials
+
+
+@pytest.mark.parametrize(
+    ("source", "how", "says"),
+    [
+        (a_curve, {}, "to simulate a function, give its space= and a limit"),
+        (3, {}, "3 is no study, table or function"),
+        ("curves.txt", {"minimize": "loss"}, "curves.txt: is none of .csv, .parquet, .npz"),
+        (Recording, {"stopping": "never"}, "stopping 'never' is not known"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(source: Any, how: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        tt.simulate(source, **how)
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def test_a_table_as_export_writes_it(tmp_path: Path) -> None:
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["trial", "step", "at", "config.lr", "config.act", "config.n", "metrics.loss"])
+        rows.writerow([0, 1, 10.0, 1e-4, "relu", 3, 0.5])
+        rows.writerow([0, 2, 12.0, 1e-4, "relu", 3, 0.4])
+        rows.writerow([1, 2, 11.0, 1.0, "tanh", 7, 0.2])
+        rows.writerow([1, 1, 10.0, 1.0, "tanh", 7, 0.3])
+    recording = read_table(tmp_path / "t.csv", LOSS)
+    assert recording.space == tt.Space(
+        {"lr": tt.Float(1e-4, 1.0, log=True), "act": tt.Choice(["relu", "tanh"]), "n": tt.Int(3, 7)}
+    )
+    (_, first), (config, second) = recording.rows
+    assert config == {"lr": 1.0, "act": "tanh", "n": 7}
+    assert (list(first.seconds), list(second.steps)) == ([2.0, 2.0], [1, 2])
+    assert [m["loss"] for m in second.metrics] == [0.3, 0.2]
+    assert tt.simulate(tmp_path / "t.csv", minimize="loss").best.value == 0.2
+
+
+def test_a_table_of_arrays(tmp_path: Path) -> None:
+    values = np.array([[0.9, 0.8, 0.7], [0.9, np.nan, np.nan], [0.3, 0.2, 0.1]])
+    np.savez(tmp_path / "t.npz", values=values, seconds=np.array([1.0, 2.0, 3.0]), lr=np.array([0.1, 0.2, 0.3]))
+    result = tt.simulate(tmp_path / "t.npz", minimize="loss")
+    assert [trial.state for trial in result.trials] == [State.COMPLETED, State.FAILED, State.COMPLETED]
+    assert result.trials[1].error == "loss is nan at step 2"
+    assert result.best.config == {"lr": 0.3}
+    assert result.seconds == 3 * 1.0 + 2.0 + 3 * 3.0
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"loss": np.ones(3)}, r"needs an array 'values' \(trials, steps\); there are loss"),
+        ({"values": np.ones((3, 2))}, "has no parameter: an array of its own for each"),
+    ],
+)
+def test_arrays_that_are_no_table(tmp_path: Path, arrays: dict[str, Any], says: str) -> None:
+    np.savez(tmp_path / "t.npz", **arrays)
+    with pytest.raises(SettingError, match=says):
+        read_table(tmp_path / "t.npz", LOSS)
+
+
+def test_rows_that_are_no_table(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("trial,step,loss\n")
+    with pytest.raises(SettingError, match=r"empty.csv: there is no row"):
+        read_table(tmp_path / "empty.csv", LOSS)
+    (tmp_path / "other.csv").write_text("trial,step,accuracy,config.x\n0,1,0.5,1\n")
+    with pytest.raises(SettingError, match=r"has no column 'loss'; there are trial, step, accuracy, config\.x"):
+        read_table(tmp_path / "other.csv", LOSS)
