@@ -55,11 +55,14 @@ class Conductor:
         """Takes events in; returns what is to be recorded: the events that told something new, then decisions."""
         log: list[ev.Event] = []
         self._log = log
+        told_of_more = False
         for event in events:
             # A clock elsewhere that is ahead of the driver's shall move no limit and no bill.
             self._take_in(event if event.at <= now else replace(event, at=now), now)
-        self._give_up(now)
-        self._answer_asks(now)
+            told_of_more = told_of_more or type(event) is not ev.Reported  # which nearly all are
+        if told_of_more:
+            self._give_up(now)
+            self._answer_asks(now)
         if self._driving and self.history.finished is None:
             out_of = self._out_of(now)
             self._enforce_limits(now, out_of)
@@ -69,14 +72,20 @@ class Conductor:
         return log
 
     def _take_in(self, event: ev.Event, now: float) -> None:
-        judged = self._stopper is not None and type(event) is ev.Reported and self._tells_a_new_step(event)
-        if self.history.apply(event):
+        if type(event) is ev.Reported:
+            judged = self._stopper is not None and self._tells_a_new_step(event)
+            if not self.history.apply(event):
+                return
+            self._log.append(event)
+            if judged:
+                self._judge(event, now)
+        elif self.history.apply(event):
             self._log.append(event)
         elif type(event) is not ev.Tick:
             return
         match event:
-            case ev.Reported() if judged:
-                self._judge(event, now)
+            case ev.Reported():
+                pass
             case ev.MachineNotice():
                 self._clear(event, now)
             case ev.DriverStarted():

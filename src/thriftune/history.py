@@ -161,12 +161,13 @@ class History:
 
     def _set_values(self, trial: TrialRecord) -> None:
         """After its metrics have changed."""
-        metrics = trial.metrics
-        trial.value = metrics.get(self.objectives[0].metric)
-        try:
-            trial.values = tuple([metrics[objective.metric] for objective in self.objectives])
-        except KeyError:
-            trial.values = None
+        metrics, objectives = trial.metrics, self.objectives
+        value = trial.value = metrics.get(objectives[0].metric)
+        if len(objectives) == 1:  # as nearly always, and on the way of every report
+            trial.values = None if value is None else (value,)
+        else:
+            values = [metrics.get(objective.metric) for objective in objectives]
+            trial.values = None if None in values else tuple(values)  # type: ignore[arg-type]
         self._leaders.changed(trial)
 
     def _unsound(self, trial: TrialRecord) -> list[str]:

@@ -16,6 +16,7 @@ from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
 
 RULES: dict[str, Callable[[], Stopper]] = {
+    "auto": stopping.Auto,
     "none": stopping.Never,
     "asha": stopping.ASHA,
     "asha-eta-4": lambda: stopping.ASHA(min_steps=2, eta=4),
@@ -36,7 +37,7 @@ class TestRules(StopperConformance):
 
 
 def test_rules_are_known_by_name() -> None:
-    for name in ("none", "median", "asha", "halving", "hyperband"):
+    for name in ("auto", "none", "median", "asha", "halving", "hyperband"):
         assert STOPPERS.written(STOPPERS.make(name, {}))[0] == name
         STOPPERS.check(name)
 
@@ -44,7 +45,7 @@ def test_rules_are_known_by_name() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("halfing", "'halfing' is not known; use one of none, median, asha"),
+        ("halfing", "'halfing' is not known; use one of auto, none, median, asha"),
         (stopping.ASHA, r"ASHA is a class; give an object, ASHA\(\)"),
         (3, "3 has no method judge"),
     ],
@@ -92,10 +93,11 @@ def test_asha_sets_aside_and_promotes_from_the_highest_rung_down() -> None:
     for trial, loss in enumerate([0.5, 0.6]):
         assert table.report(trial, 1, loss, saved=True) == [f"pause {trial}/1"]
         assert table.end(trial, cut=True) == [f"create {trial + 1}", f"place {trial + 1}/1"]
-    assert table.report(2, 1, 0.4, saved=True) == ["pause 2/1"]
-    assert table.end(2, cut=True) == ["promote 2", "place 2/2 from 1"]
-    assert table.report(2, 3, 0.3, saved=True) == ["pause 2/2"]
-    assert table.end(2, cut=True) == ["create 3", "place 3/1"]
+    assert table.report(2, 1, 0.55, saved=True) == ["pause 2/1"]  # the best of three may go on now
+    assert table.end(2, cut=True) == ["promote 0", "place 0/2 from 1"]
+    assert table.report(0, 3, 0.3, saved=True) == ["pause 0/2"]
+    assert table.end(0, cut=True) == ["create 3", "place 3/1"]
+    assert table.report(3, 1, 0.1, saved=True) == []  # the best of four goes on at once
 
 
 def test_a_trial_that_reaches_several_rungs_at_once_is_judged_at_the_highest() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -31,5 +32,9 @@ class PresentMachines:
         return ()
 
     def machine_for_next(self, history: History) -> str | None:
-        free = [machine for machine in history.machines.values() if machine.free > 0]
-        return min(free, key=lambda machine: machine.free).id if free else None
+        fullest, least = None, sys.maxsize
+        for machine in history.machines.values():
+            free = machine.free
+            if 0 < free < least:
+                fullest, least = machine.id, free
+        return fullest

@@ -10,6 +10,7 @@ from thriftune.parts import Parts
 if TYPE_CHECKING:
     from thriftune.history import History
     from thriftune.stopping.asha import ASHA as ASHA
+    from thriftune.stopping.auto import Auto as Auto
     from thriftune.stopping.halving import Hyperband as Hyperband
     from thriftune.stopping.halving import SuccessiveHalving as SuccessiveHalving
     from thriftune.stopping.median import Median as Median
@@ -45,6 +46,7 @@ class Stopper(Protocol):
 STOPPERS: Parts[Stopper] = Parts(
     "stopping",
     {
+        "auto": (f"{__name__}.auto", "Auto"),
         "none": (f"{__name__}.none", "Never"),
         "median": (f"{__name__}.median", "Median"),
         "asha": (f"{__name__}.asha", "ASHA"),

@@ -260,26 +260,38 @@ def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple
 def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
     """Eq. 4 with non-negative coefficients, falling, or reflected and rising; its value there, the residuals' std.
 
-    1 / (a0 x^2 + a1 x + a2) + a3 is linear but in p = a1 / a2 and q = a0 / a2: a grid of these, ever finer.
+    Of a grid of forms the best is the start of Levenberg and Marquardt's steps, each put back within the bounds.
     """
-    u, far = x / x[-1], horizon / x[-1]
-    axis = np.append(0.0, np.geomspace(1e-2, 1e6, 17))
-    p, q = (each.ravel() for each in np.meshgrid(axis, axis))
-    best = (np.inf, float(z[-1]))
-    share = counts / counts.sum()
-    for step in (2.0, 1.5, 1.25, 1.1, 1.05, 1.0):
-        phi = 1 / (1 + p[:, None] * u + q[:, None] * u**2)
-        at_end = 1 / (1 + p * far + q * far**2)
-        means, level = phi @ share, float(share @ z)
-        centred = phi - means[:, None]
-        b = (centred @ (share * (z - level))) / np.maximum(centred**2 @ share, 1e-300)
-        c = level - b * means
-        below = (b > 0) & (c < 0) & (z.min() >= 0)  # a3 is not negative: it is 0
-        b, c = np.where(below, phi @ (share * z) / (phi**2 @ share), b), np.where(below, 0.0, c)
-        errors = (z - c[:, None] - b[:, None] * phi) ** 2 @ share
-        least = int(np.argmin(errors))
-        if errors[least] < best[0]:
-            best = (float(errors[least]), float(c[least] + b[least] * at_end[least]))
-        near = np.append(0.0, step ** np.arange(-3, 4))
-        p, q = (each.ravel() for each in np.meshgrid(p[least] * near, q[least] * near))
-    return best[1], float(np.sqrt(best[0]))
+    share, u, far = counts / counts.sum(), x / x[-1], horizon / x[-1]
+    axis = np.append(0.0, np.geomspace(0.1, 1e4, 11))
+    p, q = (each.ravel()[1:] for each in np.meshgrid(axis, axis))
+    phi = 1 / (1 + p[:, None] * u + q[:, None] * u**2)
+    means, level = phi @ share, float(share @ z)
+    centred = phi - means[:, None]
+    b = centred @ (share * (z - level)) / np.maximum(centred**2 @ share, 1e-300)
+    best = int(np.argmax(b**2 * (centred**2 @ share)))
+    if b[best] == 0:
+        return level, float(np.sqrt(share @ (z - level) ** 2))
+    sign = np.sign(b[best])
+    lowest = np.array([0.0, 0.0, 0.0, 0.0 if sign > 0 and z.min() >= 0 else -np.inf])
+    a = np.array([q[best], p[best], 1.0, 0.0]) / abs(b[best])
+    a[3] = sign * (level - b[best] * means[best])
+    powers, end = np.stack([u**2, u, np.ones(len(u))]), np.array([far**2, far, 1.0])
+
+    def residuals(a: Array) -> Array:
+        found: Array = sign * z - 1 / (a[:3] @ powers) - a[3]
+        return found
+
+    a = np.maximum(a, lowest)
+    error, damping = float(share @ residuals(a) ** 2), 1e-3
+    for _ in range(30):
+        slopes = np.concatenate([-powers / (a[:3] @ powers) ** 2, np.ones((1, len(u)))])
+        normal = (slopes * share) @ slopes.T
+        damped = normal + damping * np.diag(np.diag(normal) + 1e-12 * np.trace(normal))
+        tried = np.maximum(a + np.linalg.solve(damped, slopes @ (share * residuals(a))), lowest)
+        tried_error = float(share @ residuals(tried) ** 2) if (tried[:3] @ powers).min() > 0 else np.inf
+        better = tried_error < error
+        damping = max(damping / 10, 1e-9) if better else damping * 10
+        if better:
+            a, error = tried, tried_error
+    return float(sign * (1 / (a[:3] @ end) + a[3])), float(np.sqrt(error))

@@ -1,0 +1,91 @@
+"""Who goes on from its rung, and who is set aside or stopped? What ASHA and its kin share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import insort
+
+from thriftune.history import History
+from thriftune.stopping import Verdict
+from thriftune.stopping.rungs import Rungs
+from thriftune.trial import State, TrialRecord
+
+
+class Ladder(ABC):
+    """Each rung has places for the best that have come there so far; how many is up to the rule.
+
+    Trials never wait for each other. Who is set aside goes on when it is found to be among the best, which may be
+    when others have turned out worse.
+    """
+
+    def __init__(self) -> None:
+        self._rungs: Rungs | None = None
+        self._aside: list[list[tuple[float, int]]] = []  # by rung: set aside there or about to be; the best first
+
+    @abstractmethod
+    def level(self, rung: int, max_steps: int | None) -> float:
+        """The step of a rung; math.inf above the last."""
+
+    @abstractmethod
+    def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
+        """How many of those on the rung go on, as things are; `trial` is the one that is judged."""
+
+    @abstractmethod
+    def otherwise(self, trial: TrialRecord) -> Verdict:
+        """On a trial that gets no place: PAUSE or STOP."""
+
+    def judge(self, trial: TrialRecord, history: History) -> Verdict:
+        rungs = self._of(history, trial)
+        rung = rungs.take_in(trial)
+        if rung is None:
+            return Verdict.GO_ON
+        value = rungs.reached(trial.id)[rung]
+        if rungs.better(value, rung) < self.places(rung, rungs, trial):
+            return Verdict.GO_ON
+        verdict = self.otherwise(trial)
+        if verdict is Verdict.PAUSE:
+            self._set_aside(rung, value, trial.id)
+        return verdict
+
+    def promote(self, history: History, more: bool) -> int | None:
+        if not history.counts[State.PAUSED]:
+            return None
+        rungs = self._of(history)
+        for rung in reversed(range(len(self._aside))):
+            aside, places = self._aside[rung], self.places(rung, rungs, None)
+            i = 0
+            while i < len(aside) and rungs.better(aside[i][0], rung) < places:
+                trial = history.trials[aside[i][1]]
+                if trial.state is State.PAUSED and len(rungs.reached(trial.id)) == rung + 1:
+                    return trial.id
+                if trial.state is State.RUNNING and trial.asked == "pause":  # it will be in a moment
+                    i += 1
+                else:  # it has gone on, or failed
+                    del aside[i]
+        return None if more or history.running or history.waiting else self._leader(history)
+
+    def _leader(self, history: History) -> int | None:
+        """When nothing else is left to do, and none has come to the end, the one that came furthest shall."""
+        if history.counts[State.COMPLETED]:
+            return None
+        leaders = (
+            trial_id
+            for aside in reversed(self._aside)
+            for _, trial_id in aside
+            if history.trials[trial_id].state is State.PAUSED
+        )
+        return next(leaders, None)
+
+    def _of(self, history: History, judged: TrialRecord | None = None) -> Rungs:
+        if self._rungs is None or self._rungs.history is not history:
+            self._rungs, self._aside = Rungs(history, lambda k: self.level(k, history.max_steps), judged), []
+            for trial in history.trials:
+                set_aside = trial.state is State.PAUSED or trial.asked == "pause"
+                if set_aside and (reached := self._rungs.reached(trial.id)):
+                    self._set_aside(len(reached) - 1, reached[-1], trial.id)
+        return self._rungs
+
+    def _set_aside(self, rung: int, value: float, trial_id: int) -> None:
+        while len(self._aside) <= rung:
+            self._aside.append([])
+        insort(self._aside[rung], (value, trial_id))
