@@ -1,4 +1,4 @@
-"""Do early values foretell late ones? The default rule finds out from the trials that finish, and stops accordingly."""
+"""Do early values foretell late ones? The default rule learns it from the trials that finish, and stops by it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
 
 WITNESSES = 4
-"""Trials that must have finished before anything is stopped for good. The first ones do, and some of the later ones
-(those whose number is a power of two), so that the rule goes on to see what it would else stop."""
+"""Trials that must have finished before anything is stopped for good. The first ones do, and some later ones (those
+whose number is a power of two), so that the rule goes on to see what it would else stop."""
 
 
 class Auto(Ladder):
     """ASHA, but how many go on from a rung is learned.
 
-    Of the trials that finished, the best quarter is looked at: how far down the list was the worst placed of them at
-    each rung? So many go on, and a margin for that these are few; at least 1 / `eta` of all. Where early values
+    Of the trials that finished, the best quarter is looked at: how far down the list was the worst placed of them
+    at each rung? So many go on, and a margin for that these are few; at least 1 / `eta` of all. Where early values
     foretell late ones that is as greedy as ASHA; where curves cross, hardly anything is stopped.
 
     Until there is something to go by, trials that save checkpoints are set aside as ASHA would, to go on later if
@@ -46,12 +46,10 @@ class Auto(Ladder):
             return there
         best = self._best_finished(rungs.history)
         if not best:  # nothing is known yet
-            early = trial is None or bool(trial.resume_step)
-            return there // self._eta if early else there
-        worst = max(
-            (rungs.better(mine[rung], rung) for i in best if len(mine := rungs.reached(i)) > rung), default=there
-        )
-        share = (worst + 1) / there
+            may_wait = trial is None or bool(trial.resume_step)
+            return there // self._eta if may_wait else there
+        ranks = [rungs.better(mine[rung], rung) for i in best if len(mine := rungs.reached(i)) > rung]
+        share = (max(ranks, default=there) + 1) / there
         share += (1.0 - share) / (len(best) + 1)
         return max(there // self._eta, math.floor(share * there))
 
@@ -62,11 +60,10 @@ class Auto(Ladder):
         """The best quarter of the trials that finished, at least two; none, while these are too few."""
         if self._best is None or self._best[0] is not history or self._best[1] != len(history.ended):
             sign = -1.0 if history.maximize else 1.0
-            done = [
-                (sign * t.value, t.id) for t in history.ended if t.state is State.COMPLETED and t.value is not None
-            ]
-            found = sorted(done)[: max(2, len(done) // 4)] if len(done) >= WITNESSES else []
-            self._best = (history, len(history.ended), [number for _, number in found])
+            done = [trial for trial in history.ended if trial.state is State.COMPLETED]
+            done.sort(key=lambda trial: (sign * (trial.value or 0.0), trial.id))
+            found = done[: max(2, len(done) // 4)] if len(done) >= WITNESSES else []
+            self._best = (history, len(history.ended), [trial.id for trial in found])
         return self._best[2]
 
 

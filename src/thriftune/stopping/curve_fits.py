@@ -269,29 +269,37 @@ def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[f
     means, level = phi @ share, float(share @ z)
     centred = phi - means[:, None]
     b = centred @ (share * (z - level)) / np.maximum(centred**2 @ share, 1e-300)
-    best = int(np.argmax(b**2 * (centred**2 @ share)))
+    c = level - b * means
+    below = (b > 0) & (c < 0) & (z.min() >= 0)
+    b, c = np.where(below, phi @ (share * z) / (phi**2 @ share), b), np.where(below, 0.0, c)
+    best = int(np.argmin((z - c[:, None] - b[:, None] * phi) ** 2 @ share))
     if b[best] == 0:
         return level, float(np.sqrt(share @ (z - level) ** 2))
     sign = np.sign(b[best])
     lowest = np.array([0.0, 0.0, 0.0, 0.0 if sign > 0 and z.min() >= 0 else -np.inf])
-    a = np.array([q[best], p[best], 1.0, 0.0]) / abs(b[best])
-    a[3] = sign * (level - b[best] * means[best])
-    powers, end = np.stack([u**2, u, np.ones(len(u))]), np.array([far**2, far, 1.0])
+    a = np.append(np.array([q[best], p[best], 1.0]) / abs(b[best]), sign * c[best])
+    powers = np.stack([u**2, u, np.ones(len(u))])
 
     def residuals(a: Array) -> Array:
         found: Array = sign * z - 1 / (a[:3] @ powers) - a[3]
         return found
 
-    a = np.maximum(a, lowest)
     error, damping = float(share @ residuals(a) ** 2), 1e-3
     for _ in range(30):
         slopes = np.concatenate([-powers / (a[:3] @ powers) ** 2, np.ones((1, len(u)))])
+        downhill = slopes @ (share * residuals(a))
+        slopes = slopes[free := (a > lowest) | (downhill > 0)]  # what is at its bound, and would go beyond, rests
         normal = (slopes * share) @ slopes.T
-        damped = normal + damping * np.diag(np.diag(normal) + 1e-12 * np.trace(normal))
-        tried = np.maximum(a + np.linalg.solve(damped, slopes @ (share * residuals(a))), lowest)
+        normal += damping * np.diag(np.diag(normal) + 1e-12 * np.trace(normal))
+        tried = a.copy()
+        tried[free] += np.linalg.solve(normal, downhill[free])
+        tried = np.maximum(tried, lowest)
         tried_error = float(share @ residuals(tried) ** 2) if (tried[:3] @ powers).min() > 0 else np.inf
-        better = tried_error < error
-        damping = max(damping / 10, 1e-9) if better else damping * 10
-        if better:
-            a, error = tried, tried_error
-    return float(sign * (1 / (a[:3] @ end) + a[3])), float(np.sqrt(error))
+        if not tried_error < error:
+            damping *= 10
+            continue
+        settled = tried_error > (1 - 1e-9) * error
+        a, error, damping = tried, tried_error, damping / 10
+        if settled:
+            break
+    return float(sign * (1 / (a[0] * far**2 + a[1] * far + a[2]) + a[3])), float(np.sqrt(error))
