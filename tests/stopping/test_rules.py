@@ -25,6 +25,9 @@ RULES: dict[str, Callable[[], Stopper]] = {
     "halving": lambda: stopping.SuccessiveHalving(9),
     "halving-one": lambda: stopping.SuccessiveHalving(1),
     "hyperband": stopping.Hyperband,
+    "early-curve": stopping.EarlyCurve,
+    "early-curve-half": lambda: stopping.EarlyCurve(theta=0.5, top=1),
+    "early-curve-whole": lambda: stopping.EarlyCurve(theta=1.0),
 }
 
 
@@ -37,7 +40,7 @@ class TestRules(StopperConformance):
 
 
 def test_rules_are_known_by_name() -> None:
-    for name in ("auto", "none", "median", "asha", "halving", "hyperband"):
+    for name in ("auto", "none", "median", "asha", "halving", "hyperband", "early_curve"):
         assert STOPPERS.written(STOPPERS.make(name, {}))[0] == name
         STOPPERS.check(name)
 
@@ -193,9 +196,39 @@ def test_hyperband_trades_trials_for_first_steps() -> None:
     assert [(kind[0].trials, kind[0].end) for kind in kinds] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
 
 
-def test_halving_must_know_the_last_step() -> None:
-    table = Table(slots=0, trials=3, stopper=stopping.SuccessiveHalving(3))
-    with pytest.raises(
-        SettingError, match="SuccessiveHalving needs to know how many steps a trial has: max_steps="
-    ):
+@pytest.mark.parametrize("rule", [stopping.SuccessiveHalving(3), stopping.Hyperband(), stopping.EarlyCurve()])
+def test_some_must_know_the_last_step(rule: Stopper) -> None:
+    table = Table(slots=0, trials=3, stopper=rule)
+    with pytest.raises(SettingError, match=f"{type(rule).__name__} needs to know how many steps a trial has"):
         table.start(1)
+
+
+# --- EarlyCurve -------------------------------------------------------------------------------------------
+
+
+def test_early_curve_finishes_those_that_are_predicted_to_be_the_best() -> None:
+    """Trial 1 is behind at theta, but falls while trial 0 does not."""
+    table = Table(slots=1, trials=2, max_steps=20, stopper=stopping.EarlyCurve(theta=0.5, top=1))
+    for step in range(1, 11):
+        told = table.report(0, step, 0.5 + 0.01 / step + 0.002 * (step % 2), saved=True)
+    assert told == ["pause 0/1"]
+    assert table.end(0, cut=True) == ["create 1", "place 1/1"]
+    for step in range(1, 11):
+        told = table.report(1, step, 1.0 - 0.045 * step, saved=True)
+    assert told == ["pause 1/1"]
+    assert table.end(1, cut=True) == ["promote 1", "place 1/2 from 10"]
+    assert table.report(1, 11, 0.4) == []
+    assert table.end(1) == ["finish: all 2 trials done"]
+
+
+def test_early_curve_stops_on_a_plateau() -> None:
+    table = Table(slots=1, trials=1, max_steps=200, stopper=stopping.EarlyCurve())
+    told = [table.report(0, step, 0.5 + 2.0**-step) for step in range(1, 100)]
+    assert ["stop 0/1"] in told
+
+
+def test_early_curve_predicts() -> None:
+    steps = list(range(1, 71))
+    found = stopping.EarlyCurve().predict(steps, [0.2 + 1.0 / k for k in steps], at=100)
+    assert found.mean == pytest.approx(0.21, abs=0.005)
+    assert 0.0 <= found.std < 0.05

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from thriftune.history import History
     from thriftune.stopping.asha import ASHA as ASHA
     from thriftune.stopping.auto import Auto as Auto
+    from thriftune.stopping.early_curve import EarlyCurve as EarlyCurve
     from thriftune.stopping.halving import Hyperband as Hyperband
     from thriftune.stopping.halving import SuccessiveHalving as SuccessiveHalving
     from thriftune.stopping.median import Median as Median
@@ -52,6 +53,7 @@ STOPPERS: Parts[Stopper] = Parts(
         "asha": (f"{__name__}.asha", "ASHA"),
         "halving": (f"{__name__}.halving", "SuccessiveHalving"),
         "hyperband": (f"{__name__}.halving", "Hyperband"),
+        "early_curve": (f"{__name__}.early_curve", "EarlyCurve"),
     },
     ("judge(trial, history)", "promote(history, more)"),
 )

@@ -12,8 +12,8 @@ from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
 
 WITNESSES = 4
-"""Trials that must have finished before anything is stopped for good. The first ones do, and some later ones (those
-whose number is a power of two), so that the rule goes on to see what it would else stop."""
+"""Trials that must have finished before anything is stopped for good. The first ones do, and some later ones
+(whose number is a power of two), so that the rule goes on to see what it would else stop."""
 
 
 class Auto(Ladder):

@@ -6,8 +6,8 @@ the start says little of how it ends. There a value at x, the steps since the st
     c + b phi(u) + wander(log x) + noise,  u = x / the last x seen
 
 phi     a form: SpotTune Eq. 4, 1 / (1 + p u + q u^2) with p, q >= 0; or exp(-u / lifetime), for what converges
-        superlinearly (section V-B); or a jump where the largest change was; or none. With b > 0 the curve falls;
-        with b < 0 it rises, the reflection of one that falls.
+        faster (section V-B); or u^-1/2, the rate of stochastic gradients; or a jump where the largest change was;
+        or none. With b > 0 the curve falls; with b < 0 it rises, the reflection of one that falls.
 wander  what makes the fit a local one: a slope by log x that dies out as that of 1/k, 1/k^2 or 1/k^4 does, or at
         once (a random walk), and that is renewed on the way.
 noise   independent, and as large as it is around each value.
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from thriftune.stopping.stages import Array, level_starts
+from thriftune.stopping.stages import Array, calm_start, level_starts
 
 Steps = Sequence[int] | npt.NDArray[np.int_] | Array
 Values = Sequence[float] | Array
@@ -39,10 +39,12 @@ _WANDERS = 10.0 ** np.array([-3.0, -1.0, 1.0, 3.0, 5.0])  # variances, in units 
 _PQ = np.array([[2, 0], [10, 0], [1000, 0], [0, 2], [0, 10], [0, 50], [0, 1000]], dtype=float)
 _LIFETIMES = np.array([0.1, 0.2, 0.4, 0.8])
 _AMPLITUDE = 1e3  # the variance of b, in units of the noise's
-_FOLLOWED = 0.85  # of the change to come: learning rates that fade end trends earlier than any form does
-_SHARE_OF_STD, _SHARE_OF_CHANGE = 0.85, 0.75
-"""Of the process's standard deviation, and of the change to come, that a prediction's is made of: by these, about
-68 % of the last values of real curves (TaskSet, LCBench and others) lie within one."""
+_FOLLOWED = 0.7
+"""Of the change to come: learning rates fade, and a trend misleads more than the present value does. By a share of
+it the best trials are found more often, and values are missed by no more."""
+_SPREAD = 0.75
+"""Of the process's standard deviation and the change together: by this, about 68 % of the last values of real
+curves (TaskSet, LCBench and others) lie within one."""
 _SHARE_OF_VALUE = 0.7  # that it is where a single value is all there is
 
 
@@ -70,10 +72,11 @@ def predict(steps: Steps, values: Values, at: int) -> Prediction:
     x, z, counts = _thinned(x, y / unit, np.ones(len(x)), _MOST_SEEN)
     start, origin = _last_stage(x, z)
     x, horizon = x - origin, at - origin
-    recent = max(start, min(int(np.searchsorted(x, _RECENT * x[-1])), len(x) - _LEAST_FITTED))
+    recent = min(int(np.searchsorted(x, _RECENT * x[-1])), len(x) - _LEAST_FITTED)
+    recent = max(start, recent, start + calm_start(z[start:]))
     fitted_x, fitted_z, counts = _thinned(x[recent:], z[recent:], counts[recent:], _MOST_FITTED)
     change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
-    std = float(np.hypot(_SHARE_OF_STD * std, _SHARE_OF_CHANGE * change))
+    std = _SPREAD * float(np.hypot(std, change))
     most = float(np.ptp(z))  # no curve is followed further than it has come
     change = min(max(_FOLLOWED * change, -most), most)
     return _prediction(float(fitted_z[-1]) + change, std, unit, y)
@@ -184,6 +187,7 @@ def _forms(x: Array, z: Array, horizon: float) -> Array:
             np.zeros((1, n + 1)),
             1 / (1 + _PQ[:, :1] * u + _PQ[:, 1:] * u**2),
             np.exp(-u / _LIFETIMES[:, None]),
+            u[None] ** -0.5,
             jump[None].astype(float),
         ]
     )

@@ -17,6 +17,7 @@ Array = npt.NDArray[np.float64]
 
 _BEFORE, _LEAST_BEFORE = 10, 5  # values that a change is compared with
 _AFTER, _LEAST_AFTER = 3, 2  # values that confirm it
+_LEAST_CALM = 5  # changes
 _TIMES = 5.0  # the median change before it
 _SHARE = 0.05  # of the range before it
 _STANDARD_ERRORS = 7.0  # between the levels before and after
@@ -49,11 +50,7 @@ def level_starts(values: Array) -> list[int]:
     if n < _LEAST_BEFORE + _LEAST_AFTER:
         return []
     changes = np.abs(np.diff(values))
-    # changes[i - 1] leads to value i; its median is of those that lead up to value i - 1.
-    padded = np.concatenate([np.full(_BEFORE - 1, np.nan), changes[:-1]])
-    ordered = np.sort(sliding_window_view(padded, _BEFORE), axis=1)  # those that are not there come last
-    there = np.minimum(np.arange(1, n - 1), _BEFORE)
-    medians = (ordered[np.arange(n - 2), (there - 1) // 2] + ordered[np.arange(n - 2), there // 2]) / 2
+    medians = _medians_before(changes)
     ranges = np.maximum.accumulate(values) - np.minimum.accumulate(values)
     large = np.zeros(n, dtype=bool)
     large[2:] = (changes[1:] > _TIMES * medians) & (changes[1:] > _SHARE * ranges[1:-1])
@@ -64,6 +61,29 @@ def level_starts(values: Array) -> list[int]:
         if _LEAST_BEFORE <= i <= n - _LEAST_AFTER
         and _apart(values[max(0, i - _BEFORE) : i], values[i : i + _AFTER], medians[i - 2])
     ]
+
+
+def calm_start(values: Array) -> int:
+    """The index from which on a noisy curve is calm, as with a learning rate that has dropped; 0 if it is not.
+
+    Every change from there on, five at least, is at most a fifth of the median of the ten before.
+    """
+    if len(values) < _LEAST_BEFORE + _LEAST_CALM:
+        return 0
+    changes = np.abs(np.diff(values))
+    largest = np.maximum.accumulate(changes[::-1])[::-1]
+    calm = largest[1:] * _TIMES <= _medians_before(changes)
+    calm[: _LEAST_BEFORE - 2], calm[len(calm) - _LEAST_CALM + 1 :] = False, False
+    return int(np.argmax(calm)) + 1 if calm.any() else 0
+
+
+def _medians_before(changes: Array) -> Array:
+    """Of the ten changes, or as many as there are, before the second change, the third and so on."""
+    padded = np.concatenate([np.full(_BEFORE - 1, np.nan), changes[:-1]])
+    ordered = np.sort(sliding_window_view(padded, _BEFORE), axis=1)  # those that are not there come last
+    rows, there = np.arange(len(ordered)), np.minimum(np.arange(1, len(changes)), _BEFORE)
+    medians: Array = (ordered[rows, (there - 1) // 2] + ordered[rows, there // 2]) / 2
+    return medians
 
 
 def _apart(before: Array, after: Array, median_change: float) -> bool:

@@ -1,0 +1,75 @@
+"""Which trials will have been the best? EarlyCurve (SpotTune III-C) extrapolates each, and finishes a few."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+
+from thriftune.errors import SettingError
+from thriftune.history import History
+from thriftune.stopping import Verdict
+from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
+from thriftune.stopping.checks import check_share, check_whole
+from thriftune.stopping.curve_fits import Prediction, plateau, predict
+from thriftune.trial import TrialRecord
+
+
+class EarlyCurve:
+    """Every trial trains for `theta` of its steps and is set aside; of all of them, the `top` whose last values
+    are predicted to be the best go on from their checkpoints. One that comes to a plateau before is stopped there.
+
+    SpotTune's theta and mcnt. A study needs `max_steps`, and a number of `trials` after which there are no more.
+    """
+
+    def __init__(self, theta: float = 0.7, top: int = 3) -> None:
+        check_share("early_curve: theta", theta)
+        check_whole("early_curve: top", top, 1)
+        self.options = {"theta": theta, "top": top}
+        self._theta = theta
+        self._top = top
+        self._brackets: Brackets | None = None
+
+    def judge(self, trial: TrialRecord, history: History) -> Verdict:
+        stages = self._of(history).stages_of(trial.id)
+        if crosses(trial, stages):
+            return Verdict.PAUSE
+        if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial, history)):
+            return Verdict.STOP
+        return Verdict.GO_ON
+
+    def promote(self, history: History, more: bool) -> int | None:
+        return self._of(history).promotable(more)
+
+    def predict(self, steps: Sequence[int], values: Sequence[float], *, at: int) -> Prediction:
+        """The value to be expected at a later step, from those so far."""
+        return predict(steps, values, at)
+
+    def _of(self, history: History) -> Brackets:
+        if self._brackets is None or self._brackets.history is not history:
+            last = history.max_steps
+            if last is None:
+                raise SettingError("EarlyCurve needs to know how many steps a trial has: max_steps=")
+            early = math.ceil(self._theta * last)
+            stages = (
+                [Stage(ALL, 0, early), Stage(self._top, early, last)] if early < last else [Stage(ALL, 0, last)]
+            )
+            self._brackets = Brackets(history, [stages], partial(_expected, at=last))
+        return self._brackets
+
+
+def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> float:
+    """The value at step `at` that is predicted from those up to the end of the stage; lower is better."""
+    steps, values = _curve(trial, history)
+    seen = bisect_left(steps, end) + 1
+    mean = predict(steps[:seen], values[:seen], at).mean
+    if math.isnan(mean):
+        return math.inf
+    return -mean if history.maximize else mean
+
+
+def _curve(trial: TrialRecord, history: History) -> tuple[list[int], list[float]]:
+    metric = history.metric
+    told = [(report.step, report.metrics[metric]) for report in trial.reports if metric in report.metrics]
+    return [step for step, _ in told], [value for _, value in told]
