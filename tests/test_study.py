@@ -465,6 +465,14 @@ def test_a_named_study_is_taken_up_again(tmp_path: Path) -> None:
     assert [t.config for t in second.trials] + [second.ask().config] == configs
 
 
+def test_a_study_keeps_the_seed_it_began_with_and_says_so(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"minimize": "loss", "name": "s", "store": tmp_path}
+    tt.Study(SPACE, seed=3, **settings)
+    tt.Study(SPACE, **settings)  # asks for none
+    with pytest.warns(UserWarning, match="seed: study 's' began with 3 and goes on with it, not with 4"):
+        assert tt.Study(SPACE, seed=4, **settings).spec.seed == 3
+
+
 def _ask_and_tell(folder: Path, count: int) -> None:
     study = tt.Study({"c": tt.Choice(list(range(60)))}, minimize="loss", name="many", store=folder, seed=0)
     for _ in range(count):

@@ -2,8 +2,9 @@
 
 On the `dev` problems: regret after 25 and 50 evaluations, and the default's advantage, paired by problem and seed,
 with a 95 % interval by bootstrap over the seeds of each problem. "helps": the interval is above 0; "hurts": below.
-Fantasies are judged with 4 trials at a time. Cost-awareness is judged on problems whose trials take longer or
-shorter by a parameter, after as many seconds as 25 and 50 random trials take on average.
+Fantasies are judged with 4 trials at a time, the output transform also where bad values explode. Cost-awareness is
+judged on problems whose trials take longer or shorter by a parameter, after as many seconds as 25 and 50 random
+trials take on average.
 
 Runs what is not in out/search/ablation.jsonl yet for this state of the searcher's code, about an hour of one core,
 and reports all there is; it can be interrupted and started again at any time.
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ DRAWS = 2000
 MOST = 4
 """Trials at most where seconds count, as a multiple of the random trials that take as long."""
 
-ONE, FOUR, SECONDS = "1 at a time", "4 at a time", "by seconds"
+ONE, FOUR, SECONDS, TAILS = "1 at a time", "4 at a time", "by seconds", "where training diverges"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ VARIANTS = (
     Variant("warping", {"warp": False}),
     Variant("slice sampling, not the most likely theta", {"hyperparameters": "map"}),
     Variant("a short chain, not AMT's own", {"draws": 10, "burn_in": 250, "thin": 5}, costs=False),
-    Variant("the output transform", {"robust": False}),
+    Variant("the output transform", {"robust": False}, costs=False),
+    Variant("the output transform", {"robust": False}, TAILS),
     Variant("4 first points, not 8", {"initial": 8}, costs=False),
     Variant("fantasies", {"fantasies": False}, FOUR),
     Variant("no cost-awareness", {"cost_aware": True}, SECONDS, costs=False),
@@ -119,6 +121,21 @@ class Timed:
         return self._searcher.suggest(past, rng)
 
 
+# --- what diverges
+
+
+def diverging(problem: problems.Problem) -> problems.Problem:
+    """The same up to the median random value; above it, values explode as a loss does where training diverges."""
+    spread = problem.median - problem.optimum
+
+    def function(config: Mapping[str, Any]) -> float:
+        value = problem.function(config)
+        excess = (value - problem.median) / spread
+        return value if excess <= 0.0 else problem.median + spread * math.expm1(min(6.0 * excess, 50.0))
+
+    return replace(problem, function=function)
+
+
 # --- running
 
 
@@ -144,7 +161,8 @@ def run(job: Job) -> Run:
         done = _run_by_seconds(job, problem)
     else:
         entry = methods.Entry("ablation", methods.OURS, options={"bayes": dict(job.options)})
-        done = worker.run(entry, problem, job.seed, 1 if job.setting == ONE else 4, job.evaluations)
+        posed = diverging(problem) if job.setting == TAILS else problem
+        done = worker.run(entry, posed, job.seed, 4 if job.setting == FOUR else 1, job.evaluations)
     return done | {"key": job.key, "version": version()}
 
 

@@ -202,7 +202,8 @@ def resume(name: str, store: Store, view: View) -> Result:
             f"the training function of study {name!r}, kept in {files.function}, cannot be loaded here "
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
-    return drive(store, spec, view, searcher=kept["searcher"], stopper=kept.get("stopper"))
+    searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
+    return drive(store, spec, view, searcher=searcher, stopper=kept.get("stopper"))
 
 
 def read_history(store: Store, spec: Spec) -> History:

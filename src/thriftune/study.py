@@ -118,6 +118,7 @@ def tune(
     function = pickled.dump(name_of_train, {"train": train, "searcher": own_searcher, "stopper": own_rule})
     with _opened(store, create=not same_store(sources)) as opened:
         spec = enter(opened, spec, sources)
+        _say_seed(spec, seed)
         view = make_view(spec, progress)
         return drive(opened, spec, view, searcher=own_searcher, stopper=own_rule, function=function)
 
@@ -140,6 +141,12 @@ def _check_function(train: object) -> None:
         )
     if why := cannot_take_one(train):
         raise SettingError(f"train: {name}() {why}; it is called with one, the trial")
+
+
+def _say_seed(spec: Spec, asked: int | None) -> None:
+    if asked is not None and asked != spec.seed:
+        said = f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {asked}"
+        warnings.warn(said, stacklevel=3)
 
 
 def _made_up_name(stem: str) -> str:
@@ -208,6 +215,7 @@ class Study:
         where = ":memory:" if name is None and store is None else store
         opened = _as_store(where, create=not same_store(sources))
         spec = enter(opened, spec, sources)
+        _say_seed(spec, seed)
         opened.update_spec(spec.name, spec.to_json())
         self._set_up(opened, spec, searcher)
         if spec.warm_start and not self.history.trials:

@@ -86,6 +86,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in spec.objectives],
         "constraints": [str(constraint) for constraint in spec.constraints],
         "searcher": spec.searcher,
+        "searcher_options": dict(spec.searcher_options),
         "seed": spec.seed,
         "warm_start": [{"study": study, "trials": count} for study, count in taken(spec, history)],
         "runs": str(spec.target),

@@ -8,7 +8,6 @@ import click
 
 from thriftune.errors import SettingError
 from thriftune.inside import report_next
-from thriftune.trial import numbers
 
 PLEASE_END = 3
 
@@ -22,12 +21,15 @@ def report_command(metrics: tuple[str, ...], step: int | None) -> None:
     Exit status 0: reported, go on. 3: reported, and the trial is to end now (save what you need to the folder
     in $THRIFTUNE_CHECKPOINT_DIR, then exit); a SIGTERM follows too. Anything else: not reported.
     """
-    values: dict[str, str] = {}
+    values: dict[str, float] = {}
     for metric in metrics:
         name, equals, value = metric.partition("=")
         if not equals or not name:
             raise SettingError(f"{metric!r} is no KEY=VALUE, such as loss=0.3")
-        values[name] = value
-    if report_next(time.time(), numbers(values), step):
+        try:
+            values[name] = float(value)
+        except ValueError:
+            raise SettingError(f"{name}: {value!r} is no number") from None
+    if report_next(time.time(), values, step):
         click.echo("this trial is to end now", err=True)
         click.get_current_context().exit(PLEASE_END)
