@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MODELLED = 400
 """Observations in the model at most: the best, and an even part of the others."""
 
+ROWS = 1000
+"""In the models of all draws of theta together, about; each has two at least."""
+
 NEAR = 4
 """The best observations so far, around which more points are looked at."""
 
@@ -140,7 +143,7 @@ class Bayes:
         pending = seen.pending[-MODELLED:] if self._fantasies else seen.pending[:0]
         X = np.concatenate([seen.X[chosen], failed, pending])
         # The more observations, the surer theta, and the dearer each draw of it.
-        count = min(len(thetas), max(2, 3 * MODELLED // len(X)))
+        count = min(len(thetas), max(2, ROWS // len(X)))
         thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
         z = rng.standard_normal((len(thetas), len(pending)))
         model = Posterior(layout, thetas, X, np.concatenate([y, np.full(len(failed), y.max())]), z, trend)
