@@ -857,6 +857,17 @@ def test_a_paused_trial_that_fails_too_often_is_given_up_on() -> None:
     assert table.fail(0) == ["give up 0", "finish: all 1 trials done"]
 
 
+def test_setting_aside_what_cannot_go_on_from_where_it_was_is_said_once() -> None:
+    table = Table(slots=2, trials=2, stopper=Rungs())
+    assert table.report(0, 2, 0.5) == ["pause 0/1"]
+    assert "set aside without a checkpoint" in table.trial(0).warnings[0]
+    assert table.report(1, 2, 0.4) == ["pause 1/1"]
+    assert table.trial(1).warnings == []
+    saved = Table(slots=1, trials=1, stopper=Rungs())
+    saved.report(0, 2, 0.5, saved=True)
+    assert saved.trial(0).warnings == []
+
+
 def test_a_killed_trial_is_not_judged() -> None:
     table = Table(trials=1, stopper=Rungs(), timeout_seconds=10)
     assert table.later(10) == ["kill 0/1"]

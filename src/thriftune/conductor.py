@@ -29,6 +29,12 @@ GRACE_SECONDS = 5.0
 """How long a trial that was told to end at the deadline may take to its next step before it is killed."""
 
 
+UNSAVED = (
+    "it is set aside without a checkpoint, so if it goes on it begins anew, and so will others: "
+    "have trials save, with report(..., save=...), or take a rule that only stops"
+)
+
+
 class Conductor:
     """One study's loop, turned by its driver. All its state is the history, which is a fold of the log."""
 
@@ -48,6 +54,7 @@ class Conductor:
         self._driving = (
             False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
         )
+        self._said_unsaved = False  # that trials are set aside without a checkpoint
         self._exhausted = False  # the searcher has nothing left; asked again only after a restart
         self._log: list[ev.Event] = []
 
@@ -195,6 +202,9 @@ class Conductor:
         if verdict is Verdict.STOP:
             self._decide(ev.Stop(now, trial.id, trial.attempts, "stopping rule"))
         elif verdict is Verdict.PAUSE:
+            if not trial.resume_step and not self._said_unsaved:
+                self._said_unsaved = True
+                self._take_in(ev.Warned(now, trial.id, trial.attempts, UNSAVED), now)
             self._decide(ev.Pause(now, trial.id, trial.attempts, "stopping rule"))
 
     def _clear(self, notice: ev.MachineNotice, now: float) -> None:

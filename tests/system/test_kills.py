@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import thriftune as tt
 from tests.system.chaos_study import SPACE, STEPS, TRIALS
 from thriftune import events as ev
@@ -183,27 +185,31 @@ tt.tune(train, space, minimize="loss", trials=14, workers=1, seed=3, name="searc
 """
 
 
-def test_a_search_whose_driver_is_killed_goes_on_as_it_would_have(tmp_path: Path) -> None:
-    """Each driver begins with a searcher that knows nothing but the log."""
+def killed_and_resumed(script: str, store: Path, *arguments: str, kills: int = 6) -> tt.Study:
+    """Runs the script's study to its end, through so many kills of its driver, each after some progress."""
     dice = random.Random(1)
-    store = tmp_path / "studies.db"
-    kills = 0
+    done = 0
     while True:
-        driver = subprocess.Popen([sys.executable, "-c", SEARCH, str(store)], stderr=subprocess.PIPE)
-        if kills < 6:
+        driver = subprocess.Popen([sys.executable, "-c", script, str(store), *arguments], stderr=subprocess.PIPE)
+        if done < kills:
             before = trials_of(store)
             while driver.poll() is None and trials_of(store) == before:
                 time.sleep(0.02)
             time.sleep(dice.uniform(0.0, 0.15))
             if driver.poll() is None:
                 driver.kill()
-                kills += 1
+                done += 1
         _, errors = driver.communicate()
         if driver.returncode == 0:
             break
         assert driver.returncode == -signal.SIGKILL, errors.decode()
-    assert kills == 6
-    study = tt.load("search", store)
+    assert done == kills
+    return tt.load("search", store)
+
+
+def test_a_search_whose_driver_is_killed_goes_on_as_it_would_have(tmp_path: Path) -> None:
+    """Each driver begins with a searcher that knows nothing but the log."""
+    study = killed_and_resumed(SEARCH, tmp_path / "studies.db")
     undisturbed = tt.Study(study.space, minimize="loss", seed=3)
     for trial in study.trials:
         asked = undisturbed.ask()
@@ -211,6 +217,40 @@ def test_a_search_whose_driver_is_killed_goes_on_as_it_would_have(tmp_path: Path
         assert trial.value is not None
         undisturbed.tell(asked, trial.value)
     assert len(study.trials) == 14
+
+
+RULE = """
+import sys, time
+import thriftune as tt
+
+def train(trial):
+    trial.restore(lambda folder: None)
+    for step in trial.steps():
+        time.sleep(0.02)
+        trial.report(loss=trial["x"] + 1 / step, save=lambda folder: (folder / "state").write_text(str(step)))
+
+rule = {"halving": tt.stopping.SuccessiveHalving(9), "asha": tt.stopping.ASHA(how="pause")}[sys.argv[2]]
+tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=18, max_steps=9, workers=2, stopping=rule,
+        searcher="random", seed=3, name="search", store=sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("rule", ["halving", "asha"])
+def test_no_rung_is_lost_when_the_driver_is_killed(tmp_path: Path, rule: str) -> None:
+    """Curves do not cross here, so that a rule which forgot anything would finish others, or none."""
+    study = killed_and_resumed(RULE, tmp_path / "studies.db", rule)
+    assert study.result.finished == "all 18 trials done"
+    completed = {trial.id for trial in study.trials if trial.state is State.COMPLETED}
+    assert {trial.state for trial in study.trials} == {State.COMPLETED, State.PAUSED}
+    if rule == "halving":  # the best of each nine
+        brackets = (study.trials[:9], study.trials[9:])
+        assert completed == {min(bracket, key=lambda trial: trial["x"]).id for bracket in brackets}
+    else:
+        assert study.best.id == min(study.trials, key=lambda trial: trial["x"]).id
+        assert study.best.id in completed
+    for trial in study.trials:  # what was done once is not done again but for what was not saved yet
+        assert [report.step for report in trial.reports] == list(range(1, trial.step + 1))
+        assert trial.failures == 0
 
 
 def trials_of(store: Path) -> int:

@@ -75,11 +75,11 @@ def predict(steps: Steps, values: Values, at: int) -> Prediction:
     recent = min(int(np.searchsorted(x, _RECENT * x[-1])), len(x) - _LEAST_FITTED)
     recent = max(start, recent, start + calm_start(z[start:]))
     fitted_x, fitted_z, counts = _thinned(x[recent:], z[recent:], counts[recent:], _MOST_FITTED)
-    change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
+    level, change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
     std = _SPREAD * float(np.hypot(std, change))
     most = float(np.ptp(z))  # no curve is followed further than it has come
     change = min(max(_FOLLOWED * change, -most), most)
-    return _prediction(float(fitted_z[-1]) + change, std, unit, y)
+    return _prediction(float(fitted_z[-1]) + level + change, std, unit, y)
 
 
 def predict_one_stage(steps: Steps, values: Values, at: int) -> Prediction:
@@ -211,7 +211,7 @@ def _wander(t: Array) -> Array:
     return covariance  # so scaled, a walk at a high rate has variance 1 in a time of 1
 
 
-def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
+def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float, float]:
     """The value at `horizon` and its standard deviation, where the last of z is 0; each is a mean of `counts`.
 
     Arrays are (rates, wanders, forms). In the basis of the eigenvectors of each rate's covariance, whitened by the
@@ -220,7 +220,7 @@ def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple
     """
     span = float(np.abs(z).max())
     if span == 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     n = len(x)
     forms = _forms(x, z, horizon)
     wander = _wander(np.log(np.append(x, horizon) / x[0]))
@@ -246,6 +246,8 @@ def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple
     squares = np.maximum(inner(y, y) - c * cy - b * by, 0.0) + 1e-8
 
     amount = _WANDERS[:, None]
+    to_now = ((root * wander[:, n - 1, :n])[:, None] @ basis)[:, 0]
+    now = amount * (inner(to_now, y) - c * inner(to_now, one) - b * inner(to_now, phi)) + c
     rest_c, rest_b = 1 - amount * inner(to_horizon, one), forms[:, n] - amount * inner(to_horizon, phi)
     means = amount * inner(to_horizon, y) + c * rest_c + b * rest_b
     variances = noise[-1] + amount * wander[:, n, n][:, None, None]
@@ -258,7 +260,8 @@ def _expected_change(x: Array, z: Array, counts: Array, horizon: float) -> tuple
     belief /= belief.sum()
     mean = float(np.sum(belief * means))
     std = float(np.sqrt(np.sum(belief * (variances + (means - mean) ** 2))))
-    return span * mean, span * std * n / (n - 1)  # about what Student's t adds where values are few
+    level = float(np.sum(belief * now))
+    return span * level, span * (mean - level), span * std * n / (n - 1)  # about what Student's t adds where values are few
 
 
 def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[float, float]:
