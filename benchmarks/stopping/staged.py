@@ -27,12 +27,12 @@ def recorded(name: str) -> Array:
     return np.array([curve[:shortest] for curve in curves.values()])
 
 
-def made_up(count: int, steps: int = 100) -> Array:
-    """Losses that settle by Eq. 4, drop once or twice anywhere from a tenth on, and settle anew; with noise."""
+def made_up(count: int, steps: int = 90) -> Array:
+    """Losses that settle by Eq. 4, and drop after about a third and two thirds of the steps; with noise."""
     random = np.random.default_rng(0)
     curves = np.empty((count, steps))
     for curve in curves:
-        drops = sorted(random.choice(np.arange(steps // 10, steps - 5), random.integers(1, 3), replace=False))
+        drops = [int(share * steps) for share in (random.uniform(0.25, 0.4), random.uniform(0.58, 0.69))]
         level = random.uniform(1, 4)
         spread = level * 10 ** random.uniform(-3.5, -1.7)
         for start, end in zip([0, *drops], [*drops, steps], strict=True):

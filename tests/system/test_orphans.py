@@ -21,7 +21,8 @@ from tests.engines.processes import all_gone, eventually, marked, parent
 ROOT = Path(__file__).parents[2]
 
 FUNCTION = """
-import sys, thriftune as tt
+import signal, sys, thriftune as tt
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which those who run the tests by nohup ignore
 from tests.engines.acts import act
 acts = ["sleep_in_company:1", "sleep_in_company:2", "spin", "leave_daemon"]
 tt.tune(act, {"do": tt.Choice(acts)}, minimize="loss", searcher="grid", trials=4, workers=4,
