@@ -192,10 +192,10 @@ def killed_and_resumed(script: str, store: Path, *arguments: str, kills: int = 6
     while True:
         driver = subprocess.Popen([sys.executable, "-c", script, str(store), *arguments], stderr=subprocess.PIPE)
         if done < kills:
-            before = trials_of(store)
-            while driver.poll() is None and trials_of(store) == before:
+            before = reports_in(store)
+            while driver.poll() is None and reports_in(store) == before:
                 time.sleep(0.02)
-            time.sleep(dice.uniform(0.0, 0.15))
+            time.sleep(dice.uniform(0.0, 0.1))
             if driver.poll() is None:
                 driver.kill()
                 done += 1
@@ -226,7 +226,7 @@ import thriftune as tt
 def train(trial):
     trial.restore(lambda folder: None)
     for step in trial.steps():
-        time.sleep(0.02)
+        time.sleep(0.05)
         trial.report(loss=trial["x"] + 1 / step, save=lambda folder: (folder / "state").write_text(str(step)))
 
 rule = {"halving": tt.stopping.SuccessiveHalving(9), "asha": tt.stopping.ASHA(how="pause")}[sys.argv[2]]
@@ -253,9 +253,9 @@ def test_no_rung_is_lost_when_the_driver_is_killed(tmp_path: Path, rule: str) ->
         assert trial.failures == 0
 
 
-def trials_of(store: Path) -> int:
+def reports_in(store: Path) -> int:
     if not store.exists():
         return 0
     with contextlib.suppress(tt.ThriftuneError):
-        return len(tt.load("search", store).trials)
+        return sum(len(trial.reports) for trial in tt.load("search", store).trials)
     return 0

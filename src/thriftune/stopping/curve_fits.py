@@ -75,7 +75,8 @@ def predict(steps: Steps, values: Values, at: int) -> Prediction:
     fitted_x, fitted_z, counts = _thinned(x[recent:], z[recent:], counts[recent:], _MOST_FITTED)
     change, std = _expected_change(fitted_x, fitted_z - fitted_z[-1], counts, horizon)
     # A change that is hardly larger than its error is better not followed: the present value misleads less.
-    followed = _FOLLOWED * change / (1 + (std / (2 * change)) ** 2) if change else 0.0
+    uncertain = change**2 + std**2 / 4
+    followed = _FOLLOWED * change * change**2 / uncertain if uncertain else 0.0
     most = float(np.ptp(z))  # nor is any followed further than the curve has come
     followed = min(max(followed, -most), most)
     return _prediction(float(fitted_z[-1]) + followed, _SPREAD * float(np.hypot(std, change)), unit, y)
@@ -100,6 +101,7 @@ def plateau(steps: Steps, values: Values, tolerance: float = 0.01, fewest: int =
     It has where twice the steps would, at the rate of the latter half of its last stage, change it by no more than
     `tolerance` of the range of all its values, even if that rate were two standard errors higher. This half must
     have `fewest` values. A curve that shows nothing but noise has not moved yet, so it has not converged either.
+    Nothing is known here of a learning rate that is yet to drop: such a curve may well move again.
     """
     x, y = _seen(steps, values)
     if len(y) < fewest:
