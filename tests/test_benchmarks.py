@@ -43,6 +43,7 @@ def run(*arguments: str) -> str:
         "search",
         "search.speed",
         "search.ablation",
+        "stopping.early_curve",
         "search.multi",
     ],
 )
