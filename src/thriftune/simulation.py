@@ -12,7 +12,7 @@ from thriftune.conductor import Conductor
 from thriftune.curve_tables import read_table
 from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.errors import SettingError
+from thriftune.errors import SettingError, ThriftuneError
 from thriftune.objectives import Names, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
@@ -140,5 +140,8 @@ def run(
                     pass
         wake_at = conductor.wake_at(clock.time) if limited else None
         events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
+        if not events and wake_at is None and history.finished is None:  # a user's own rule may do that
+            rule = type(stopper).__name__
+            raise ThriftuneError(f"nothing runs, and {rule} promotes none: the study stands still")
     conductor.handle([ev.MachineReleased(clock.time, ev.THIS_MACHINE), ev.DriverStopped(clock.time)], clock.time)
     return Result(spec, history)

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
+from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
+from thriftune.objectives import parse_objectives
 from thriftune.recordings import of_result
 from thriftune.result import Result, format_seconds
 from thriftune.simulation import simulate
@@ -48,20 +50,20 @@ def simulate_command(
     """
     if (study is None) == (table is None):
         raise SettingError("give either --from STUDY or --table FILE")
-    how = {"workers": workers, "trials": trials, "deadline": deadline, "seed": seed, "searcher": searcher}
     if study is not None:
         with existing_store(store) as opened:
             source, left_out = of_result(load(study, opened).result)
         if left_out:
             click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
-        runs = [simulate(source, stopping=rule, **how) for rule in (stopping, "none")]  # type: ignore[arg-type]
     else:
         assert table is not None
-        runs = [
-            simulate(table, stopping=rule, minimize=minimize, maximize=maximize, **how)  # type: ignore[arg-type]
-            for rule in (stopping, "none")
-        ]
-    result, whole = runs
+        source = read_table(table, parse_objectives(minimize, maximize))
+    result, whole = (
+        simulate(
+            source, stopping=rule, searcher=searcher, workers=workers, trials=trials, deadline=deadline, seed=seed
+        )
+        for rule in (stopping, "none")
+    )
     if as_json:
         print_json({"stopping": stopping, **_numbers(result), "without_stopping": _numbers(whole)})
         return

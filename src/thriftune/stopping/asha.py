@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from thriftune.errors import SettingError
 from thriftune.stopping import Verdict
-from thriftune.stopping.checks import check_whole
 from thriftune.stopping.ladder import Ladder
 from thriftune.stopping.rungs import Rungs
 from thriftune.trial import TrialRecord
@@ -22,20 +20,11 @@ class ASHA(Ladder):
     """
 
     def __init__(self, *, min_steps: int = 1, eta: int = 3, how: Literal["stop", "pause"] = "stop") -> None:
-        super().__init__()
-        check_whole("asha: min_steps", min_steps, 1)
-        check_whole("asha: eta", eta, 2)
+        super().__init__("asha", min_steps, eta)
         if how not in ("stop", "pause"):
             raise SettingError(f"asha: how {how!r} must be 'stop' or 'pause'")
-        self.options = {"min_steps": min_steps, "eta": eta, "how": how}
-        self._min_steps = min_steps
-        self._eta = eta
+        self.options["how"] = how
         self._how = how
-
-    def level(self, rung: int, max_steps: int | None) -> float:
-        step = self._min_steps * self._eta**rung
-        # Above the last rung there is less than eta times as much left to do, which is done in one go.
-        return step if max_steps is None or step * self._eta <= max_steps else math.inf
 
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:  # noqa: ARG002
         there = len(rungs.values[rung])

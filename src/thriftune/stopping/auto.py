@@ -6,7 +6,6 @@ import math
 
 from thriftune.history import History
 from thriftune.stopping import Verdict
-from thriftune.stopping.checks import check_whole
 from thriftune.stopping.ladder import Ladder
 from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
@@ -28,17 +27,8 @@ class Auto(Ladder):
     """
 
     def __init__(self, *, min_steps: int = 1, eta: int = 3) -> None:
-        super().__init__()
-        check_whole("auto: min_steps", min_steps, 1)
-        check_whole("auto: eta", eta, 2)
-        self.options = {"min_steps": min_steps, "eta": eta}
-        self._min_steps = min_steps
-        self._eta = eta
+        super().__init__("auto", min_steps, eta)
         self._best: tuple[History, int, list[int]] | None = None  # of so many that have ended, the best finished
-
-    def level(self, rung: int, max_steps: int | None) -> float:
-        step = self._min_steps * self._eta**rung
-        return step if max_steps is None or step * self._eta <= max_steps else math.inf
 
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
         there = len(rungs.values[rung])

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from bisect import insort
+from typing import Any
 
 from thriftune.history import History
 from thriftune.stopping import Verdict
+from thriftune.stopping.checks import check_whole
 from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
 
 
 class Ladder(ABC):
-    """Each rung has places for the best that have come there so far; how many is up to the rule.
+    """The rungs are at steps `min_steps`, `min_steps` * `eta`, ... Each has places for the best that have come
+    there so far; how many is up to the rule.
 
     Trials never wait for each other. Who is set aside goes on when it is found to be among the best, which may be
     when others have turned out worse.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, min_steps: int, eta: int) -> None:
+        check_whole(f"{name}: min_steps", min_steps, 1)
+        check_whole(f"{name}: eta", eta, 2)
+        self.options: dict[str, Any] = {"min_steps": min_steps, "eta": eta}
+        self._min_steps = min_steps
+        self._eta = eta
         self._rungs: Rungs | None = None
         self._aside: list[list[tuple[float, int]]] = []  # by rung: set aside there or about to be; the best first
-
-    @abstractmethod
-    def level(self, rung: int, max_steps: int | None) -> float:
-        """The step of a rung; math.inf above the last."""
 
     @abstractmethod
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
@@ -78,12 +83,17 @@ class Ladder(ABC):
 
     def _of(self, history: History, judged: TrialRecord | None = None) -> Rungs:
         if self._rungs is None or self._rungs.history is not history:
-            self._rungs, self._aside = Rungs(history, lambda k: self.level(k, history.max_steps), judged), []
+            self._rungs, self._aside = Rungs(history, lambda k: self._level(k, history.max_steps), judged), []
             for trial in history.trials:
                 set_aside = trial.state is State.PAUSED or trial.asked == "pause"
                 if set_aside and (reached := self._rungs.reached(trial.id)):
                     self._set_aside(len(reached) - 1, reached[-1], trial.id)
         return self._rungs
+
+    def _level(self, rung: int, max_steps: int | None) -> float:
+        step = self._min_steps * self._eta**rung
+        # Above the last rung there is less than eta times as much left to do, which is done in one go.
+        return step if max_steps is None or step * self._eta <= max_steps else math.inf
 
     def _set_aside(self, rung: int, value: float, trial_id: int) -> None:
         while len(self._aside) <= rung:

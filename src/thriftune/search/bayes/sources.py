@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from thriftune.earlier import Earlier, translate
+from thriftune.earlier import FEWEST, Earlier, translate
 from thriftune.search.bayes.hyperparameters import most_likely, spread_out
 from thriftune.search.bayes.kernel import Array, Layout
 from thriftune.search.bayes.outputs import normalised
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 MOST = 200
 """Trials of a source that are looked at."""
-
-FEWEST = 3
-"""Trials that a source must have to tell anything."""
 
 
 class Sources:
