@@ -27,7 +27,7 @@ BEFORE: dict[str, tuple[tuple[str, ...], ...]] = {
     "optuna-gp": (_TORCH, ("scipy",)),
     "syne-tune": (
         ("numpy<2", "scipy", "pandas", "autograd", "dill", "sortedcontainers", "tqdm"),
-        ("pyyaml", "typing-extensions"),
+        ("pyyaml", "typing-extensions", "statsmodels"),
     ),
     "ax": (_TORCH,),
     "hebo": (

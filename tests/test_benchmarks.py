@@ -43,7 +43,9 @@ def run(*arguments: str) -> str:
         "search",
         "search.speed",
         "search.ablation",
+        "stopping",
         "stopping.early_curve",
+        "stopping.simulator_speed",
         "search.multi",
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -782,6 +782,23 @@ def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
         Table(provisioner=Wrong(), trials=1)
 
 
+def test_a_provisioner_is_asked_for_a_place_only_while_there_is_one() -> None:
+    class Asked(PresentMachines):
+        free: ClassVar[list[int]] = []
+
+        def machine_for_next(self, history: History) -> str | None:
+            self.free.append(sum(machine.free for machine in history.machines.values()))
+            return super().machine_for_next(history)
+
+    table = Table(slots=2, trials=3, provisioner=Asked())
+    assert Asked.free == [2, 1]
+    assert table.report(0, 1, 0.5) + table(ev.Tick(table.now)) + table.later(1.0) == []
+    assert Asked.free == [2, 1]
+    assert table.end(0) == ["create 2", "place 2/1"]
+    assert table.report(1, 1, 0.5) + table.end(1) == []
+    assert Asked.free == [2, 1, 1, 1]
+
+
 # --- stopping rules ---------------------------------------------------------------------------------------
 
 
@@ -819,6 +836,27 @@ def test_a_rule_sets_aside_promotes_and_stops() -> None:
     assert table.end(2, cut=True) == ["finish: all 3 trials done"]
     assert [t.state for t in table.history.trials] == [State.PAUSED, State.COMPLETED, State.STOPPED]
     assert table.conductor.nothing_left(table.now)
+
+
+def test_a_free_slot_is_filled_when_a_report_makes_a_paused_trial_deserve_it() -> None:
+    class WhenAnotherIsWorse(Rungs):
+        def promote(self, history: History, more: bool) -> int | None:
+            worse = any(trial.step == 1 and (trial.value or 0.0) > 0.5 for trial in history.trials)
+            return 0 if history.trials and history.trials[0].state is State.PAUSED and worse else None
+
+    table = Table(slots=2, trials=2, stopper=WhenAnotherIsWorse())
+    assert table.report(0, 2, 0.5, saved=True) == ["pause 0/1"]
+    assert table.end(0, cut=True) == []
+    assert table.report(1, 1, 0.6) == ["promote 0", "place 0/2 from 2"]
+
+
+def test_reports_alone_show_that_time_is_up() -> None:
+    table = Table(slots=2, trials=2, deadline_seconds=10)
+    table.now += 10
+    assert table.report(0, 1, 0.5) == ["stop 0/1", "stop 1/1"]
+    hangs = Table(slots=1, trials=1, timeout_seconds=10)
+    hangs.now += 10
+    assert hangs.report(0, 1, 0.5) == ["kill 0/1"]
 
 
 @pytest.mark.parametrize("how", ["lose", "fail", "driver", "machine"])

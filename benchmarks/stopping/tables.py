@@ -2,26 +2,28 @@
 
 TaskSet's and LCBench's come from the recorded data (LCBench's by its surrogate, at random configurations). Boosted
 trees are trained with scikit-learn, some minutes each: with the learning rate and the subsampling searched, their
-curves cross. What has to be made is made once, in out/stopping/tables.
+curves cross. What has to be made is made once, in out/stopping/tables; from there NumPy alone reads it, in every
+peer's environment and on machines without the data.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import peers
-from benchmarks.common import say
 from benchmarks.search import tables as search_tables
 from benchmarks.search.problems import draw
 from benchmarks.search.tables import ROOT, data
@@ -30,7 +32,23 @@ FOLDER = ROOT / "out" / "stopping" / "tables"
 
 Array = npt.NDArray[np.float64]
 Parameters = Mapping[str, Mapping[str, Any]]
+Curves = tuple[list[dict[str, Any]], Array, Array]
+"""Configurations, values and seconds."""
 
+# As in benchmarks/search/tables.py, which reads them only together with the data.
+_TASKSET_BOUNDS = {
+    "rate": (1e-8, 10.0),
+    "one_minus_beta1": (1e-4, 1.0),
+    "one_minus_beta2": (1e-6, 1.0),
+    "epsilon": (1e-10, 1e3),
+    "l1": (1e-8, 10.0),
+    "l2": (1e-8, 10.0),
+    "linear_decay": (1e-7, 1e-4),
+    "exponential_decay": (1e-6, 1e-3),
+}
+TASKSET: Parameters = {
+    name: {"type": "float", "low": low, "high": high, "log": True} for name, (low, high) in _TASKSET_BOUNDS.items()
+}
 TREES: Parameters = {
     "rate": {"type": "float", "low": 1e-3, "high": 1.0, "log": True},
     "subsample": {"type": "float", "low": 0.1, "high": 1.0},
@@ -72,41 +90,95 @@ class CurveTable:
         return (value - self.optimum) / (self.median - self.optimum)
 
 
+CROSSING = "trees"
+KINDS = ("taskset", "lcbench", CROSSING)
+TOY = "toy-0"
+"""Made up in a moment, to see that something runs."""
+
+
 def names() -> list[str]:
+    """Of every kind, those that are made already or can be made here."""
     found = [f"trees-{dataset}" for dataset in ("cancer", "diabetes", "wine", "friedman")]
+    if not importlib.util.find_spec("sklearn"):
+        found = [name for name in found if _file(name).exists()]
     if data().is_dir():
         found += [f"taskset-{task}" for task in range(6)] + [f"lcbench-{task}" for task in lcbench_tasks()[:6]]
+    else:
+        for kind in ("taskset", "lcbench"):
+            found += [file.stem for file in sorted(FOLDER.glob(f"{kind}-*.npz"))][:6]
+    return found
+
+
+def named(written: str) -> list[str]:
+    """Names or kinds, with commas; nothing: all of names()."""
+    found: list[str] = []
+    for given in written.split(",") if written else KINDS:
+        found += [name for name in names() if name.partition("-")[0] == given] if given in KINDS else [given]
     return found
 
 
 @cache
 def get(name: str) -> CurveTable:
     kind, _, which = name.partition("-")
-    if kind == "taskset":
-        return _taskset(int(which))
-    parameters = TREES if kind == "trees" else search_tables.LCBENCH
-    file = FOLDER / f"{name}.npz"
+    if name == TOY:
+        return _toy()
+    if kind not in KINDS:
+        raise SystemExit(f"table {name!r} is not known; there are {', '.join(names())}")
+    file = _file(name)
     if not file.exists():
-        say(f"making the curves {name}, once")
-        made = _train_trees(which) if kind == "trees" else _ask_lcbench(which)
+        print(f"making the curves {name}, once", file=sys.stderr, flush=True)
+        make: dict[str, Callable[[str], Curves]] = {
+            "trees": _train_trees,
+            "lcbench": _ask_lcbench,
+            "taskset": _copy_taskset,
+        }
+        made = make[kind](which)
         FOLDER.mkdir(parents=True, exist_ok=True)
         partial = FOLDER / f"{name}.partial.npz"
         np.savez_compressed(partial, configs=json.dumps(made[0]), values=made[1], seconds=made[2])
         partial.replace(file)
+    parameters = {"trees": TREES, "lcbench": search_tables.LCBENCH, "taskset": TASKSET}[kind]
     with np.load(file) as found:
         return CurveTable(
             name, kind, parameters, json.loads(str(found["configs"])), found["values"], found["seconds"]
         )
 
 
-def _taskset(task: int) -> CurveTable:
+def _file(name: str) -> Path:
+    return FOLDER / f"{name}.npz"
+
+
+def _toy() -> CurveTable:
+    """Losses that settle at a distance from the best point, sooner or later; near an edge they diverge."""
+    parameters: Parameters = {
+        "rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
+        "depth": {"type": "int", "low": 1, "high": 8},
+        "kind": {"type": "choice", "choices": ["plain", "gated"]},
+    }
+    rng = np.random.default_rng(0)
+    configs = [draw(parameters, rng) for _ in range(200)]
+    rate = np.log10([config["rate"] for config in configs])
+    depth = np.array([config["depth"] for config in configs])
+    gated = np.array([config["kind"] == "gated" for config in configs])
+    goal = (rate + 2) ** 2 + 0.05 * (depth - 5) ** 2 + 0.5 * ~gated
+    steps = np.arange(1, 10)
+    values = goal[:, None] + 3.0 / (steps * 10.0 ** (rate[:, None] / 4 + 1))
+    values[(rate > -0.4)[:, None] & (steps > 4)] = np.nan
+    return CurveTable(TOY, "toy", parameters, configs, values, np.outer(1 + 0.2 * depth, np.ones(len(steps))))
+
+
+# --- TaskSet ----------------------------------------------------------------------------------------------
+
+
+def _copy_taskset(which: str) -> Curves:
+    """Validation loss of an RNN; every step takes as long."""
+    task = int(which)
     with np.load(data() / "taskset_text_rnn_6x1000x51.npz") as found:
         hp, values = found["hp"].copy(), found["valid_loss"][task].astype(float)
     hp[:, 1:3] = 1 - hp[:, 1:3]
-    parameters = search_tables.taskset(task).parameters
-    low, high = ([p[end] for p in parameters.values()] for end in ("low", "high"))
-    configs = [dict(zip(parameters, row, strict=True)) for row in np.clip(hp, low, high).tolist()]
-    return CurveTable(f"taskset-{task}", "taskset", parameters, configs, values, np.ones(values.shape))
+    low, high = ([p[end] for p in TASKSET.values()] for end in ("low", "high"))
+    configs = [dict(zip(TASKSET, row, strict=True)) for row in np.clip(hp, low, high).tolist()]
+    return configs, values, np.ones(values.shape)
 
 
 # --- LCBench ----------------------------------------------------------------------------------------------
@@ -124,8 +196,10 @@ def lcbench_tasks() -> list[str]:
     return sorted(task for task in known if task.isdigit())
 
 
-def _ask_lcbench(task: str, count: int = 1000) -> tuple[list[dict[str, Any]], Array, Array]:
+def _ask_lcbench(task: str, count: int = 1000) -> Curves:
     """Validation error, and the seconds of each epoch."""
+    from benchmarks import peers
+
     home = data() / "lcbench_surrogate"
     number = json.loads((home / "encoding.json").read_text())["OpenML_task_id"][task]
     rng = np.random.default_rng(int(task))
@@ -147,7 +221,7 @@ def _ask_lcbench(task: str, count: int = 1000) -> tuple[list[dict[str, Any]], Ar
 # --- boosted trees ----------------------------------------------------------------------------------------
 
 
-def _train_trees(dataset: str, count: int = 1000) -> tuple[list[dict[str, Any]], Array, Array]:
+def _train_trees(dataset: str, count: int = 1000) -> Curves:
     """Held-out log loss or mean squared error after every fifth tree, and the seconds of so many trees."""
     rng = np.random.default_rng(sum(dataset.encode()))
     configs = [dict(draw(TREES, rng)) for _ in range(count)]
@@ -157,7 +231,7 @@ def _train_trees(dataset: str, count: int = 1000) -> tuple[list[dict[str, Any]],
             values.append(losses)
             seconds.append([took / TREES_STEPS] * TREES_STEPS)
             if len(values) % 100 == 0:
-                say(f"{dataset}: {len(values)} of {count} configurations trained")
+                print(f"{dataset}: {len(values)} of {count} configurations trained", file=sys.stderr, flush=True)
     return configs, np.array(values), np.array(seconds)
 
 

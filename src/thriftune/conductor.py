@@ -34,6 +34,8 @@ UNSAVED = (
     "have trials save, with report(..., save=...), or take a rule that only stops"
 )
 
+_GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up
+
 
 class Conductor:
     """One study's loop, turned by its driver. All its state is the history, which is a fold of the log."""
@@ -55,6 +57,8 @@ class Conductor:
             False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
         )
         self._said_unsaved = False  # that trials are set aside without a checkpoint
+        limits = (spec.timeout_seconds, spec.deadline_seconds, spec.budget_dollars)
+        self._limited = any(limit is not None for limit in limits)  # there may be something to do as time passes
         self._exhausted = False  # the searcher has nothing left; asked again only after a restart
         self._log: list[ev.Event] = []
 
@@ -64,35 +68,44 @@ class Conductor:
         self._log = log
         told_of_more = False
         for event in events:
-            # A clock elsewhere that is ahead of the driver's shall move no limit and no bill.
-            self._take_in(event if event.at <= now else replace(event, at=now), now)
-            told_of_more = told_of_more or type(event) is not ev.Reported  # which nearly all are
+            if event.at > now:  # a clock elsewhere that is ahead of the driver's shall move no limit and no bill
+                event = replace(event, at=now)
+            if type(event) is ev.Reported:  # which nearly all are
+                self._take_in_report(event, now)
+            else:
+                told_of_more = True
+                self._take_in(event, now)
         if told_of_more:
             self._give_up(now)
             self._answer_asks(now)
+        # Reports end no attempt, so after these alone there is something to do only where a slot was free already
+        # (what a rule says of a paused trial may have changed) or where time counts.
+        if told_of_more or not log or self._limited or self.history.fleet.free:
+            self._go_on(now)
+        return log
+
+    def _go_on(self, now: float) -> None:
         if self._driving and self.history.finished is None:
             out_of = self._out_of(now)
             self._enforce_limits(now, out_of)
             if out_of is None and self.halted is None:
                 self._fill(now)
             self._finish_if_done(now, out_of)
-        return log
+
+    def _take_in_report(self, event: ev.Reported, now: float) -> None:
+        stopper = self._stopper if self._tells_a_new_step(event) else None
+        if self.history.apply(event):
+            self._log.append(event)
+            if stopper is not None:
+                self._judge(stopper, event, now)
+            self._react(event)
 
     def _take_in(self, event: ev.Event, now: float) -> None:
-        if type(event) is ev.Reported:
-            judged = self._stopper is not None and self._tells_a_new_step(event)
-            if not self.history.apply(event):
-                return
-            self._log.append(event)
-            if judged:
-                self._judge(event, now)
-        elif self.history.apply(event):
+        if self.history.apply(event):
             self._log.append(event)
         elif type(event) is not ev.Tick:
             return
         match event:
-            case ev.Reported():
-                pass
             case ev.MachineNotice():
                 self._clear(event, now)
             case ev.DriverStarted():
@@ -101,6 +114,9 @@ class Conductor:
                 self._driving = False
             case _:
                 pass
+        self._react(event)
+
+    def _react(self, event: ev.Event) -> None:
         for decision in self._provisioner.react(event, self.history):
             self._decide(decision)
 
@@ -157,7 +173,7 @@ class Conductor:
         return None
 
     def _enforce_limits(self, now: float, out_of: str | None) -> None:
-        """On the way of every report, so it looks at no trial that it has nothing to say to."""
+        """On the way of every report where time counts: it looks at no trial that it has nothing to say to."""
         limit, halted = self.spec.timeout_seconds, self.halted
         if limit is not None:
             for trial in self._running():  # the earliest first
@@ -192,11 +208,11 @@ class Conductor:
         last = reports[-1]
         return event.step > last.step or (event.step == last.step and event.attempt == last.attempt)
 
-    def _judge(self, event: ev.Reported, now: float) -> None:
+    def _judge(self, stopper: Stopper, event: ev.Reported, now: float) -> None:
         trial = self.history.trials[event.trial]
-        if self._stopper is None:
+        verdict = stopper.judge(trial, self.history)
+        if verdict is _GO_ON:
             return
-        verdict = self._stopper.judge(trial, self.history)
         if trial.asked is not None or trial.killed_because is not None:  # it goes, whatever it says until then
             return
         if verdict is Verdict.STOP:
@@ -238,13 +254,14 @@ class Conductor:
 
     def _fill(self, now: float) -> None:
         """Gives every free slot a trial: one that waits, else a promoted one, else a new one."""
-        while (machine := self._provisioner.machine_for_next(self.history)) is not None:
+        history, provisioner = self.history, self._provisioner
+        while history.fleet.free and (machine := provisioner.machine_for_next(history)) is not None:
             trial_id = self._next_trial(now)
             if trial_id is None:
                 break
-            trial = self.history.trials[trial_id]
+            trial = history.trials[trial_id]
             if not self._decide(ev.Place(now, trial_id, trial.attempts + 1, machine, trial.resume_step)):
-                policy = type(self._provisioner).__name__
+                policy = type(provisioner).__name__
                 raise ThriftuneError(f"{policy} gave trial {trial_id} to {machine!r}, which has no room for it")
 
     def _next_trial(self, now: float) -> int | None:
@@ -302,8 +319,7 @@ class Conductor:
             why = f"all {len(history.trials)} trials done"
         finish = ev.Finish(now, why)
         self._decide(finish)
-        for decision in self._provisioner.react(finish, history):  # machines that it rented are to go back
-            self._decide(decision)
+        self._react(finish)  # machines that it rented are to go back
 
     def _decide(self, decision: ev.Decision) -> bool:
         if not self.history.apply(decision):

@@ -89,7 +89,7 @@ class Asked(Event):
     """The user asked for a configuration to run in their own code."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Reported(Event):
     """A trial finished a step. `saved`: the step's checkpoint is complete and can be resumed from.
 
@@ -102,6 +102,24 @@ class Reported(Event):
     step: int
     metrics: Metrics
     saved: bool = False
+
+    def __init__(
+        self, at: float, trial: int, attempt: int, number: int, step: int, metrics: Metrics, saved: bool = False
+    ) -> None:
+        # Nearly all of a log is reports. By each slot's own setter one is made in half the time that it takes
+        # a frozen dataclass, which goes through object.__setattr__.
+        _set_at(self, at)
+        _set_trial(self, trial)
+        _set_attempt(self, attempt)
+        _set_number(self, number)
+        _set_step(self, step)
+        _set_metrics(self, metrics)
+        _set_saved(self, saved)
+
+
+_set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_saved = (
+    getattr(Reported, field.name).__set__ for field in fields(Reported)
+)
 
 
 @dataclass(frozen=True, slots=True)

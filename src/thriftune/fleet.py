@@ -26,10 +26,13 @@ class Machine:
     running: set[int] = field(default_factory=set)  # trials; no more than slots
 
     @property
+    def leaving(self) -> bool:
+        return self.until is not None or self.notice is not None or self.releasing
+
+    @property
     def free(self) -> int:
         """Slots that may be given to a trial now."""
-        leaving = self.until is not None or self.notice is not None or self.releasing
-        return 0 if leaving else self.slots - len(self.running)
+        return 0 if self.leaving else self.slots - len(self.running)
 
     def seconds(self, now: float) -> float:
         return max(0.0, (now if self.until is None else self.until) - self.since)
@@ -43,6 +46,7 @@ class Fleet:
         self.present: dict[str, Machine] = {}  # by id
         self.past: list[Machine] = []
         self.renting: dict[str, str] = {}  # machine -> offer: decided, and not known to have come of it
+        self.free = 0  # slots of all machines that may be given to a trial now; asked after every report
         self._rented: set[str] = set()  # ids of all machines ever rented
         self._dollars_before = 0.0  # of past machines
 
@@ -53,6 +57,27 @@ class Fleet:
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
         return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))
+
+    # --- trials come and go -------------------------------------------------------------------------------
+
+    def seat(self, machine_id: str, trial_id: int) -> bool:
+        """Gives a trial a slot of the machine. False: it has none to give."""
+        machine = self.present.get(machine_id)
+        if machine is None or machine.free <= 0:
+            return False
+        machine.running.add(trial_id)
+        self.free -= 1
+        return True
+
+    def leave(self, machine_id: str, trial_id: int) -> None:
+        machine = self.present.get(machine_id)
+        if machine is not None:
+            machine.running.discard(trial_id)
+            self.free += not machine.leaving
+
+    def _count_free(self) -> None:
+        """After machines have changed, which is seldom."""
+        self.free = sum(machine.free for machine in self.present.values())
 
     # --- taking entries in ------------------------------------------------------------------------------
 
@@ -77,6 +102,7 @@ class Fleet:
         if machine is None or machine.slots:
             return False
         machine.slots = event.slots
+        self._count_free()
         return True
 
     def notice(self, event: ev.MachineNotice) -> bool:
@@ -84,6 +110,7 @@ class Fleet:
         if machine is None or machine.notice == event.deadline:
             return False
         machine.notice = event.deadline
+        self._count_free()
         return True
 
     def release(self, event: ev.Release) -> bool:
@@ -91,6 +118,7 @@ class Fleet:
         if machine is None or machine.releasing:
             return False
         machine.releasing = True
+        self._count_free()
         return True
 
     def gone(self, machine_id: str, at: float) -> bool:
@@ -101,12 +129,14 @@ class Fleet:
         machine.until = max(machine.since, at)
         self.past.append(machine)
         self._dollars_before += machine.dollars(at)
+        self._count_free()
         return True
 
     def new_driver(self) -> None:
         """What an earlier driver was about to give back, it may not have come to."""
         for machine in self.present.values():
             machine.releasing = False
+        self._count_free()
 
     def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
         self.renting.pop(event.machine, None)
@@ -124,5 +154,6 @@ class Fleet:
             assert machine.until is None
             assert len(machine.running) <= machine.slots
             assert machine_id not in self.renting
+        assert self.free == sum(machine.free for machine in self.present.values())
         assert all(machine.until is not None and not machine.running for machine in self.past)
         assert self._dollars_before == sum(machine.dollars(0.0) for machine in self.past)

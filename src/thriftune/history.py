@@ -35,6 +35,7 @@ class History:
     ) -> None:
         self.space = space
         self.objectives = tuple(objectives)
+        self.metric, self.maximize = objectives[0].metric, objectives[0].maximize  # the first objective's
         self.constraints = tuple(constraints)
         self.seed = seed
         self.max_steps = max_steps  # of a trial
@@ -73,16 +74,8 @@ class History:
         """What its machines cost so far, at the price of their offers."""
         return self.fleet.dollars(now)
 
-    @property
-    def metric(self) -> str:
-        """Of the first objective, like the next two."""
-        return self.objectives[0].metric
-
-    @property
-    def maximize(self) -> bool:
-        return self.objectives[0].maximize
-
     def better(self, a: float, b: float) -> bool:
+        """By the first objective."""
         return a > b if self.maximize else a < b
 
     def feasible(self, trial: TrialRecord) -> bool | None:
@@ -144,7 +137,7 @@ class History:
     def _current(self, event: Any) -> TrialRecord | None:
         """The trial an attempt's event is about, unless that attempt is over."""
         trial: TrialRecord | None = self.trials[event.trial] if 0 <= event.trial < len(self.trials) else None
-        if trial is None or trial.state is not State.RUNNING or trial.attempts != event.attempt:
+        if trial is None or trial.machine is None or trial.attempts != event.attempt:
             return None
         return trial
 
@@ -161,12 +154,11 @@ class History:
 
     def _set_values(self, trial: TrialRecord) -> None:
         """After its metrics have changed."""
-        metrics, objectives = trial.metrics, self.objectives
-        value = trial.value = metrics.get(objectives[0].metric)
-        if len(objectives) == 1:  # as nearly always, and on the way of every report
+        value = trial.value = trial.metrics.get(self.metric)
+        if len(self.objectives) == 1:  # as nearly always, and on the way of every report
             trial.values = None if value is None else (value,)
         else:
-            values = [metrics.get(objective.metric) for objective in objectives]
+            values = [trial.metrics.get(objective.metric) for objective in self.objectives]
             trial.values = None if None in values else tuple(values)  # type: ignore[arg-type]
         self._leaders.changed(trial)
 
@@ -176,8 +168,8 @@ class History:
 
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
-        if trial.machine is not None and trial.machine in self.machines:
-            self.machines[trial.machine].running.discard(trial.id)
+        if trial.machine is not None:
+            self.fleet.leave(trial.machine, trial.id)
         if trial.started_at is not None:
             trial.seconds += max(0.0, at - trial.started_at)
         trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
@@ -272,11 +264,8 @@ class History:
         trial = self.trials[event.trial]
         if trial.state is not State.WAITING:
             return False
-        if event.machine != ev.OUTSIDE:
-            machine = self.machines.get(event.machine)
-            if machine is None or machine.free <= 0:
-                return False
-            machine.running.add(trial.id)
+        if event.machine != ev.OUTSIDE and not self.fleet.seat(event.machine, trial.id):
+            return False
         trial.attempts = event.attempt
         trial.machine = event.machine
         trial.started_at = event.at
@@ -292,7 +281,7 @@ class History:
         if trial is None or event.number <= trial.last_number:
             return False
         trial.last_number = event.number
-        if event.step > trial.step:
+        if trial.stalled_losses and event.step > trial.step:
             trial.stalled_losses = 0
         told = take_in(trial, event)
         if event.saved:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from thriftune.events import Reported
 from thriftune.trial import Report, TrialRecord
@@ -52,13 +52,15 @@ def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
     return metrics
 
 
-def counted(trial: TrialRecord) -> list[Report]:
+def counted(trial: TrialRecord) -> Sequence[Report]:
     """The reports that count once an attempt has come to its own end: those up to its last one.
 
     An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
     had nothing left to do, so that what those before it told stands.
     """
     reports = trial.reports
+    if not reports or reports[-1].attempt == trial.attempts:  # all, unless an attempt was lost
+        return reports
     last = next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), len(reports))
     return reports[:last]
 

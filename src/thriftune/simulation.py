@@ -34,7 +34,7 @@ Curves = Callable[[ev.Config], Curve]
 def simulate(
     source: Study | Result | Recording | Curves | str | Path,
     *,
-    stopping: str | Stopper = "none",
+    stopping: str | Stopper = "auto",
     searcher: str | Searcher | None = None,
     workers: int = 1,
     trials: int | None = None,
@@ -86,7 +86,14 @@ def simulate(
         workers=workers,
         retries=0,
     )
-    return run(spec, curves, made, stopper, price_per_hour=price_per_hour, restart_seconds=restart_seconds)
+    return run(
+        spec,
+        curves,
+        made,
+        stopper if spec.judged else None,
+        price_per_hour=price_per_hour,
+        restart_seconds=restart_seconds,
+    )
 
 
 def _recording(
@@ -127,9 +134,9 @@ def run(
     ]
     while history.finished is None:
         for entry in conductor.handle(events, clock.time):
+            if type(entry) is ev.Reported:  # what nearly all entries are
+                continue
             match entry:
-                case ev.Reported():  # what nearly all entries are
-                    pass
                 case ev.Place():
                     engine.start(make_run(spec, history, entry.trial), entry.machine)
                 case ev.Move() | ev.Pause() | ev.Stop():

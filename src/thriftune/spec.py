@@ -102,6 +102,8 @@ class Spec:
     @property
     def judged(self) -> bool:
         """Whether trials may be given up on before their last step."""
+        if self.stopping == "auto":  # the default, so where there is doubt it stays out of the way
+            return self.max_steps is not None and len(self.objectives) == 1 and not self.constraints
         return self.stopping != "none"
 
     @property

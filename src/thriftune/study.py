@@ -56,7 +56,7 @@ def tune(
     retries: int = 1,
     workers: int | None = None,
     searcher: str | Searcher = "bayes",
-    stopping: str | Stopper = "none",
+    stopping: str | Stopper = "auto",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
     seed: int | None = None,
     name: str | None = None,
@@ -80,7 +80,8 @@ def tune(
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise.
     - `stopping`: which trials are given up on before their last step: the name of a rule, or one with options such
-      as `tt.stopping.ASHA(eta=4)`.
+      as `tt.stopping.ASHA(eta=4)`; "none" gives up on none, "auto" needs `max_steps`, and neither several
+      objectives nor constraints.
     - `warm_start`: past studies to learn from, whatever their spaces: a Study, a Result, the name of one in the
       same store, or a list of such. What they know is copied when the study is made.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.

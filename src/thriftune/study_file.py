@@ -97,7 +97,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         raise SettingError("space: there is none; write [space.NAME] for every parameter")
     space = Space.from_json(data["space"])
     searcher, searcher_options = _named("searcher", data.get("searcher", "bayes"))
-    rule, rule_options = _named("stopping", data.get("stopping", "none"))
+    rule, rule_options = _named("stopping", data.get("stopping", "auto"))
     given = {key: data[key] for key in _AS_GIVEN if key in data}
     spec = make_spec(
         space,

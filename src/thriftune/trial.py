@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from thriftune.checkpoints import Checkpoints, DiskFullError
 from thriftune.errors import SettingError
@@ -34,11 +34,13 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in (State.COMPLETED, State.STOPPED, State.FAILED)
+        return self in _ENDED
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+_ENDED = (State.COMPLETED, State.STOPPED, State.FAILED)
+
+
+class Report(NamedTuple):
     """What a trial said after a step. `saved`: a checkpoint of this step was complete when it said so."""
 
     step: int

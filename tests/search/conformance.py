@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
 from thriftune.space import Space
-from thriftune.trial import State, TrialRecord
+from thriftune.trial import Report, State, TrialRecord
 
 INFINITE = Space(
     {
@@ -82,16 +82,22 @@ class FakePast:
         trial.state = State.FAILED if value is None else State.COMPLETED
         self.ended.append(trial)
 
+    def tell(self, trial: TrialRecord, values: Sequence[float], state: State, at: float = 0.0) -> None:
+        """It has reported these of the first objective so far, a step and a second each, and is in this state."""
+        metric = self.objectives[0].metric
+        steps = enumerate(values, 1)
+        trial.reports = [Report(step, {metric: value}, at + step, 1, True) for step, value in steps]
+        trial.ended_at = at + len(values) if state.ended else None
+        if state.ended:
+            self.end(trial, values[-1])
+        trial.state = state
+
     def copy(self) -> FakePast:
-        copy = FakePast(
-            self.space, self.seed, self.maximize, self.objectives, self.constraints, earlier=[*self.earlier]
-        )
-        for trial in self.trials:
-            copy.add(dict(trial.config))
-        for trial in self.ended:
-            more = {name: told for name, told in trial.metrics.items() if name != self.objectives[0].metric}
-            copy.end(copy.trials[trial.id], trial.value, **more)
-        return copy
+        trials = [
+            replace(t, config=dict(t.config), metrics=dict(t.metrics), reports=[*t.reports]) for t in self.trials
+        ]
+        ended = [trials[trial.id] for trial in self.ended]
+        return replace(self, trials=trials, ended=ended, earlier=[*self.earlier], _tried=Counter(self._tried))
 
 
 def rng(past: FakePast) -> np.random.Generator:

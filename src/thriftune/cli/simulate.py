@@ -22,7 +22,7 @@ from thriftune.words import counts, counts_line, values_line
 @click.option("--table", type=click.Path(path_type=Path), metavar="FILE", help="Of curves: CSV, Parquet, npz.")
 @click.option("--minimize", metavar="METRIC", help="Of a table.")
 @click.option("--maximize", metavar="METRIC", help="Of a table.")
-@click.option("--stopping", default="none", show_default=True, metavar="RULE", help="Who is given up on.")
+@click.option("--stopping", default="auto", show_default=True, metavar="RULE", help="Who is given up on.")
 @click.option("--searcher", metavar="NAME", help="Default: the recorded configurations in their order.")
 @click.option("--workers", type=int, default=1, show_default=True, metavar="N", help="How many trials at a time.")
 @click.option("--trials", type=int, metavar="N", help="How many at most.")

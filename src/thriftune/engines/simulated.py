@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from thriftune.engines import Doing
 from thriftune.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
@@ -36,16 +36,19 @@ class VirtualClock:
 
 
 class _Attempt:
-    __slots__ = ("curve", "done", "last", "number", "run", "seconds", "told")
+    __slots__ = ("curve", "done", "first", "last", "metrics", "number", "seconds", "steps", "told", "trial")
 
     def __init__(self, run: Run, curve: Curve) -> None:
-        self.run = run
+        self.trial, self.number = run.trial, run.attempt
         self.curve = curve
-        self.done = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
+        self.steps, self.metrics, self.seconds = curve.steps, curve.metrics, curve.seconds  # at hand for each step
+        self.first = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
+        self.done = self.first  # the same, by now
         self.last = len(curve.steps) if run.max_steps is None else bisect_right(curve.steps, run.max_steps)
-        self.number = 0
-        self.seconds = 0.0
         self.told = False
+
+    def seconds_taken(self) -> float:
+        return sum(self.seconds[self.first : self.done], 0.0)
 
 
 class SimulatedEngine:
@@ -61,7 +64,7 @@ class SimulatedEngine:
         self._clock = clock
         self._restart_seconds = restart_seconds
         self._attempts: dict[tuple[int, int], _Attempt] = {}
-        self._due: list[tuple[float, int, _Attempt | None, Event | None]] = []  # a heap
+        self._due: list[tuple[float, int, _Attempt | Event]] = []  # a heap: who has a step done, or what comes
         self._count = 0  # of what was ever due: of things at the same time, the earlier one comes first
 
     def recover(self) -> list[Event]:
@@ -71,14 +74,18 @@ class SimulatedEngine:
 
     def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (all are alike)
         attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, self._curves(run.config))
-        self._go_on(attempt, self._clock.time + (self._restart_seconds if run.resume_step else 0.0))
+        at = self._clock.time + (self._restart_seconds if run.resume_step else 0.0)
+        if attempt.done < attempt.last:
+            self._schedule(at + attempt.seconds[attempt.done], attempt)
+        else:
+            self._come_to_end(attempt, at)
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
         """It has just told of a step: it does not begin another one."""
         found = self._attempts.get((trial, attempt))
         if found is not None and not found.told:
             found.told = True
-            self._end(found, Ended(self._clock.time, trial, attempt, found.seconds, cut=True))
+            self._end(found, Ended(self._clock.time, trial, attempt, found.seconds_taken(), cut=True))
 
     def answer(self, trial: int, attempt: int, number: int) -> None: ...
 
@@ -92,45 +99,48 @@ class SimulatedEngine:
         """The next thing that happens, and the clock goes on to it; at most by `timeout`."""
         clock, due = self._clock, self._due
         while due:
-            at, _, attempt, event = due[0]
+            at, _, first = due[0]
             if timeout is not None and at > clock.time + timeout:
                 break
-            heappop(due)
-            if event is not None:
+            if not isinstance(first, _Attempt):
+                heappop(due)
                 clock.time = at
-                return [event]
-            assert attempt is not None
-            if attempt.told:
-                continue
-            clock.time = at
-            return [self._step(attempt, at)]
+                return [first]
+            if not first.told:
+                clock.time = at
+                return [self._step(first, at)]
+            heappop(due)
         if timeout is not None:
             clock.time += timeout
         return []
 
     def _step(self, attempt: _Attempt, at: float) -> Event:
-        run, curve = attempt.run, attempt.curve
+        """Of the attempt that is first in the heap. Its next step, if there is one, takes that place."""
         i = attempt.done
-        attempt.seconds += curve.seconds[i]
-        attempt.done += 1
-        attempt.number += 1
-        self._go_on(attempt, at)
-        return Reported(at, run.trial, run.attempt, attempt.number, curve.steps[i], curve.metrics[i], True)
-
-    def _go_on(self, attempt: _Attempt, at: float) -> None:
-        curve, run = attempt.curve, attempt.run
-        if attempt.done < attempt.last:
+        done = attempt.done = i + 1
+        if done < attempt.last:
             self._count += 1
-            heappush(self._due, (at + curve.seconds[attempt.done], self._count, attempt, None))
-        elif curve.error is not None and attempt.last == len(curve.steps):
-            self._end(attempt, Failed(at, run.trial, run.attempt, "raised", curve.error))
+            heapreplace(self._due, (at + attempt.seconds[done], self._count, attempt))
         else:
-            self._end(attempt, Ended(at, run.trial, run.attempt, attempt.seconds))
+            heappop(self._due)
+            self._come_to_end(attempt, at)
+        number = done - attempt.first
+        return Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], True)
+
+    def _come_to_end(self, attempt: _Attempt, at: float) -> None:
+        trial, number, curve = attempt.trial, attempt.number, attempt.curve
+        if curve.error is not None and attempt.last == len(curve.steps):
+            self._end(attempt, Failed(at, trial, number, "raised", curve.error))
+        else:
+            self._end(attempt, Ended(at, trial, number, attempt.seconds_taken()))
 
     def _end(self, attempt: _Attempt, event: Event) -> None:
-        del self._attempts[attempt.run.trial, attempt.run.attempt]
+        del self._attempts[attempt.trial, attempt.number]
+        self._schedule(event.at, event)
+
+    def _schedule(self, at: float, what: _Attempt | Event) -> None:
         self._count += 1
-        heappush(self._due, (event.at, self._count, None, event))
+        heappush(self._due, (at, self._count, what))
 
     def wake(self) -> None: ...
 

@@ -21,7 +21,7 @@ class Provisioner(Protocol):
         ...
 
     def machine_for_next(self, history: History) -> str | None:
-        """Where the next trial shall start now; None: it waits."""
+        """Where the next trial shall start now; None: it waits. Asked only while a machine has a free slot."""
         ...
 
 

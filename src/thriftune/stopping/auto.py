@@ -11,37 +11,37 @@ from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
 
 WITNESSES = 4
-"""Trials that must have finished before anything is stopped for good. The first ones do, and some later ones
-(whose number is a power of two), so that the rule goes on to see what it would else stop."""
+"""Trials that must have finished before anything is learned from them; the first ones do. Until then no others are
+stopped, as that could not be undone; those that save checkpoints are set aside."""
+
+MARGIN = 2.5
+"""So many times as far down a rung as its best stood on average, trials go on from it. More than 2: if these stood
+anywhere among those that went on, which means that the rung tells nothing, ever more go on."""
 
 
 class Auto(Ladder):
     """ASHA, but how many go on from a rung is learned.
 
-    Of the trials that finished, the best quarter is looked at: how far down the list was the worst placed of them
-    at each rung? So many go on, and a margin for that these are few; at least 1 / `eta` of all. Where early values
-    foretell late ones that is as greedy as ASHA; where curves cross, hardly anything is stopped.
+    Of the trials that finished, the best quarter is looked at: how far down the list did they stand at each rung?
+    Where they were well among the best 1 / `eta`, only so many go on, as with ASHA. Where they were further down,
+    more do; where curves cross, nearly all.
 
-    Until there is something to go by, trials that save checkpoints are set aside as ASHA would, to go on later if
-    they should have; others run on.
+    Trials that save checkpoints are set aside, and go on later if they should have; others are stopped. The first
+    rung is at `min_steps`, or if that is None at a twenty-fifth of `max_steps`.
     """
 
-    def __init__(self, *, min_steps: int = 1, eta: int = 3) -> None:
+    def __init__(self, *, min_steps: int | None = None, eta: int = 2) -> None:
         super().__init__("auto", min_steps, eta)
         self._best: tuple[History, int, list[int]] | None = None  # of so many that have ended, the best finished
 
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
         there = len(rungs.values[rung])
-        if trial is not None and _witness(trial.id):
-            return there
         best = self._best_finished(rungs.history)
-        if not best:  # nothing is known yet
-            may_wait = trial is None or bool(trial.resume_step)
-            return there // self._eta if may_wait else there
+        if trial is not None and (trial.id < WITNESSES or (not best and not trial.resume_step)):
+            return there
         ranks = [rungs.better(mine[rung], rung) for i in best if len(mine := rungs.reached(i)) > rung]
-        share = (max(ranks, default=there) + 1) / there
-        share += (1.0 - share) / (len(best) + 1)
-        return max(there // self._eta, math.floor(share * there))
+        share = MARGIN * sum(ranks) / (len(ranks) * there) if ranks else 0.0
+        return max(there // self._eta, math.floor(min(1.0, share) * there))
 
     def otherwise(self, trial: TrialRecord) -> Verdict:
         return Verdict.PAUSE if trial.resume_step else Verdict.STOP
@@ -55,7 +55,3 @@ class Auto(Ladder):
             found = done[: max(2, len(done) // 4)] if len(done) >= WITNESSES else []
             self._best = (history, len(history.ended), [trial.id for trial in found])
         return self._best[2]
-
-
-def _witness(trial_id: int) -> bool:
-    return trial_id < WITNESSES or trial_id & (trial_id - 1) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import insort
+from functools import partial
 from typing import Any
 
 from thriftune.history import History
@@ -12,6 +13,11 @@ from thriftune.stopping import Verdict
 from thriftune.stopping.checks import check_whole
 from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
+
+FIRST_PART = 25
+"""Of a trial's steps: where the first rung is, unless that is said. What comes earlier is mostly noise."""
+
+_GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up
 
 
 class Ladder(ABC):
@@ -22,8 +28,10 @@ class Ladder(ABC):
     when others have turned out worse.
     """
 
-    def __init__(self, name: str, min_steps: int, eta: int) -> None:
-        check_whole(f"{name}: min_steps", min_steps, 1)
+    def __init__(self, name: str, min_steps: int | None, eta: int) -> None:
+        """`min_steps` None: a part of the steps that a trial has."""
+        if min_steps is not None:
+            check_whole(f"{name}: min_steps", min_steps, 1)
         check_whole(f"{name}: eta", eta, 2)
         self.options: dict[str, Any] = {"min_steps": min_steps, "eta": eta}
         self._min_steps = min_steps
@@ -43,10 +51,10 @@ class Ladder(ABC):
         rungs = self._of(history, trial)
         rung = rungs.take_in(trial)
         if rung is None:
-            return Verdict.GO_ON
+            return _GO_ON
         value = rungs.reached(trial.id)[rung]
         if rungs.better(value, rung) < self.places(rung, rungs, trial):
-            return Verdict.GO_ON
+            return _GO_ON
         verdict = self.otherwise(trial)
         if verdict is Verdict.PAUSE:
             self._set_aside(rung, value, trial.id)
@@ -83,19 +91,24 @@ class Ladder(ABC):
 
     def _of(self, history: History, judged: TrialRecord | None = None) -> Rungs:
         if self._rungs is None or self._rungs.history is not history:
-            self._rungs, self._aside = Rungs(history, lambda k: self._level(k, history.max_steps), judged), []
+            # Not a method: a circle of references would keep a history for longer than it is needed.
+            first = self._min_steps or max(1, (history.max_steps or 0) // FIRST_PART)
+            level = partial(_level, first, self._eta, history.max_steps)
+            self._rungs, self._aside = Rungs(history, level, judged), []
             for trial in history.trials:
                 set_aside = trial.state is State.PAUSED or trial.asked == "pause"
                 if set_aside and (reached := self._rungs.reached(trial.id)):
                     self._set_aside(len(reached) - 1, reached[-1], trial.id)
         return self._rungs
 
-    def _level(self, rung: int, max_steps: int | None) -> float:
-        step = self._min_steps * self._eta**rung
-        # Above the last rung there is less than eta times as much left to do, which is done in one go.
-        return step if max_steps is None or step * self._eta <= max_steps else math.inf
-
     def _set_aside(self, rung: int, value: float, trial_id: int) -> None:
         while len(self._aside) <= rung:
             self._aside.append([])
         insort(self._aside[rung], (value, trial_id))
+
+
+def _level(min_steps: int, eta: int, max_steps: int | None, rung: int) -> float:
+    """The step of the rung."""
+    step = min_steps * eta**rung
+    # Above the last rung there is less than eta times as much left to do, which is done in one go.
+    return step if max_steps is None or step * eta <= max_steps else math.inf

@@ -10,6 +10,8 @@ from thriftune.stopping import Verdict
 from thriftune.stopping.checks import check_share, check_whole
 from thriftune.trial import State, TrialRecord
 
+_GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up
+
 
 class Median:
     """Stops a trial that is worse than the median of the others' values at the same step.
@@ -29,6 +31,7 @@ class Median:
         self._values: dict[int, list[float]] = {}  # by step: rising, lower is better
         self._lengths: list[int] = []  # the steps that completed trials took, rising
         self._ended = 0  # of the history's ended trials, looked at
+        self._first = math.inf  # the first step that is judged, by these
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         if history is not self._history:
@@ -36,25 +39,25 @@ class Median:
         report = trial.reports[-1]
         value = report.metrics.get(history.metric)
         if value is None:
-            return Verdict.GO_ON
+            return _GO_ON
         mine = _lower(value, history.maximize)
         others = self._values.setdefault(report.step, [])
-        told = len(others)
-        worse = told >= self._fewest and report.step >= self._first(history) and mine > _middle(others)
+        if self._ended < len(history.ended):
+            self._look_at_ended(history)
+        worse = len(others) >= self._fewest and report.step >= self._first and mine > _middle(others)
         insort(others, mine)
-        return Verdict.STOP if worse else Verdict.GO_ON
+        return Verdict.STOP if worse else _GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:  # noqa: ARG002 (the protocol's)
         return None
 
-    def _first(self, history: History) -> float:
-        """The first step that is judged."""
+    def _look_at_ended(self, history: History) -> None:
         for trial in history.ended[self._ended :]:
             if trial.state is State.COMPLETED and trial.reports:
                 insort(self._lengths, trial.reports[-1].step)
         self._ended = len(history.ended)
         usual = _middle(self._lengths) if self._lengths else history.max_steps
-        return math.inf if usual is None else self._share * usual
+        self._first = math.inf if usual is None else self._share * usual
 
     def _read(self, history: History, without: int) -> None:
         self._history, self._values, self._lengths, self._ended = history, {}, [], 0
@@ -66,6 +69,7 @@ class Median:
                     self._values.setdefault(report.step, []).append(_lower(value, history.maximize))
         for values in self._values.values():
             values.sort()
+        self._look_at_ended(history)
 
 
 def _lower(value: float, maximize: bool) -> float:

@@ -26,14 +26,16 @@ class Rungs:
         self.values: list[list[float]] = []  # by rung, rising
         self._level = level
         self._reached: dict[int, list[float]] = {}  # by trial: its values, a rung each
+        self._next: dict[int, float] = {}  # by trial: the step of the rung above these
+        self._first = level(0)
         for trial in history.trials:
             self._read(trial.id, trial.reports[:-1] if trial is judged else trial.reports)
 
     def take_in(self, trial: TrialRecord) -> int | None:
         """Enters what the trial has newly reached; returns the highest such rung."""
-        before = len(self.reached(trial.id))
-        if trial.reports[-1].step < self._level(before):
+        if trial.reports[-1].step < self._next.get(trial.id, self._first):  # as after most reports
             return None
+        before = len(self.reached(trial.id))
         self._read(trial.id, trial.reports)
         now = len(self.reached(trial.id))
         return now - 1 if now > before else None
@@ -46,6 +48,7 @@ class Rungs:
             while value is not None and reports[i].step >= level:
                 self._enter(mine, sign * value)
                 level = self._level(len(mine))
+        self._next[trial_id] = level
 
     def _enter(self, mine: list[float], value: float) -> None:
         if math.isnan(value):

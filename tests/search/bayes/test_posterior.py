@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.search.bayes.problems import (
     CASES,
@@ -54,6 +55,36 @@ def test_slopes_are_those_of_differences(case: Problem) -> None:
     assert variance == pytest.approx(plain[1], rel=1e-9, abs=1e-12)
     assert close(mean_slope, slopes(lambda X: model.predict(X)[0], case.others))
     assert close(variance_slope, slopes(lambda X: model.predict(X)[1], case.others))
+
+
+@QUICK
+@given(problems(), st.integers(0, 2**32))
+def test_what_is_less_sure_counts_less(case: Problem, seed: int) -> None:
+    """By the textbook: with the variances of y on the diagonal."""
+    rng = np.random.default_rng(seed)
+    unsure = rng.choice([0.0, 0.1, 3.0, 1e6], len(case.y))
+    model = Posterior(case.layout, case.thetas, case.X, case.y, trend=case.trend, unsure=unsure)
+    mean, variance, mean_slope, variance_slope = model.predict_with_slope(case.others)
+    for s, theta in enumerate(case.thetas):
+        E, F = (Inputs(case.layout, X).embed(theta) for X in (case.X, case.others))
+        signal = math.exp(theta[case.layout.SIGNAL])
+        K = signal * matern52(squared_distances(E, E)) + np.diag(math.exp(theta[case.layout.NOISE]) + unsure)
+        k = signal * matern52(squared_distances(F, E))
+        rest = case.y - case.expected(theta, case.X)
+        assert mean[s] == pytest.approx(k @ np.linalg.solve(K, rest) + case.expected(theta, case.others), abs=1e-6)
+        assert variance[s] == pytest.approx(signal - np.einsum("mn,nm->m", k, np.linalg.solve(K, k.T)), abs=1e-6)
+    assert close(mean_slope, slopes(lambda X: model.predict(X)[0], case.others))
+    assert close(variance_slope, slopes(lambda X: model.predict(X)[1], case.others))
+
+
+def test_pending_points_beside_what_is_not_sure() -> None:
+    case = problem([1, 1], warp=True, sources=0, n=6, draws=3)
+    X, z = np.concatenate([case.X, case.others]), np.random.default_rng(0).standard_normal((3, 4))
+    sure = Posterior(case.layout, case.thetas, X[1:], case.y[1:], z).predict(case.others + 0.01)
+    unsure = np.array([1e12, *np.zeros(5)])
+    ignored = Posterior(case.layout, case.thetas, X, case.y, z, unsure=unsure).predict(case.others + 0.01)
+    assert ignored[0] == pytest.approx(sure[0], abs=1e-4)
+    assert ignored[1] == pytest.approx(sure[1], abs=1e-4)
 
 
 # --- pending points ---------------------------------------------------------------------------------------

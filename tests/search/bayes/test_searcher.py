@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,18 @@ from hypothesis import strategies as st
 import thriftune as tt
 from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.earlier import Earlier
+from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.objectives import Constraint, Objective
+from thriftune.search import Past, Searcher
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.sources import Sources
+from thriftune.simulation import run as simulated
 from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.stopping import STOPPERS
+from thriftune.trial import State
 
 LINE = Space({"x": tt.Float(0, 1), "y": tt.Float(0, 1)})
 FEW: dict[str, Any] = {"draws": 2, "burn_in": 2, "thin": 1}  # of the slice sampling, where only the rest matters
@@ -370,6 +378,148 @@ def test_what_an_unrelated_study_knew_is_forgotten() -> None:
 def test_sources_of_every_kind(old: Earlier) -> None:
     past = searched(FakePast(LINE, earlier=[old, source(bowl)]), 8)
     assert len({LINE.key(trial.config) for trial in past.trials}) == 8
+
+
+# --- trials that were cut -------------------------------------------------------------------------------------
+
+STEPS = 9
+
+
+def on_the_way(config: Any, step: int) -> float:
+    """It falls with each step, most where x is large: who comes first is not who is best in the end."""
+    return bowl(config) + (1.0 + 0.2 * float(config["x"])) / step
+
+
+def falling(config: Any) -> Curve:
+    steps = range(1, STEPS + 1)
+    return Curve(steps, [{"loss": on_the_way(config, step)} for step in steps], [1.0] * STEPS)
+
+
+def cut_short(searcher: Searcher, rule: str = "asha", seed: int = 0, trials: int = 30) -> tt.Result:
+    """A study of these curves, simulated."""
+    objectives = (Objective("loss", False),)
+    spec = Spec("cut", LINE, objectives, seed, max_steps=STEPS, stopping=rule, trials=trials, workers=3)
+    return simulated(spec, falling, searcher, STOPPERS.make(rule, {}))
+
+
+class LastIsFinal:
+    """Takes what a trial said last for what it would have come to."""
+
+    def __init__(self) -> None:
+        self._searcher = Bayes(**FEW)
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
+        told = FakePast(past.space, past.seed, past.maximize, past.objectives)
+        for trial in past.trials:
+            told.add(trial.config)
+        told.trials = [replace(t, state=State.COMPLETED if t.state.ended else t.state) for t in past.trials]
+        told.ended = [told.trials[trial.id] for trial in past.ended]
+        return self._searcher.suggest(told, rng)
+
+
+class Doubted:
+    """Every suggestion is asked for once more, from a searcher that has seen nothing of the study before."""
+
+    def __init__(self) -> None:
+        self._searcher = Bayes(**FEW)
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
+        same = deepcopy(rng)
+        config = self._searcher.suggest(past, rng)
+        assert Bayes(**FEW).suggest(past, same) == config
+        return config
+
+
+def test_what_trials_told_that_were_cut_is_not_taken_for_their_end() -> None:
+    def missed(searcher: Searcher, seed: int) -> float:
+        """By how much the best of its configurations is worse at the end than the best there is."""
+        lowest = on_the_way({"x": 0.3 - 0.2 / (2 * STEPS), "y": 0.3}, STEPS)
+        trials = cut_short(searcher, seed=seed).trials
+        assert sum(trial.state is State.STOPPED for trial in trials) > 10
+        return min(on_the_way(trial.config, STEPS) for trial in trials) - lowest
+
+    ours = np.median([missed(Bayes(**FEW), seed) for seed in range(5)])
+    theirs = np.median([missed(LastIsFinal(), seed) for seed in range(5)])
+    assert ours < 1e-3
+    assert ours < 0.2 * theirs
+
+
+@pytest.mark.parametrize("rule", ["asha", "median", "hyperband"])
+def test_a_study_whose_trials_are_cut_goes_the_same_way_again(rule: str) -> None:
+    once, again = cut_short(Doubted(), rule, trials=25), cut_short(Bayes(**FEW), rule, trials=25)
+    assert {trial.state for trial in once.trials} & {State.STOPPED, State.PAUSED}
+    assert once.trials == again.trials
+
+
+def told_of(past: FakePast, lengths: list[int], state: State, function: Any) -> FakePast:
+    """Trials that came so far; the last are still running."""
+    chance = np.random.default_rng(0)
+    for number, length in enumerate(lengths):
+        past.add(config := past.space.sample(chance))
+        curve = [function(config, step) for step in range(1, length + 1)]
+        ended = State.COMPLETED if length == STEPS else state
+        past.tell(past.trials[-1], curve, ended if number < len(lengths) - 2 else State.RUNNING, float(number))
+    return past
+
+
+FAR = [1, 3, 1, 9, 1, 3, 1, 9, 3, 9, 1, 9, 3, 1, 9, 5, 1]
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.PAUSED])
+@pytest.mark.parametrize("name", [*EXTREMES, "no number", "infinite"])
+def test_values_of_every_kind_on_every_level(name: str, state: State) -> None:
+    values = {"no number": [1.0, math.nan, 3.0], "infinite": [-math.inf, 2.0, math.inf, 0.0], **EXTREMES}[name]
+    numbers = iter(range(1000))
+    past = told_of(FakePast(INFINITE), FAR, state, lambda *_: values[next(numbers) % len(values)])
+    for trial in past.ended:  # as a study has it
+        if not math.isfinite(trial.value or 0.0):
+            trial.state = State.FAILED
+    for _ in range(3):
+        config = Bayes(**FEW).suggest(past, rng(past))
+        assert INFINITE.check(config) == config
+        assert not past.times(config)
+        past.add(config)
+
+
+@pytest.mark.parametrize(
+    "lengths", [[1] * 6, [1, 2, 3, 4, 5, 6], [3, 3], [9, 9, 9, 1, 1], [1, 1, 1, 1, 1, 9, 9, 9]]
+)
+def test_few_that_came_to_few_levels(lengths: list[int]) -> None:
+    for state in (State.STOPPED, State.PAUSED):
+        past = told_of(FakePast(LINE), lengths, state, on_the_way)
+        assert LINE.check(Bayes(**FEW).suggest(past, rng(past)))
+
+
+def test_trials_that_were_cut_beside_all_else_that_counts() -> None:
+    past = FakePast(LINE, earlier=[source(bowl)], constraints=[Constraint("size", 0.5, upper=False)])
+    told_of(past, FAR, State.STOPPED, on_the_way)
+    for trial in past.trials:
+        trial.metrics["size"] = trial.config["x"]
+        trial.seconds = float(trial.step)
+    searcher = Bayes(cost_aware=True, **FEW)
+    for _ in range(4):
+        config = searcher.suggest(past, rng(past))
+        assert Bayes(cost_aware=True, **FEW).suggest(past.copy(), rng(past)) == config
+        past.add(config)
+    assert len({LINE.key(trial.config) for trial in past.trials}) == len(FAR) + 4
+
+
+def test_of_several_objectives_those_that_were_cut_count_as_they_are() -> None:
+    objectives = [Objective("loss", False), Objective("gain", True)]
+    past = told_of(FakePast(LINE, objectives=objectives), FAR, State.STOPPED, on_the_way)
+    for trial in past.ended:
+        trial.metrics["gain"] = trial.config["x"]
+        trial.values = (trial.value or 0.0, trial.config["x"])
+    ended = past.copy()
+    for trial in ended.ended:
+        trial.state = State.COMPLETED
+    assert Bayes(**FEW).suggest(past, rng(past)) == Bayes(**FEW).suggest(ended, rng(past))
+
+
+def test_hundreds_of_trials_most_of_which_were_cut() -> None:
+    past = told_of(FakePast(LINE), FAR * 40, State.STOPPED, on_the_way)
+    config = Bayes(**FEW).suggest(past, rng(past))
+    assert Bayes(**FEW).suggest(past.copy(), rng(past)) == config
 
 
 # --- the same after a resume ----------------------------------------------------------------------------------

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,17 +20,48 @@ if TYPE_CHECKING:
     from thriftune.search import Past
     from thriftune.space import Space
 
+FEWEST = 4
+"""Trials that must have come so far before that is what is searched for; until then, what more have come to is."""
+
+MOST_LEVELS = 4
+"""Of unfinished trials: the steps at which most were cut, `SPACING` apart from each other."""
+
+SPACING = 1.5
+
+CUT = (State.STOPPED, State.PAUSED)
+
+_step = attrgetter("step")
+
+
+@dataclass(frozen=True)
+class Level:
+    """What was seen of the trials that have come so far, in the order in which they did."""
+
+    trials: list[TrialRecord]
+    X: Array  # (n, D)
+    values: Array  # (n, objectives), lower is better
+
 
 @dataclass(frozen=True)
 class Observations:
-    """In the order in which the trials ended, so that what was known earlier is the beginning of each array."""
-
-    trials: list[TrialRecord]  # n that have ended and have their values
+    levels: list[Level]  # how far trials came, rising; the last is what is searched for. One, if none was cut
+    feasible: Booleans  # of the trials on the last level: known to be
+    pending: Array  # (m, D) trials on their way there
+    ended: list[TrialRecord]  # n that have ended and have their values, in the order in which they did
     X: Array  # (n, D)
-    values: Array  # (n, objectives), lower is better
-    feasible: Booleans  # (n,) known to be
     failed: Array  # (f, D)
-    pending: Array  # (m, D)
+
+    @property
+    def target(self) -> Level:
+        return self.levels[-1]
+
+
+class _Arrival(NamedTuple):
+    """A trial came to some step, or to its end."""
+
+    at: float
+    trial: TrialRecord
+    value: float
 
 
 class Reader:
@@ -39,22 +74,46 @@ class Reader:
     def read(self, past: Past) -> Observations:
         if past.space is not self._space:
             self._space, self._rows = past.space, {}
-        signs = np.array([-1.0 if objective.maximize else 1.0 for objective in past.objectives])
         known, failed = [], []
         for trial in past.ended:
             if trial.state is State.FAILED or not all(map(math.isfinite, trial.values or ())):
                 failed.append(trial)
             elif trial.values:  # one that was stopped early may have none
                 known.append(trial)
-        values = np.array([trial.values for trial in known], dtype=float).reshape(len(known), len(signs)) * signs
+        levels = self._levels(past, known)
+        there = {trial.id for trial in levels[-1].trials}
+        # What is set aside may never go on.
+        goes_on = [trial for trial in past.trials if not trial.state.ended and trial.state is not State.PAUSED]
         return Observations(
+            levels,
+            np.array([bool(feasible(trial.metrics, past.constraints)) for trial in levels[-1].trials], dtype=bool),
+            self._points(past, [trial for trial in goes_on if trial.id not in there]),
             known,
             self._points(past, known),
-            values,
-            np.array([bool(feasible(trial.metrics, past.constraints)) for trial in known], dtype=bool),
             self._points(past, failed),
-            self._points(past, [trial for trial in past.trials if not trial.state.ended]),
         )
+
+    def _levels(self, past: Past, known: list[TrialRecord]) -> list[Level]:
+        """Of several objectives each suggestion weighs them anew, so a trial's last values count as its final."""
+        cut = Counter(trial.step for trial in past.trials if trial.state in CUT and trial.reports)
+        if not cut or len(past.objectives) > 1:
+            return [self._level(past, known, [trial.values or () for trial in known])]
+        metric = past.objectives[0].metric
+        came: list[list[_Arrival]] = []
+        for step in _steps(cut):
+            told = (_at(trial, step, metric) for trial in past.trials if trial.state is not State.FAILED)
+            came.append(sorted((each for each in told if each), key=_when))
+        whole = (trial for trial in known if trial.state is State.COMPLETED or not trial.reports)
+        came.append([_Arrival(trial.ended_at or 0.0, trial, trial.values[0]) for trial in whole if trial.values])
+        came = [those for those in came if len(those) >= FEWEST] or [max(came, key=len)]
+        return [
+            self._level(past, [each.trial for each in those], [(each.value,) for each in those]) for those in came
+        ]
+
+    def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> Level:
+        signs = np.array([-1.0 if objective.maximize else 1.0 for objective in past.objectives])
+        lower = np.array(values, dtype=float).reshape(len(trials), len(signs)) * signs
+        return Level(trials, self._points(past, trials), lower)
 
     def _points(self, past: Past, trials: list[TrialRecord]) -> Array:
         return np.array([self._row(past, trial) for trial in trials]).reshape(len(trials), past.space.dimensions)
@@ -64,3 +123,30 @@ class Reader:
         if found is None or found[0] is not trial:
             found = self._rows[trial.id] = (trial, past.space.encode(trial.config))
         return found[1]
+
+
+def _steps(cut: Counter[int]) -> list[int]:
+    """Rising: the steps at which most were cut. Those near each other count as the lowest of them."""
+    together: Counter[int] = Counter()
+    lowest = 0
+    for step in sorted(cut):
+        if step >= SPACING * lowest:
+            lowest = step
+        together[lowest] += cut[step]
+    return sorted(step for step, _ in together.most_common(MOST_LEVELS))
+
+
+def _at(trial: TrialRecord, step: int, metric: str) -> _Arrival | None:
+    """Its coming to that step; one that ended well before has come there too."""
+    reports = trial.reports
+    for i in range(bisect_left(reports, step, key=_step), len(reports)):
+        value = reports[i].metrics.get(metric)
+        if value is not None:
+            return _Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
+    if trial.state is State.COMPLETED and trial.value is not None and math.isfinite(trial.value):
+        return _Arrival(trial.ended_at or 0.0, trial, trial.value)
+    return None
+
+
+def _when(arrival: _Arrival) -> tuple[float, int]:
+    return arrival.at, arrival.trial.id

@@ -52,8 +52,10 @@ class Posterior:
         y: Array,
         z: Array | None = None,
         trend: Trend | None = None,
+        unsure: Array | None = None,
     ) -> None:
-        """`thetas` (S, k); X (n + m, D); y (n,); z (S, m), standard normal."""
+        """`thetas` (S, k); X (n + m, D); y (n,); z (S, m), standard normal; `unsure` (n,): variances of y besides
+        the noise."""
         self.layout = layout
         self.thetas = thetas
         self._trend = trend
@@ -64,13 +66,14 @@ class Posterior:
         K = matern52(squared_distances(self._E, self._E))
         K *= self._signal[:, :, None]
         total, n = len(X), len(y)
+        unsure = np.zeros(total) if unsure is None else np.concatenate([unsure, np.zeros(total - n)])
         level = trend.at(X) if trend else np.zeros((total, 0))
         self._middle = level[:n].mean(axis=0)
         of_trend = self._shares @ (level - self._middle).T
         self._root = np.empty_like(K)  # L^-1
         self._alpha = np.empty((len(thetas), total))  # K^-1 [y, fantasies]
         for s in range(len(thetas)):
-            root = self._root[s] = inverse_factor(K[s], float(noise[s]), float(self._signal[s, 0]))
+            root = self._root[s] = inverse_factor(K[s], noise[s] + unsure, float(self._signal[s, 0]))
             white = np.zeros(total) if z is None else np.concatenate([np.zeros(n), z[s]])
             white[:n] = root[:n, :n] @ (y - of_trend[s, :n])
             self._alpha[s] = white @ root
@@ -123,8 +126,8 @@ def centred(trend: Array) -> Array:
     return less
 
 
-def inverse_factor(K: Array, noise: float, signal: float) -> Array:
-    """L^-1 of K + noise I = L L'; with as little added to the diagonal as it takes."""
+def inverse_factor(K: Array, noise: float | Array, signal: float) -> Array:
+    """L^-1 of K + noise I = L L'; with as little added to the diagonal as it takes. Noise may differ by row."""
     for jitter in JITTERS:
         noisy = K.copy()
         noisy.ravel()[:: len(K) + 1] += noise + jitter * signal

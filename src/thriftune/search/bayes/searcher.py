@@ -18,12 +18,13 @@ from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Wor
 from thriftune.search.bayes.climb import best_points
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.hyperparameters import Learned, Sampling, learned, learned_at, most_likely, spread_out
-from thriftune.search.bayes.kernel import Array, Booleans, Layout
-from thriftune.search.bayes.observations import Observations, Reader
+from thriftune.search.bayes.kernel import Array, Booleans, Indices, Layout
+from thriftune.search.bayes.observations import Level, Observations, Reader
 from thriftune.search.bayes.outputs import LARGEST, eased, from_limit, normalised
 from thriftune.search.bayes.posterior import Posterior, centred
 from thriftune.search.bayes.sources import Sources
 from thriftune.search.bayes.threads import one_thread
+from thriftune.search.bayes.unfinished import Guesses, guesses
 from thriftune.search.random import Random
 from thriftune.search.sobol import Sobol
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 MODELLED = 400
 """Observations in the model at most: the best, and an even part of the others."""
+
+GUESSED = 200
+"""Of trials that were cut, in the model at most."""
 
 ROWS = 1000
 """In the models of all draws of theta together, about; each has two at least."""
@@ -103,7 +107,7 @@ class Bayes:
             cube = self._cached("cube", past.space, lambda: Cube(past.space))
             sources = self._sources(past, cube)
             seen = self._reader.read(past)
-            if len(past.trials) < self._initial or len(seen.trials) < 2:
+            if len(past.trials) < self._initial or len(seen.target.trials) < 2:
                 return self._first(past, sources, rng)
             worth, near = self._worth(past, cube, sources, seen, rng)
             for row in best_points(cube, worth, near, rng):
@@ -131,39 +135,50 @@ class Bayes:
         self, past: Past, cube: Cube, sources: Sources, seen: Observations, rng: np.random.Generator
     ) -> tuple[Worth, Array]:
         """What each point is worth, and the points near which it may be highest."""
+        target = seen.target
         layout = self._layout(cube, len(sources))
         trend = sources if len(sources) else None
-        goal = _goal(seen.values, rng)
+        goal = _goal(target.values, rng)
         chosen = spread_out(goal, MODELLED)
         y = normalised(goal[chosen], robust=self._robust)
-        thetas = self._learned(past, layout, seen, goal, trend).pick(rng)
+        thetas = self._learned(past, layout, target, goal, trend).pick(rng)
         # Failures are as bad as the worst, which keeps the search away from where they are at no cost. Theta is
         # learned without them: where they end tells nothing of how f varies.
         failed = seen.failed[-MODELLED:]
         pending = seen.pending[-MODELLED:] if self._fantasies else seen.pending[:0]
-        X = np.concatenate([seen.X[chosen], failed, pending])
+        guessed = self._guesses(seen, chosen, y)
+        X = np.concatenate([target.X[chosen], failed, guessed.X, pending])
         # The more observations, the surer theta, and the dearer each draw of it.
         count = min(len(thetas), max(2, ROWS // len(X)))
         thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
         z = rng.standard_normal((len(thetas), len(pending)))
-        model = Posterior(layout, thetas, X, np.concatenate([y, np.full(len(failed), y.max())]), z, trend)
+        known = np.concatenate([y, np.full(len(failed), y.max()), guessed.y])
+        unsure = np.concatenate([np.zeros(len(y) + len(failed)), guessed.variance])
+        model = Posterior(layout, thetas, X, known, z, trend, unsure)
         others, allowed = self._constraints(past, cube, seen, pending, rng)
         others += self._cost(past, cube, seen)
         # What is pending may well become the best.
         feasible = seen.feasible[chosen]
-        eligible = np.concatenate([feasible, np.zeros(len(failed), dtype=bool), allowed])
+        eligible = np.concatenate([feasible, np.zeros(len(failed) + len(guessed.y), dtype=bool), allowed])
         improvement = LogEI(model, model.known[:, eligible].min(axis=1)) if eligible.any() else None
         best = np.argsort(np.where(feasible, y, np.inf), kind="stable")[:NEAR]
-        near = np.array([past.space.to_unit(seen.trials[chosen[i]].config) for i in best])
+        near = np.array([past.space.to_unit(target.trials[chosen[i]].config) for i in best])
         return Worth(improvement, others, model), near
 
-    def _learned(
-        self, past: Past, layout: Layout, seen: Observations, goal: Array, trend: Sources | None
-    ) -> Learned:
+    def _guesses(self, seen: Observations, chosen: Indices, y: Array) -> Guesses:
+        """Of what would have come of trials that were cut."""
+        there = {seen.target.trials[i].id: float(each) for i, each in zip(chosen, y, strict=True)}
+        found = guesses(seen.levels[:-1], there, robust=self._robust)
+        if not len(found.y):
+            return Guesses(seen.target.X[:0], found.y, found.variance)
+        best = spread_out(found.y, GUESSED)
+        return Guesses(*(part[best] for part in found))
+
+    def _learned(self, past: Past, layout: Layout, target: Level, goal: Array, trend: Sources | None) -> Learned:
         """Learned from as many of the first observations as learned_at() says, so that it is the same after a
         resume. Of several objectives every goal is another one."""
         n = learned_at(len(goal)) if len(past.objectives) == 1 else len(goal)
-        X = seen.X[:n]
+        X = target.X[:n]
 
         def learn() -> Learned:
             y = normalised(goal[:n], robust=self._robust)
@@ -183,7 +198,7 @@ class Bayes:
         terms: list[Term] = []
         allowed = np.ones(len(pending), dtype=bool)
         for constraint in past.constraints:
-            metrics = np.array([trial.metrics.get(constraint.metric, np.nan) for trial in seen.trials])
+            metrics = np.array([trial.metrics.get(constraint.metric, np.nan) for trial in seen.ended])
             told = np.isfinite(metrics)  # a trial that was stopped early may lack it
             if not told.any():
                 continue
@@ -200,7 +215,9 @@ class Bayes:
         return terms, allowed
 
     def _cost(self, past: Past, cube: Cube, seen: Observations) -> list[Term]:
-        seconds = np.array([trial.seconds for trial in seen.trials])
+        seconds = np.array([trial.seconds for trial in seen.ended])
+        if len(seen.levels) > 1:  # those that were cut did not take as long as they would have
+            seconds /= [max(1, trial.step) for trial in seen.ended]
         if not self._cost_aware or not (seconds > 0.0).any():
             return []
         logs = np.log(np.maximum(seconds, seconds[seconds > 0.0].min()))  # a clock may say 0

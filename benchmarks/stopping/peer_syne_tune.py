@@ -1,0 +1,90 @@
+"""Syne Tune's multi-fidelity schedulers, called as its Tuner calls them.
+
+A trial that diverges is told of by on_trial_error, as its Tuner does when a script fails: its configuration is not
+suggested again, and it takes no place on further rungs. A large value instead would be seen at rungs only, and
+spoil the scale of a Gaussian process.
+"""
+
+# mypy: disable-error-code="import-not-found, import-untyped"
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import logging
+import math
+from typing import Any
+
+from syne_tune import config_space as cs
+from syne_tune.backend.trial_status import Trial
+from syne_tune.optimizer import baselines
+from syne_tune.optimizer.scheduler import SchedulerDecision
+
+from benchmarks.search.peer_syne_tune import _domain as domain
+
+logging.disable(logging.WARNING)  # a line for every trial
+
+_STEPS = "steps"  # of a trial at most; those that pause are told of the next rung by it
+_STEP = "step"
+
+
+class Method:
+    version = importlib.metadata.version("syne-tune")
+
+    def __init__(self, parameters: Any, steps: int, seed: int, options: dict[str, Any]) -> None:
+        self._parameters = parameters
+        given = dict(options)
+        scheduler, give_logs = given.pop("scheduler"), given.pop("give_logs", False)
+        search_options = {"debug_log": False, **given.pop("search_options", {})}
+        self._logs = {name for name, p in parameters.items() if p.get("log") and give_logs}
+        space = {name: _logarithm(p) if name in self._logs else domain(p) for name, p in parameters.items()}
+        self._scheduler = getattr(baselines, scheduler)(
+            {**space, _STEPS: steps},
+            metric="value",
+            mode="min",
+            resource_attr=_STEP,
+            max_resource_attr=_STEPS,
+            random_seed=seed,
+            search_options=search_options,
+            **given,
+        )
+        self._trials: list[Trial] = []
+
+    def suggest(self) -> tuple[int, dict[str, Any]] | None:
+        suggestion = self._scheduler.suggest(len(self._trials))
+        if suggestion is None:
+            return None
+        if not suggestion.spawn_new_trial_id:
+            trial = self._trials[suggestion.checkpoint_trial_id]
+            if suggestion.config is not None:
+                trial.config = suggestion.config
+        else:
+            trial = Trial(len(self._trials), suggestion.config, datetime.datetime.now())
+            self._trials.append(trial)
+            self._scheduler.on_trial_add(trial)
+        return trial.trial_id, {name: self._value(name, trial.config[name]) for name in self._parameters}
+
+    def _value(self, name: str, given: Any) -> Any:
+        p = self._parameters[name]
+        if name in self._logs:
+            value = min(max(math.exp(given), p["low"]), p["high"])
+            return round(value) if p["type"] == "int" else value
+        return p["choices"][int(given)] if p["type"] == "choice" else given
+
+    def report(self, trial: int, step: int, value: float) -> bool:
+        decision = self._scheduler.on_trial_result(self._trials[trial], {"value": value, _STEP: step})
+        if decision == SchedulerDecision.CONTINUE:
+            return True
+        self._scheduler.on_trial_remove(self._trials[trial])
+        return False
+
+    def completed(self, trial: int, value: float) -> None:
+        steps = self._scheduler.config_space[_STEPS]
+        self._scheduler.on_trial_complete(self._trials[trial], {"value": value, _STEP: steps})
+
+    def failed(self, trial: int, step: int) -> None:  # noqa: ARG002
+        self._scheduler.on_trial_error(self._trials[trial])
+
+
+def _logarithm(p: Any) -> Any:
+    return cs.uniform(math.log(p["low"]), math.log(p["high"]))

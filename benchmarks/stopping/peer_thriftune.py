@@ -1,0 +1,81 @@
+"""thriftune itself, in its own simulation: the conductor that runs real trials, on a virtual clock."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import thriftune as tt
+from benchmarks.stopping.replay import Nearest, Trace, seconds_limit
+from benchmarks.stopping.tables import CurveTable
+from thriftune import simulation
+from thriftune.engines import simulated
+from thriftune.engines.simulated import Curve
+from thriftune.events import Config
+from thriftune.objectives import Objective
+from thriftune.search import SEARCHERS
+from thriftune.spec import Spec
+from thriftune.stopping import STOPPERS
+
+_LOSS = "loss"
+
+
+def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
+    """`options`: of the searcher and of the rule, the name and its own options."""
+    limit = seconds_limit(table, workers)
+    (searcher, searcher_options), (rule, rule_options) = options["searcher"], options["rule"]
+    spec = Spec(
+        table.name,
+        tt.Space.from_json(table.parameters),
+        (Objective(_LOSS, False),),
+        seed,
+        searcher=searcher,
+        searcher_options=searcher_options,
+        stopping=rule,
+        stopping_options=rule_options,
+        max_steps=table.steps,
+        deadline_seconds=limit,
+        retries=0,
+        workers=workers,
+    )
+    nearest = Nearest(table)
+    made_of: dict[tuple[Any, ...], Curve] = {}  # by configuration: one that was set aside goes on with its own
+
+    def curve_of(row: int) -> Curve:
+        """As a real trial does, one that diverges reports a NaN first, which the rule sees, and fails."""
+        values: list[float] = table.values[row].tolist()
+        ends = next((i + 1 for i, value in enumerate(values) if math.isnan(value)), None)
+        error = None if ends is None else f"{_LOSS} is nan at step {ends}"
+        reported = [{_LOSS: value} for value in values[:ends]]
+        return Curve(range(1, len(reported) + 1), reported, table.seconds[row, :ends].tolist(), error)
+
+    def curve(config: Config) -> Curve:
+        key = spec.space.key(config)
+        if key not in made_of:
+            made_of[key] = curve_of(nearest(config))
+        return made_of[key]
+
+    made = SEARCHERS.make(searcher, searcher_options), STOPPERS.make(rule, rule_options)
+    result = simulation.run(spec, curve, *made)
+    reports = [
+        (report.at, report.metrics[_LOSS])
+        for trial in result.trials
+        for report in trial.reports
+        if report.at < limit
+    ]
+    finished = result.finished is not None and not result.finished.startswith("deadline")
+    trace = Trace(steps=len(reports), trials=len(result.trials), finished=finished)
+    for at, value in sorted(reports):
+        trace.see(at / limit, table.regret(value))
+    return trace
+
+
+def version() -> str:
+    """Of the code that decides, so that a report can tell runs of another state of it."""
+    home = Path(tt.__file__).parent
+    files = [*(home / "search").rglob("*.py"), *(home / "stopping").rglob("*.py")]
+    files += [Path(simulation.__file__), Path(simulated.__file__)]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)))
+    return f"{tt.__version__}+{digest.hexdigest()[:10]}"

@@ -1,0 +1,126 @@
+"""What comes of a method whose trials replay the curves of a table? On a virtual clock, with an event heap.
+
+A trial replays the row nearest to its configuration, in the unit cube of the searched parameters, of those that no
+trial of the run has replayed yet: two configurations that lie close are alike, but not the same. What counts is
+the best value that any trial has reported at any step: a checkpoint that could be deployed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.stopping.methods import Method
+from benchmarks.stopping.tables import CROSSING, CurveTable, Parameters
+
+Array = npt.NDArray[np.float64]
+
+FULL_TRAININGS, FULL_TRAININGS_EACH, FULL_TRAININGS_CROSSING = 32, 4, 64
+"""What the time of a race suffices for, at the mean seconds of the table's rows: all workers together, each of
+them at least, and where curves cross: what it costs to stop the wrong ones shows late."""
+
+
+def seconds_limit(table: CurveTable, workers: int) -> float:
+    least = FULL_TRAININGS_CROSSING if table.kind == CROSSING else FULL_TRAININGS
+    return max(least / workers, FULL_TRAININGS_EACH) * float(table.seconds.sum(axis=1).mean())
+
+
+class Nearest:
+    """From a configuration to the row of the table that a trial of it replays."""
+
+    def __init__(self, table: CurveTable) -> None:
+        self._parameters = table.parameters
+        self._points = np.array([_unit(table.parameters, config) for config in table.configs])
+        self._taken = np.zeros(len(self._points), dtype=bool)
+
+    def __call__(self, config: Mapping[str, Any]) -> int:
+        """Another one each time, until all were replayed."""
+        apart = self._points - _unit(self._parameters, config)
+        if self._taken.all():
+            self._taken[:] = False
+        row = int(np.argmin(np.where(self._taken, np.inf, np.einsum("ij,ij->i", apart, apart))))
+        self._taken[row] = True
+        return row
+
+
+def _unit(parameters: Parameters, config: Mapping[str, Any]) -> Array:
+    """In the unit cube, on each parameter's own scale; two different choices are 1 apart."""
+    point: list[float] = []
+    for name, parameter in parameters.items():
+        value = config[name]
+        if parameter["type"] == "choice":
+            point += [math.sqrt(0.5) * (choice == value) for choice in parameter["choices"]]
+        elif parameter.get("log"):
+            point.append(math.log(value / parameter["low"]) / math.log(parameter["high"] / parameter["low"]))
+        else:
+            point.append((value - parameter["low"]) / (parameter["high"] - parameter["low"]))
+    return np.array(point)
+
+
+@dataclass
+class Trace:
+    """The running best, only where it improves: `regret` from `at` on, which is a share of the time; before, 1."""
+
+    at: list[float] = field(default_factory=list)
+    regret: list[float] = field(default_factory=list)
+    steps: int = 0
+    trials: int = 0
+    finished: bool = False
+    """Whether the method ended by itself, before its time was over."""
+
+    def see(self, at: float, regret: float) -> None:
+        if regret < (self.regret[-1] if self.regret else 1.0):
+            self.at.append(at)
+            self.regret.append(regret)
+
+
+def replay(method: Method, table: CurveTable, workers: int) -> Trace:
+    """Drives the method until its time is over, or it has nothing more to do."""
+    limit = seconds_limit(table, workers)
+    nearest = Nearest(table)
+    trace = Trace()
+    rows: dict[int, int] = {}
+    done: dict[int, int] = {}  # steps of each trial
+    due: list[tuple[float, int, int]] = []  # a heap: when, how many were due before, and which trial ends a step
+    now, free, count = 0.0, workers, 0
+
+    def begin_step(trial: int) -> None:
+        nonlocal count
+        count += 1
+        heappush(due, (now + float(table.seconds[rows[trial], done[trial]]), count, trial))
+
+    while True:
+        while free and (asked := method.suggest()) is not None:
+            trial, config = asked
+            if trial not in rows:
+                rows[trial], done[trial] = nearest(config), 0
+            if done[trial] == table.steps:
+                raise RuntimeError(f"trial {trial} is to go on, but has done all of its {table.steps} steps")
+            free -= 1
+            begin_step(trial)
+        if not due or due[0][0] >= limit:  # what comes just then is too late
+            trace.trials, trace.finished = len(rows), not due
+            return trace
+        now, _, trial = heappop(due)
+        value, step = float(table.values[rows[trial], done[trial]]), done[trial] + 1
+        trace.steps += 1
+        if math.isnan(value):
+            method.failed(trial, step)  # the step has taken its time, and left nothing to go on from
+            goes_on = False
+        else:
+            done[trial] = step
+            trace.see(now / limit, table.regret(value))
+            goes_on = method.report(trial, step, value)
+            if goes_on and step == table.steps:
+                method.completed(trial, value)
+                goes_on = False
+        if goes_on:
+            begin_step(trial)
+        else:
+            free += 1

@@ -1,0 +1,97 @@
+"""How many steps a second does the simulator replay, with each rule? On one core, in process time.
+
+A step is one report of a trial, all the way: the virtual clock goes on to it, the conductor and the history take
+it in, and the rule judges it. Counted is the whole of simulation.run(), which also makes and ends the trials; not
+counted are the curves, made before, of which a configuration gets the nearest. There are no limits but on trials.
+
+Trials have 1,000 steps and the first rung is at step 10. With a rung at step 1, trials have so few steps that
+mostly making and ending them is measured, which takes as long as ten steps: that is a row of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from statistics import median
+from typing import Any
+
+from benchmarks.common import Row, main, say
+from thriftune.engines.simulated import Curve
+from thriftune.events import Config
+from thriftune.objectives import Objective
+from thriftune.parameters import Float
+from thriftune.search.random import Random
+from thriftune.simulation import Curves, run
+from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.stopping import STOPPERS
+from thriftune.trial import State
+
+STEPS, CURVES, REPEATS = 1000, 128, 7
+STEPS_BAR, SECONDS_BAR = 200_000, 30.0
+RULES: dict[str, tuple[str, dict[str, Any], int]] = {  # its name, its options, trials
+    "no rule": ("none", {}, 200),
+    "asha": ("asha", {"min_steps": 10}, 3000),
+    "median": ("median", {}, 1000),
+    "halving": ("halving", {"min_steps": 10}, 3000),
+    "auto": ("auto", {"min_steps": 10}, 1000),
+    "asha, first rung at step 1": ("asha", {}, 5000),
+}
+JUDGED = ("no rule", "asha", "median")
+
+
+def made_curves() -> Curves:
+    """Of a configuration's one parameter: how good it is, and how slow."""
+    steps = range(1, STEPS + 1)
+    curves = [
+        Curve(steps, [{"loss": x + 1.0 / step} for step in steps], [1.0 + x] * STEPS)
+        for x in (i / CURVES for i in range(CURVES))
+    ]
+
+    gc.collect()
+    gc.freeze()  # nor is it counted that the collector looks through them
+
+    def nearest(config: Config) -> Curve:
+        return curves[int(config["x"] * (CURVES - 1))]
+
+    return nearest
+
+
+def simulated(curves: Curves, rule: str, options: dict[str, Any], trials: int, workers: int) -> tuple[int, float]:
+    """The steps that were taken, and the process time of all."""
+    objectives = (Objective("loss", maximize=False),)
+    space = Space({"x": Float(0.0, 1.0)})
+    spec = Spec("speed", space, objectives, 0, trials=trials, max_steps=STEPS, workers=workers)
+    stopper = STOPPERS.make(rule, options)
+    started = time.process_time()
+    result = run(spec, curves, Random(), stopper)
+    seconds = time.process_time() - started
+    assert len(result.trials) == trials
+    assert result.history.counts[State.COMPLETED]
+    return sum(len(trial.reports) for trial in result.trials), seconds
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    curves, judged = made_curves(), not options.quick
+    rows = []
+    for name, (rule, how, count) in RULES.items():
+        say(name)
+        trials = 30 if options.quick else count
+        runs = [simulated(curves, rule, how, trials, 16) for _ in range(1 if options.quick else REPEATS)]
+        steps, rates = runs[0][0], [steps / seconds for steps, seconds in runs]
+        figure = f"{median(rates):,.0f} steps a second: {steps:,} steps of {trials:,} trials"
+        bar, met = (f">= {STEPS_BAR:,}", median(rates) >= STEPS_BAR) if name in JUDGED else ("", None)
+        rows.append(Row(f"{name}, 16 workers", figure, bar, met if judged else None, {"rates": rates}))
+    trials, workers = (60, 20) if options.quick else (10_000, 1000)
+    for name in ("asha", "asha, first rung at step 1"):
+        say(f"{name}, {workers:,} workers")
+        steps, seconds = simulated(curves, *RULES[name][:2], trials, workers)
+        met = seconds < SECONDS_BAR if judged else None
+        figure = f"{seconds:.1f} s: {steps:,} steps of {trials:,} trials"
+        rows.append(Row(f"{name}, {workers:,} workers", figure, f"< {SECONDS_BAR:g} s", met, {"seconds": seconds}))
+    return rows
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))
