@@ -45,6 +45,7 @@ def run(*arguments: str) -> str:
         "search.ablation",
         "stopping",
         "stopping.early_curve",
+        "stopping.real_trials",
         "stopping.simulator_speed",
         "search.multi",
     ],

@@ -38,14 +38,15 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tt.Result:
     store = tmp_path_factory.mktemp("simulate") / "s.db"
     space = {"x": tt.Float(0.0, 1.0)}
     how = {"searcher": "random", "seed": 3, "retries": 0, "name": "done", "store": store, "progress": False}
-    return tt.tune(train, space, minimize="loss", trials=12, max_steps=STEPS, **how)  # type: ignore[arg-type]
+    how |= {"minimize": "loss", "stopping": "none"}
+    return tt.tune(train, space, trials=12, max_steps=STEPS, **how)  # type: ignore[arg-type]
 
 
 # --- a study ----------------------------------------------------------------------------------------------
 
 
 def test_a_study_replayed_as_it_was_comes_to_the_same(done: tt.Result) -> None:
-    again = tt.simulate(done, workers=2)
+    again = tt.simulate(done, stopping="none", workers=2)
     assert [trial.config for trial in again.trials] == [trial.config for trial in done.trials]
     assert [trial.state for trial in again.trials] == [trial.state for trial in done.trials]
     assert [[r.metrics for r in t.reports] for t in again.trials] == [

@@ -260,3 +260,21 @@ def test_a_target_in_words(target: Target, text: str) -> None:
 )
 def test_parts_of_a_command_are_filled_in(part: str, filled: str) -> None:
     assert fill_in(part, {"lr": 0.1, "n-layers": 3}) == filled
+
+
+# --- giving up early --------------------------------------------------------------------------------------
+
+
+def test_what_comes_by_default_judges_only_where_it_is_sure_to_be_wanted() -> None:
+    assert spec(stopping="auto", max_steps=9).judged
+    assert not spec(stopping="auto").judged
+    assert not spec(stopping="auto", max_steps=9, objectives=SEVERAL).judged
+    assert not spec(stopping="auto", max_steps=9, constraints=(FAST,)).judged
+    assert spec(stopping="asha", objectives=SEVERAL, constraints=(FAST,)).judged
+    assert not spec(stopping="none", max_steps=9).judged
+
+
+def test_a_study_that_was_written_before_there_were_rules_has_none() -> None:
+    written = spec().to_json()
+    del written["stopping"], written["stopping_options"]
+    assert Spec.from_json(written).stopping == "none"

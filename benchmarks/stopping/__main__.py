@@ -2,8 +2,8 @@
 
 Trials replay recorded curves on a virtual clock, at 1, 4 and 16 workers; the time suffices for 32 whole trainings,
 for 4 of each worker, and for 64 where curves cross. Runs what is missing in out/stopping/results and reports all
-there is. It can be interrupted and started again at any time. Regret: 0 is the least value of a table, 1 the median
-of the last ones; ± is over seeds.
+there is. It can be interrupted and started again at any time. Regret: 0 is the least value of a table, 1 the
+median of the last ones; ± is over seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.stopping.report import Comparison, compare, index_of, reached_at
 
 SHOWN = (0.1, 0.25, 0.5, 1.0)  # shares of the time
 FORETOLD = ("taskset", "lcbench")  # kinds on which early values foretell late ones
-BEST = "bayes+auto"
+BEST = "bayes+asha:eta=2,how=pause"
 RANDOM_BAR, PEER_BAR = 0.25, 0.7
 NOISE = 2.0  # standard errors of a paired difference
 

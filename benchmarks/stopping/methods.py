@@ -86,6 +86,7 @@ OURS = (
     "random+auto",
     "bayes",
     "bayes+asha",
+    "bayes+asha:eta=2,how=pause",
     "bayes+median",
     "bayes+auto",
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search.results import append, file_of, numbers
+from benchmarks.search.results import append, numbers
 from benchmarks.search.tables import ROOT
 
 __all__ = ["FOLDER", "Case", "Runs", "append", "cases", "file_of", "forget", "numbers", "read"]
@@ -23,6 +24,11 @@ Runs = dict[Case, dict[str, Any]]
 
 def cases(tables: Sequence[str], seeds: Sequence[int], workers: Sequence[int]) -> list[Case]:
     return [(table, seed, count) for seed in seeds for count in workers for table in tables]
+
+
+def file_of(folder: Path, method: str) -> Path:
+    """Of plain characters, so that it can be carried anywhere."""
+    return folder / (re.sub(r"[^\w.-]+", "_", method) + ".jsonl")
 
 
 def read(file: Path) -> Runs:

@@ -36,7 +36,7 @@ RULES: dict[str, tuple[str, dict[str, Any], int]] = {  # its name, its options, 
     "median": ("median", {}, 1000),
     "halving": ("halving", {"min_steps": 10}, 3000),
     "auto": ("auto", {"min_steps": 10}, 1000),
-    "asha, first rung at step 1": ("asha", {}, 5000),
+    "asha, first rung at step 1": ("asha", {"min_steps": 1}, 5000),
 }
 JUDGED = ("no rule", "asha", "median")
 

@@ -22,7 +22,7 @@ def train(trial: tt.Trial) -> None:
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("simulate") / "s.db"
     how: dict[str, Any] = {"searcher": "random", "seed": 1, "name": "a", "store": path, "progress": False}
-    tt.tune(train, {"x": tt.Float(0.0, 1.0)}, minimize="loss", trials=12, max_steps=9, **how)
+    tt.tune(train, {"x": tt.Float(0.0, 1.0)}, minimize="loss", trials=12, max_steps=9, stopping="none", **how)
     return path
 
 

@@ -120,6 +120,56 @@ def test_no_rung_is_forgotten_by_a_killed_driver(how: Any) -> None:
     assert told == [f"{how} 2/2"]
 
 
+# --- auto -------------------------------------------------------------------------------------------------
+
+
+def finished(table: Table, first: Sequence[float], last: Sequence[float]) -> None:
+    """The first four trials, by their values at the first rung and at the end."""
+    for trial, (early, late) in enumerate(zip(first, last, strict=True)):
+        assert table.report(trial, 1, early) == []
+        assert table.report(trial, 10, late) == []
+        table.end(trial)
+
+
+def test_auto_lets_the_first_four_go_on_and_stops_none_before_these_have_finished() -> None:
+    table = Table(slots=9, trials=9, max_steps=10, stopper=stopping.Auto())
+    told = [table.report(trial, 1, 0.1 * trial) for trial in range(8)]
+    assert told == [[]] * 8
+    for trial in range(4):
+        table.report(trial, 10, 0.1 * trial)
+        table.end(trial)
+    assert table.report(8, 1, 0.9) == ["stop 8/1"]
+
+
+def test_auto_sets_aside_what_has_saved_from_the_start() -> None:
+    table = Table(slots=6, trials=6, max_steps=10, stopper=stopping.Auto())
+    told = first_steps(table, [0.4, 0.3, 0.2, 0.1, 0.9, 0.05])
+    assert told == [[], [], [], [], ["pause 4/1"], []]
+
+
+def test_auto_is_as_greedy_as_asha_where_early_values_foretell_late_ones() -> None:
+    table = Table(slots=12, trials=12, max_steps=10, stopper=stopping.Auto())
+    finished(table, [0.1, 0.2, 0.3, 0.4], [0.01, 0.02, 0.03, 0.04])
+    told = [table.report(trial, 1, value) for trial, value in enumerate([0.25, 0.15, 0.35, 0.05], start=4)]
+    assert told == [["stop 4/1"], [], ["stop 6/1"], []]  # the best half goes on
+
+
+def test_auto_stops_nothing_where_curves_cross() -> None:
+    table = Table(slots=12, trials=12, max_steps=10, stopper=stopping.Auto())
+    finished(table, [0.1, 0.2, 0.3, 0.4], [0.04, 0.03, 0.02, 0.01])
+    told = [table.report(trial, 1, value) for trial, value in enumerate([0.25, 0.15, 0.35, 0.38], start=4)]
+    assert told == [[]] * 4
+
+
+def test_the_first_rung_is_at_a_part_of_the_steps_unless_it_is_said() -> None:
+    for rule, rung in ((stopping.ASHA(), 4), (stopping.ASHA(min_steps=2), 2), (stopping.ASHA(min_steps=1), 1)):
+        table = Table(slots=4, trials=4, max_steps=100, stopper=rule)
+        for trial in range(3):
+            for step in range(1, rung + 1):
+                told = table.report(trial, step, float(trial))
+                assert told == ([f"stop {trial}/1"] if trial == 2 and step == rung else [])
+
+
 # --- the median -------------------------------------------------------------------------------------------
 
 

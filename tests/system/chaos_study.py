@@ -52,6 +52,7 @@ if __name__ == "__main__":
         workers=2,
         retries=0,
         searcher=sys.argv[2],
+        stopping="none",
         seed=7,
         name="chaos",
         store=Path(sys.argv[1]) / "studies.db",

@@ -13,13 +13,16 @@ from thriftune.trial import TrialRecord
 
 class ASHA(Ladder):
     """At steps `min_steps`, `min_steps` * `eta`, ... only the best 1 / `eta` of the trials there so far go on.
+    Where `min_steps` is None, they begin at a twenty-fifth of `max_steps`.
 
     - `how="stop"`: a trial that is not among them is stopped; it needs no checkpoints. While fewer than `eta` have
       come to a step, all go on.
     - `how="pause"`: it is set aside, and goes on from its checkpoint when it is found to be among them.
     """
 
-    def __init__(self, *, min_steps: int = 1, eta: int = 3, how: Literal["stop", "pause"] = "stop") -> None:
+    def __init__(
+        self, *, min_steps: int | None = None, eta: int = 3, how: Literal["stop", "pause"] = "stop"
+    ) -> None:
         super().__init__("asha", min_steps, eta)
         if how not in ("stop", "pause"):
             raise SettingError(f"asha: how {how!r} must be 'stop' or 'pause'")

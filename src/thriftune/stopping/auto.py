@@ -14,9 +14,9 @@ WITNESSES = 4
 """Trials that must have finished before anything is learned from them; the first ones do. Until then no others are
 stopped, as that could not be undone; those that save checkpoints are set aside."""
 
-MARGIN = 2.5
-"""So many times as far down a rung as its best stood on average, trials go on from it. More than 2: if these stood
-anywhere among those that went on, which means that the rung tells nothing, ever more go on."""
+MARGIN = 2.0
+"""So many times as far down a rung as the best stood there on average, trials go on from it: all, if these stood
+anywhere."""
 
 
 class Auto(Ladder):
@@ -26,8 +26,7 @@ class Auto(Ladder):
     Where they were well among the best 1 / `eta`, only so many go on, as with ASHA. Where they were further down,
     more do; where curves cross, nearly all.
 
-    Trials that save checkpoints are set aside, and go on later if they should have; others are stopped. The first
-    rung is at `min_steps`, or if that is None at a twenty-fifth of `max_steps`.
+    Trials that save checkpoints are set aside, and go on later if they should have; others are stopped.
     """
 
     def __init__(self, *, min_steps: int | None = None, eta: int = 2) -> None:
@@ -47,11 +46,11 @@ class Auto(Ladder):
         return Verdict.PAUSE if trial.resume_step else Verdict.STOP
 
     def _best_finished(self, history: History) -> list[int]:
-        """The best quarter of the trials that finished, at least two; none, while these are too few."""
+        """The best quarter of the trials that finished; none, while these are too few."""
         if self._best is None or self._best[0] is not history or self._best[1] != len(history.ended):
             sign = -1.0 if history.maximize else 1.0
             done = [trial for trial in history.ended if trial.state is State.COMPLETED]
             done.sort(key=lambda trial: (sign * (trial.value or 0.0), trial.id))
-            found = done[: max(2, len(done) // 4)] if len(done) >= WITNESSES else []
+            found = done[: len(done) // 4] if len(done) >= WITNESSES else []
             self._best = (history, len(history.ended), [trial.id for trial in found])
         return self._best[2]

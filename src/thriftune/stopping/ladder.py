@@ -22,14 +22,13 @@ _GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a memb
 
 class Ladder(ABC):
     """The rungs are at steps `min_steps`, `min_steps` * `eta`, ... Each has places for the best that have come
-    there so far; how many is up to the rule.
+    there so far; how many is up to the rule. Where `min_steps` is None, that is a part of `max_steps`.
 
     Trials never wait for each other. Who is set aside goes on when it is found to be among the best, which may be
     when others have turned out worse.
     """
 
     def __init__(self, name: str, min_steps: int | None, eta: int) -> None:
-        """`min_steps` None: a part of the steps that a trial has."""
         if min_steps is not None:
             check_whole(f"{name}: min_steps", min_steps, 1)
         check_whole(f"{name}: eta", eta, 2)

@@ -43,28 +43,34 @@ def points(found: Guesses) -> list[int]:
 
 @QUICK
 @given(st.integers(3, 12), st.integers(1, 5), st.booleans(), st.integers(0, 2**32))
-def test_it_is_the_prediction_of_a_least_squares_line(further: int, cut: int, robust: bool, seed: int) -> None:
+def test_it_is_a_least_squares_line_read_backwards(further: int, cut: int, robust: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(cut + further)
     level = level_of(values, [STOPPED] * cut + [COMPLETED] * further)
     x = normalised(values, robust=robust)
     y = 2.0 * x[cut:] + 0.3 * rng.standard_normal(further)
     found = guessed([level], dict(enumerate(y.tolist(), cut)), robust)
-    assert points(found) == list(range(cut))
-    line = linregress(x[cut:], y)
-    rest = y - line.intercept - line.slope * x[cut:]
-    if line.slope <= 0.0:
+    line = linregress(y, x[cut:])
+    if line.slope <= 1e-3:
         return  # see below
-    away = (x[:cut] - x[cut:].mean()) ** 2 / ((x[cut:] - x[cut:].mean()) ** 2).sum()
-    assert found.y == pytest.approx(line.intercept + line.slope * x[:cut], abs=1e-6)
-    assert found.variance == pytest.approx((rest @ rest) / (further - 2) * (1.0 + 1.0 / further + away), rel=1e-6)
+    assert points(found) == list(range(cut))
+    rest = x[cut:] - line.intercept - line.slope * y
+    back = np.clip((x[:cut] - line.intercept) / line.slope, y.min(), y.max())
+    away = (back - y.mean()) ** 2 / ((y - y.mean()) ** 2).sum()
+    assert found.y == pytest.approx(back, abs=1e-6)
+    expected = (rest @ rest) / (further - 2) / line.slope**2 * (1.0 + 1.0 / further + away)
+    assert found.variance == pytest.approx(expected, rel=1e-6)
 
 
 def test_who_was_worse_is_not_taken_to_become_better() -> None:
     level = level_of([9.0, 1.0, 2.0, 3.0, 4.0], [STOPPED] + [COMPLETED] * 4)
-    found = guessed([level], {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0})
-    assert found.y.tolist() == [pytest.approx(2.5)], "the mean of all"
-    assert found.variance[0] > np.var([4.0, 3.0, 2.0, 1.0])
+    assert points(guessed([level], {1: 4.0, 2: 3.0, 3: 2.0, 4: 1.0})) == [], "such a level tells nothing"
+
+
+def test_a_guess_stays_within_what_was_seen() -> None:
+    level = level_of([99.0, -99.0, 1.0, 2.0, 3.0, 4.5], [STOPPED] * 2 + [COMPLETED] * 4)
+    found = guessed([level], {2: 1.0, 3: 2.0, 4: 3.0, 5: 4.0})
+    assert found.y.tolist() == [4.0, 1.0]
 
 
 def test_what_tells_little_is_said_to() -> None:
@@ -100,14 +106,14 @@ def test_each_is_guessed_from_the_highest_level_that_it_came_to() -> None:
     """What is at the upper level is what it will be; the lower one tells nothing."""
     states = [STOPPED] * 4 + [COMPLETED] * 4
     lower = level_of([1.0, 5.0, 2.0, 4.0, 3.0, 1.0, 4.0, 2.0], states)
-    upper = level_of([20.0, 10.0, 0.0, 1.0, 2.0, 3.0], states)
+    upper = level_of([2.5, 1.5, 0.0, 1.0, 2.0, 3.0], states)
     y = normalised(upper.values[:, 0], robust=False)
     found = guessed([lower, upper], dict(enumerate(y[2:].tolist(), 4)))
-    assert sorted(points(found)) == [0, 1, 2, 3]
+    assert {2, 3} <= set(points(found)) <= {0, 1, 2, 3}
     by_trial = dict(zip(points(found), zip(found.y, found.variance, strict=True), strict=True))
     assert by_trial[2] == (pytest.approx(y[0]), pytest.approx(0.0, abs=1e-9))
     assert by_trial[3] == (pytest.approx(y[1]), pytest.approx(0.0, abs=1e-9))
-    assert min(by_trial[0][1], by_trial[1][1]) > 0.01
+    assert all(by_trial[i][1] > 0.01 for i in (0, 1) if i in by_trial)
 
 
 # --- where nothing can be said --------------------------------------------------------------------------------
@@ -123,8 +129,7 @@ def test_two_tell_nothing_nor_do_values_that_are_all_alike() -> None:
 
 def test_who_came_from_there_may_all_have_ended_alike() -> None:
     level = level_of([1.0, 2.0, 3.0, 4.0, 5.0], [STOPPED] + [COMPLETED] * 4)
-    found = guessed([level], dict.fromkeys(range(1, 5), 0.0))
-    assert (found.y.tolist(), found.variance.tolist()) == ([0.0], [0.0])
+    assert points(guessed([level], dict.fromkeys(range(1, 5), 0.0))) == []
 
 
 @pytest.mark.parametrize("scale", [1e-200, 2.0**-9, 1.0, 2.0**40, 1e90])

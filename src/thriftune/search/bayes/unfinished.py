@@ -21,9 +21,8 @@ class Guesses(NamedTuple):
 def guesses(lower: Sequence[Level], there: Mapping[int, float], *, robust: bool) -> Guesses:
     """For each trial that was cut after it had come to one of these levels, rising.
 
-    `there`: by trial, the value of those that came further, as it is modelled. It is regressed on their values at
-    the level that the trial came to. The variance is that of a prediction, so it is large where a level tells
-    little, where few have gone on from it, and far from where these stood.
+    `there`: by trial, the value of those that came further, as it is modelled. The variance is large where a level
+    tells little, where few have gone on from it, and far from where these stood.
     """
     seen = set(there)
     rows, means, variances = [], [], []
@@ -42,21 +41,30 @@ def guesses(lower: Sequence[Level], there: Mapping[int, float], *, robust: bool)
 
 
 class _Line:
-    """By least squares, through (x, y) of n > 2 points. It never falls: being worse is no good sign."""
+    """How the value at a level follows from what comes of a trial, by least squares; read backwards.
 
-    def __init__(self, points: Array) -> None:
-        self._n = len(points)
-        self.known = self._n > 2 and float(np.ptp(points[:, 0])) > 1e-9
+    Not the other way round: where a level tells nothing, the best guess of what comes of a trial would be the
+    middle of all, as if that were news of the trial. Read backwards, the guess is then infinitely unsure.
+    """
+
+    def __init__(self, further: Array) -> None:
+        """`further` (n, 2): the value at the level and what came of it, for each trial that went on."""
+        self._n = len(further)
+        self.known = self._n > 2 and float(np.ptp(further[:, 1])) > 1e-9
         if self.known:
-            self._middle = points.mean(axis=0)
-            x, y = (points - self._middle).T
-            self._spread = float(x @ x)
-            self._slope = max(0.0, float(x @ y) / self._spread)
-            rest = y - self._slope * x
+            self._middle = further.mean(axis=0)
+            x, y = (further - self._middle).T
+            self._spread = float(y @ y)
+            self._slope = float(x @ y) / self._spread
+            rest = x - self._slope * y
             self._rest = float(rest @ rest) / (self._n - 2)
+            self._best, self._worst = float(further[:, 1].min()), float(further[:, 1].max())
+            # One that falls, or all but does, tells nothing.
+            self.known = self._slope > 1e-3
 
     def at(self, x: float) -> tuple[float, float]:
-        """What is to be expected, and its variance."""
-        away = x - self._middle[0]
-        variance = self._rest * (1.0 + 1.0 / self._n + away**2 / self._spread)
-        return float(self._middle[1] + self._slope * away), float(variance)
+        """What will have come of a trial, within what was seen so far, and the variance."""
+        away = (x - self._middle[0]) / self._slope
+        y = min(max(float(self._middle[1] + away), self._best), self._worst)
+        variance = self._rest / self._slope**2 * (1.0 + 1.0 / self._n + (y - self._middle[1]) ** 2 / self._spread)
+        return y, float(variance)
