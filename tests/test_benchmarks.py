@@ -46,6 +46,7 @@ def run(*arguments: str) -> str:
         "stopping",
         "stopping.early_curve",
         "stopping.real_trials",
+        "stopping.small_studies",
         "stopping.simulator_speed",
         "search.multi",
     ],

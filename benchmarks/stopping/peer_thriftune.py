@@ -15,16 +15,18 @@ from thriftune.engines import simulated
 from thriftune.engines.simulated import Curve
 from thriftune.events import Config
 from thriftune.objectives import Objective
-from thriftune.search import SEARCHERS
+from thriftune.search import SEARCHERS, Searcher
+from thriftune.simulation import Curves
 from thriftune.spec import Spec
-from thriftune.stopping import STOPPERS
+from thriftune.stopping import STOPPERS, Stopper
 
 _LOSS = "loss"
 
 
-def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
-    """`options`: of the searcher and of the rule, the name and its own options."""
-    limit = seconds_limit(table, workers)
+def study(
+    table: CurveTable, seed: int, workers: int, options: dict[str, Any]
+) -> tuple[Spec, Curves, Searcher, Stopper]:
+    """What simulation.run() takes. `options`: of the searcher and of the rule, the name and its own options."""
     (searcher, searcher_options), (rule, rule_options) = options["searcher"], options["rule"]
     spec = Spec(
         table.name,
@@ -36,7 +38,7 @@ def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) ->
         stopping=rule,
         stopping_options=rule_options,
         max_steps=table.steps,
-        deadline_seconds=limit,
+        deadline_seconds=seconds_limit(table, workers),
         retries=0,
         workers=workers,
     )
@@ -57,8 +59,12 @@ def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) ->
             made_of[key] = curve_of(nearest(config))
         return made_of[key]
 
-    made = SEARCHERS.make(searcher, searcher_options), STOPPERS.make(rule, rule_options)
-    result = simulation.run(spec, curve, *made)
+    return spec, curve, SEARCHERS.make(searcher, searcher_options), STOPPERS.make(rule, rule_options)
+
+
+def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
+    limit = seconds_limit(table, workers)
+    result = simulation.run(*study(table, seed, workers, options))
     reports = [
         (report.at, report.metrics[_LOSS])
         for trial in result.trials
