@@ -182,7 +182,12 @@ def test_a_table_of_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({"loss": np.ones(3)}, r"needs an array 'values' \(trials, steps\); there are loss"),
+        ({"loss": np.ones(3)}, r"needs an array 'values' \(trials, steps\); its arrays: loss \(3,\)"),
+        ({"values": np.ones((3, 0)), "x": np.ones(3)}, r"needs an array 'values'"),
+        (
+            {"values": np.ones((3, 2)), "x": np.ones(3), "seconds": np.ones((2, 2))},
+            r"'seconds' \(2, 2\) must have",
+        ),
         ({"values": np.ones((3, 2))}, "has no parameter: an array of its own for each"),
     ],
 )
@@ -199,3 +204,58 @@ def test_rows_that_are_no_table(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("trial,step,accuracy,config.x\n0,1,0.5,1\n")
     with pytest.raises(SettingError, match=r"has no column 'loss'; there are trial, step, accuracy, config\.x"):
         read_table(tmp_path / "other.csv", LOSS)
+
+
+# --- what a new user came upon ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", ["halving", "hyperband", "early_curve", "auto", tt.stopping.ASHA(how="pause")])
+def test_rules_that_wait_for_more_trials_learn_that_there_are_none(done: tt.Result, rule: Any) -> None:
+    assert tt.simulate(done, stopping=rule, workers=1).finished
+
+
+def test_each_record_of_a_configuration_is_replayed(tmp_path: Path) -> None:
+    lines = ["trial,step,config.x,loss", *(f"{trial},1,{trial % 2},{trial / 10}" for trial in range(6))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    result = tt.simulate(tmp_path / "t.csv", minimize="loss", stopping="none")
+    assert [trial.value for trial in result.trials] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    again = tt.simulate(tmp_path / "t.csv", minimize="loss", stopping="none", searcher="random")
+    assert sorted(trial.value or 0.0 for trial in again.trials) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+
+
+def a_table(folder: Path, rows: list[str], columns: str = "trial,step,config.x,metrics.loss") -> Path:
+    (folder / "t.csv").write_text("\n".join([columns, *rows]))
+    return folder / "t.csv"
+
+
+def test_a_table_leaves_out_who_did_not_come_to_the_end_and_the_time_that_was_spent_waiting(
+    tmp_path: Path,
+) -> None:
+    rows = ["0,COMPLETED,1,1,0.0,0.5,9", "0,COMPLETED,2,1,1.0,0.5,8", "0,COMPLETED,3,2,99.0,0.5,7"]
+    rows += ["1,PAUSED,1,1,1.0,0.1,1"]
+    table = a_table(tmp_path, rows, "trial,state,step,attempt,at,config.x,loss")
+    result = tt.simulate(table, minimize="loss", stopping="none", space={"x": tt.Float(0, 1)})
+    assert [trial.value for trial in result.trials] == [7.0]
+    assert result.seconds == pytest.approx(3.0)
+    with pytest.raises(SettingError, match="no trial in it came to its end"):
+        tt.simulate(a_table(tmp_path, ["1,PAUSED,1,0.1,1"], "trial,state,step,config.x,loss"), minimize="loss")
+
+
+def test_reports_without_the_objective_and_values_that_are_no_numbers(tmp_path: Path) -> None:
+    rows = ["0,1,0.5,3", "0,2,0.5,", "0,3,0.5,1", "1,1,0.6,2", "1,2,0.6,nan", "1,3,0.6,0"]
+    result = tt.simulate(a_table(tmp_path, rows), minimize="loss", stopping="none")
+    assert [(str(trial.state), len(trial.reports)) for trial in result.trials] == [("COMPLETED", 3), ("FAILED", 1)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (["0,1.5,0.5,3"], r"trial 0: its steps must be whole numbers from 1, each once; they are \[1.5\]"),
+        (["0,1,0.5,3", "0,1,0.5,3"], r"each once; they are \[1, 1\]"),
+        (["0,1,0.5,high"], "loss is 'high' at step 1, which is no number"),
+        (["0"], "its steps must be whole numbers"),
+    ],
+)
+def test_rows_that_cannot_be(tmp_path: Path, rows: list[str], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        tt.simulate(a_table(tmp_path, rows), minimize="loss")

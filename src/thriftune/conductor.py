@@ -213,6 +213,9 @@ class Conductor:
         verdict = stopper.judge(trial, self.history)
         if verdict is _GO_ON:
             return
+        if not isinstance(verdict, Verdict):
+            rule = type(stopper).__name__
+            raise ThriftuneError(f"{rule}.judge returned {verdict!r}, which is no tt.stopping.Verdict")
         if trial.asked is not None or trial.killed_because is not None:  # it goes, whatever it says until then
             return
         if verdict is Verdict.STOP:
@@ -268,12 +271,18 @@ class Conductor:
         history = self.history
         if history.waiting:
             return next(iter(history.waiting))
-        if self._stopper is not None and (paused := self._stopper.promote(history, self._more)) is not None:
-            if not self._decide(ev.Promote(now, paused)):
-                rule, state = type(self._stopper).__name__, history.trials[paused].state
-                raise ThriftuneError(f"{rule} promoted trial {paused}, which is {state} and not PAUSED")
+        more = self._more
+        if self._stopper is not None and (paused := self._stopper.promote(history, more)) is not None:
+            known = paused in range(len(history.trials))
+            if not known or not self._decide(ev.Promote(now, paused)):
+                state = f"is {history.trials[paused].state} and not PAUSED" if known else "is not there"
+                raise ThriftuneError(f"{type(self._stopper).__name__} promoted trial {paused!r}, which {state}")
             return paused
-        return self._create(now) if self._more else None
+        if not more:
+            return None
+        created = self._create(now)
+        # That the searcher has nothing left may be what a rule has waited for.
+        return created if created is not None or self._stopper is None else self._next_trial(now)
 
     @property
     def _more(self) -> bool:

@@ -2,14 +2,17 @@
 
 CSV and Parquet have a row a report, as `thriftune export --reports` writes them: `trial`, `step`, the parameters
 as `config.lr`, the metrics as `metrics.loss` (or by their bare names), and `seconds` since the report before, or
-`at`, the time of the report. An npz has `values` (trials, steps), perhaps `seconds` of the same shape or one a
-trial, and every parameter as an array of its own, a value a trial.
+`at`, the time of the report, and perhaps `attempt` and `state`: trials that did not come to their end are left
+out. An npz has `values` (trials, steps), perhaps `seconds` of the same shape or one a trial, and every parameter
+as an array of its own, a value a trial. Where an objective is no number, the trial fails.
 """
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ def read_table(path: Path, objectives: Sequence[Objective], space: Space | None 
     try:
         configs, curves = reader(path, [objective.metric for objective in objectives])
     except (KeyError, ValueError) as error:
-        raise SettingError(f"{path}: {error.args[0] if error.args else error}") from None
+        raise SettingError(f"{path}: {error.args[0] if isinstance(error, KeyError) else error}") from None
     known = space or Space({name: _parameter([c[name] for c in configs]) for name in configs[0]})
     rows = [
         (known.check({name: value for name, value in config.items() if name in known}), curve)
@@ -57,7 +60,8 @@ def _parameter(values: Sequence[Any]) -> Parameter:
 
 def _read_csv(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]], list[Curve]]:
     with path.open(newline="", encoding="utf-8") as file:
-        rows = [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+        read = csv.DictReader(file, restval="")
+        rows = [{name: _value(text) for name, text in row.items() if name is not None} for row in read]
     return _from_reports(rows, metrics)
 
 
@@ -91,12 +95,38 @@ def _from_reports(
     prefix = "config."
     names = [name for name in rows[0] if name.startswith(prefix)]
     configs, curves = [], []
-    for told in trials.values():
+    for trial, told in trials.items():
+        if told[0].get("state") in _NOT_WHOLE:
+            continue
+        steps = [row.get("step") for row in told]
+        if not all(isinstance(step, int) and step > 0 for step in steps) or len(set(steps)) < len(steps):
+            raise ValueError(f"trial {trial}: its steps must be whole numbers from 1, each once; they are {steps}")
         told.sort(key=lambda row: row["step"])
         configs.append({n.removeprefix(prefix): told[0][n] for n in names if told[0][n] is not None})
-        reports = [{metric: float(row[column]) for metric, column in columns.items()} for row in told]
-        curves.append(Curve([row["step"] for row in told], reports, _seconds(told)))
+        reports = [
+            {metric: row[name] for metric, name in columns.items() if row[name] is not None} for row in told
+        ]
+        curves.append(_cut_at_nan(Curve([row["step"] for row in told], reports, _seconds(told))))
+    if not configs:
+        raise ValueError("no trial in it came to its end, so there is nothing to replay")
+    if not names:
+        raise ValueError(f"has no parameter: a column such as config.lr for each; there are {', '.join(rows[0])}")
     return configs, curves
+
+
+_NOT_WHOLE = {"STOPPED", "PAUSED", "RUNNING", "WAITING"}
+
+
+def _cut_at_nan(curve: Curve) -> Curve:
+    """A real trial whose objective is no number has failed."""
+    for i, metrics in enumerate(curve.metrics):
+        for name, value in metrics.items():
+            if not isinstance(value, (int, float)):
+                raise ValueError(f"{name} is {value!r} at step {curve.steps[i]}, which is no number")
+            if not math.isfinite(value):
+                error = f"{name} is {value} at step {curve.steps[i]}"
+                return Curve(curve.steps[:i], curve.metrics[:i], curve.seconds[:i], error)
+    return curve
 
 
 def _column(row: Mapping[str, Any], name: str) -> str:
@@ -107,11 +137,15 @@ def _column(row: Mapping[str, Any], name: str) -> str:
 
 
 def _seconds(told: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Between attempts a trial did nothing; the step that one began with has taken as long as the middle one."""
     if "seconds" in told[0]:
-        return [float(row["seconds"]) for row in told]
-    if "at" in told[0] and len(told) > 1:
-        between = np.diff([float(row["at"]) for row in told])
-        return [float(np.median(between)), *between.clip(0.0).tolist()]
+        return [float(row["seconds"] or 0.0) for row in told]
+    if told[0].get("at") is not None and len(told) > 1:
+        between = np.diff([float(row["at"] or math.nan) for row in told], prepend=math.nan)
+        between[1:][[a.get("attempt") != b.get("attempt") for a, b in pairwise(told)]] = math.nan
+        usual = float(np.nanmedian(between)) if np.isfinite(between).any() else 1.0
+        seconds: list[float] = np.where(np.isfinite(between), between, usual).clip(0.0).tolist()
+        return seconds
     return [1.0] * len(told)
 
 
@@ -123,21 +157,24 @@ def _read_npz(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]],
         raise ValueError(f"an npz holds one metric; there are {len(metrics)} objectives")
     with np.load(path) as found:
         arrays = dict(found)
-    if "values" not in arrays or arrays["values"].ndim != 2:
-        raise ValueError(f"needs an array 'values' (trials, steps); there are {', '.join(arrays)}")
+    if "values" not in arrays or arrays["values"].ndim != 2 or not arrays["values"].size:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
+        raise ValueError(f"needs an array 'values' (trials, steps); its arrays: {shapes}")
     values = arrays.pop("values").astype(float)
     seconds = np.asarray(arrays.pop("seconds", np.ones(len(values))), dtype=float)
+    if seconds.shape not in (values.shape, values.shape[:1]):
+        raise ValueError(
+            f"'seconds' {seconds.shape} must have the shape of 'values' {values.shape}, or one a trial"
+        )
     seconds = np.broadcast_to(seconds.reshape(len(values), -1), values.shape)
     names = [name for name, array in arrays.items() if array.shape == (len(values),)]
     if not names:
         raise ValueError("has no parameter: an array of its own for each, a value a trial")
     columns = {name: arrays[name].tolist() for name in names}
     configs = [{name: column[i] for name, column in columns.items()} for i in range(len(values))]
-    curves = []
-    for row, times in zip(values, seconds, strict=True):
-        whole = np.isfinite(row)
-        count = len(row) if whole.all() else int(np.argmin(whole))
-        error = None if count == len(row) else f"{metrics[0]} is {row[count]} at step {count + 1}"
-        reports = [{metrics[0]: value} for value in row[:count].tolist()]
-        curves.append(Curve(range(1, count + 1), reports, times[:count].tolist(), error))
+    steps = range(1, values.shape[1] + 1)
+    curves = [
+        _cut_at_nan(Curve(steps, [{metrics[0]: value} for value in row.tolist()], times.tolist()))
+        for row, times in zip(values, seconds, strict=True)
+    ]
     return configs, curves

@@ -152,8 +152,8 @@ def drive(
     with store.drive(spec.name):
         history = read_history(store, spec)
         searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
-        if stopper is None and spec.judged:
-            stopper = STOPPERS.make(spec.stopping, spec.stopping_options)
+        if stopper is None:
+            stopper = STOPPERS.make(*(spec.stopping, spec.stopping_options) if spec.judged else ("none", {}))
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         conductor = Conductor(here, history, searcher, PresentMachines(), stopper)

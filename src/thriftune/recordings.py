@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -33,36 +34,48 @@ class Recording:
         if not self.rows:
             raise SettingError("there is no learning curve to replay")
 
-    def curve(self, config: Config) -> Curve:
-        return self._by_key[self.space.key(config)]
+    def player(self) -> Callable[[Config], Curve]:
+        """What a trial of a configuration does. Of several records of the same one, each in turn."""
+        times: Counter[tuple[Any, ...]] = Counter()
+
+        def play(config: Config) -> Curve:
+            key = self.space.key(config)
+            curves = self._by_key[key]
+            times[key] += 1
+            return curves[(times[key] - 1) % len(curves)]
+
+        return play
+
+    def times(self, config: Config) -> int:
+        """How often it is there."""
+        return len(self._by_key[self.space.key(config)])
 
     @property
     def max_steps(self) -> int:
         return max(curve.steps[-1] for _, curve in self.rows if curve.steps)
 
     @cached_property
-    def _by_key(self) -> dict[tuple[Any, ...], Curve]:
-        return {self.space.key(config): curve for config, curve in self.rows}
+    def _by_key(self) -> dict[tuple[Any, ...], list[Curve]]:
+        found: dict[tuple[Any, ...], list[Curve]] = {}
+        for config, curve in self.rows:
+            found.setdefault(self.space.key(config), []).append(curve)
+        return found
 
 
 def of_result(result: Result) -> tuple[Recording, int]:
-    """The trials of a study that came to their end, well or badly; and how many did not, and are left out.
-
-    Of those with the same configuration the last counts.
-    """
-    rows: dict[tuple[Any, ...], tuple[Config, Curve]] = {}
-    left_out = 0
-    for trial in result.history.trials:
-        if trial.state in (State.COMPLETED, State.FAILED) and trial.reports:
-            rows[result.spec.space.key(trial.config)] = (trial.config, _curve(trial))
-        else:
-            left_out += 1
+    """The trials of a study that came to their end, well or badly; and how many did not, and are left out."""
+    rows = [
+        (trial.config, _curve(trial))
+        for trial in result.history.trials
+        if trial.state in (State.COMPLETED, State.FAILED) and trial.reports
+    ]
+    left_out = len(result.history.trials) - len(rows)
     if not rows:
         raise SettingError(
             f"study {result.name!r} has no trial that came to its end, so there is nothing to replay"
         )
     spec = result.spec
-    return Recording(spec.space, spec.objectives, list(rows.values()), spec.constraints), left_out
+    return Recording(spec.space, spec.objectives, rows, spec.constraints), left_out
 
 
 def _curve(trial: TrialRecord) -> Curve:
@@ -95,6 +108,7 @@ class Nearest:
     """Suggests the recorded configuration that is nearest to what a searcher suggests, of those not yet tried."""
 
     def __init__(self, recording: Recording, searcher: Searcher) -> None:
+        self._recording = recording
         self._rows = recording.rows
         self._points = np.array([recording.space.encode(config) for config, _ in recording.rows])
         self._searcher = searcher
@@ -105,4 +119,4 @@ class Nearest:
             return None
         distances = np.abs(self._points - past.space.encode(config)).sum(axis=1)
         near = (self._rows[i][0] for i in np.argsort(distances, kind="stable"))
-        return next((config for config in near if not past.times(config)), None)
+        return next((config for config in near if past.times(config) < self._recording.times(config)), None)

@@ -75,7 +75,7 @@ def simulate(
     else:
         steps = recording.max_steps if max_steps is None else max_steps
         spec = Spec(MACHINE, recording.space, recording.objectives, seed, recording.constraints, max_steps=steps)
-        curves = recording.curve
+        curves = recording.player()
         made = InOrder(recording) if made is None else Nearest(recording, made)
     spec = replace(
         spec,

@@ -10,7 +10,7 @@ import pytest
 from tests.stopping.conformance import StopperConformance
 from tests.tables import Table
 from thriftune import stopping
-from thriftune.errors import SettingError
+from thriftune.errors import SettingError, ThriftuneError
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
@@ -282,3 +282,37 @@ def test_early_curve_predicts() -> None:
     found = stopping.EarlyCurve().predict(steps, [0.2 + 1.0 / k for k in steps], at=100)
     assert found.mean == pytest.approx(0.21, abs=0.005)
     assert 0.0 <= found.std < 0.05
+
+
+# --- a user's own -----------------------------------------------------------------------------------------
+
+
+class Odd:
+    def __init__(self, verdict: Any, promoted: int | None) -> None:
+        self._verdict, self._promoted = verdict, promoted
+
+    def judge(self, trial: Any, history: Any) -> Any:
+        return self._verdict
+
+    def promote(self, history: Any, more: bool) -> int | None:
+        return self._promoted
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (Odd("stop", None), r"Odd.judge returned 'stop', which is no tt.stopping.Verdict"),
+        (Odd(stopping.Verdict.GO_ON, 7), "Odd promoted trial 7, which is not there"),
+    ],
+)
+def test_what_a_rule_must_not_answer(rule: Odd, says: str) -> None:
+    with pytest.raises(ThriftuneError, match=says):
+        Table(slots=1, trials=2, max_steps=9, stopper=rule).report(0, 1, 0.5)
+
+
+def test_without_a_rule_what_was_set_aside_goes_on() -> None:
+    table = Table(slots=1, trials=1, max_steps=27, stopper=stopping.Hyperband())
+    assert table.report(0, 1, 0.5, saved=True) == ["pause 0/1"]
+    table._stopper = stopping.Never()
+    table.kill_driver()
+    assert table.start(1)[-1] == "place 0/2 from 1"

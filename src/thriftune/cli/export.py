@@ -36,7 +36,7 @@ def export_command(name: str, store: str | None, kind: str | None, output: Path 
         history = study.history
     if reports:
         rows = [
-            {"trial": trial.id, "config": dict(trial.config), **report_json(report)}
+            {"trial": trial.id, "state": str(trial.state), "config": dict(trial.config), **report_json(report)}
             for trial in history.trials
             for report in trial.reports
         ]

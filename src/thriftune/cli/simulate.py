@@ -81,7 +81,7 @@ def _steps(result: Result) -> int:
 def _best(result: Result) -> str:
     if not result.front:
         return "none"
-    return f"{values_line(result.front[0], result.history)} (trial {result.front[0].id})"
+    return values_line(result.front[0], result.history)
 
 
 def _numbers(result: Result) -> dict[str, object]:
@@ -90,7 +90,7 @@ def _numbers(result: Result) -> dict[str, object]:
         "finished": result.finished,
         "trials": len(result.trials),
         "counts": {str(state): count for state, count in counts(result.history, driven=False).items()},
-        "best": None if best is None else {"trial": best.id, "value": best.value, "config": dict(best.config)},
+        "best": None if best is None else {"value": best.value, "config": dict(best.config)},
         "steps": _steps(result),
         "seconds": result.seconds,
     }

@@ -63,6 +63,7 @@ class SimulatedEngine:
         self._curves = curves
         self._clock = clock
         self._restart_seconds = restart_seconds
+        self._curve_of: dict[int, Curve] = {}  # by trial, also of one that is set aside
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._due: list[tuple[float, int, _Attempt | Event]] = []  # a heap: who has a step done, or what comes
         self._count = 0  # of what was ever due: of things at the same time, the earlier one comes first
@@ -73,7 +74,10 @@ class SimulatedEngine:
     def open(self) -> None: ...
 
     def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (all are alike)
-        attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, self._curves(run.config))
+        curve = self._curve_of.get(run.trial)
+        if curve is None:
+            curve = self._curve_of[run.trial] = self._curves(run.config)
+        attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, curve)
         at = self._clock.time + (self._restart_seconds if run.resume_step else 0.0)
         if attempt.done < attempt.last:
             self._schedule(at + attempt.seconds[attempt.done], attempt)

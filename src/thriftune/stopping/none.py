@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from thriftune.history import History
 from thriftune.stopping import Verdict
-from thriftune.trial import TrialRecord
+from thriftune.trial import State, TrialRecord
 
 
 class Never:
-    """Stops nothing."""
+    """Stops nothing; what another rule has set aside goes on."""
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:  # noqa: ARG002 (the protocol's)
         return Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:  # noqa: ARG002 (the protocol's)
-        return None
+        if not history.counts[State.PAUSED]:
+            return None
+        return next(trial.id for trial in history.trials if trial.state is State.PAUSED)

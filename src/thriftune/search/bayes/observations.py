@@ -50,6 +50,7 @@ class Observations:
     ended: list[TrialRecord]  # n that have ended and have their values, in the order in which they did
     X: Array  # (n, D)
     failed: Array  # (f, D)
+    cut: bool  # whether trials were stopped early, or set aside
 
     @property
     def target(self) -> Level:
@@ -91,6 +92,7 @@ class Reader:
             known,
             self._points(past, known),
             self._points(past, failed),
+            any(trial.state in CUT for trial in past.trials),
         )
 
     def _levels(self, past: Past, known: list[TrialRecord]) -> list[Level]:

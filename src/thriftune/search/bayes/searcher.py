@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MODELLED = 400
 """Observations in the model at most: the best, and an even part of the others."""
 
+MORE_IF_CUT = 4
+"""Where trials are cut they are cheap, and little is known of each: so many times as many fill the space first."""
+
 GUESSED = 200
 """Of trials that were cut, in the model at most."""
 
@@ -49,7 +52,7 @@ T = TypeVar("T")
 class Bayes:
     """Suggests where the improvement to be expected is largest; in the beginning, points that fill the space.
 
-    - `initial`: how many points that is.
+    - `initial`: how many points that is; four times as many where trials are stopped early.
     - `hyperparameters`: "slice" integrates them out by slice sampling, "map" takes the most likely ones.
     - `warp`: learn a warping of each number's scale.
     - `robust`: pull in the tail of bad values.
@@ -107,7 +110,8 @@ class Bayes:
             cube = self._cached("cube", past.space, lambda: Cube(past.space))
             sources = self._sources(past, cube)
             seen = self._reader.read(past)
-            if len(past.trials) < self._initial or len(seen.target.trials) < 2:
+            initial = self._initial * (MORE_IF_CUT if seen.cut else 1)
+            if len(past.trials) < initial or len(seen.target.trials) < 2:
                 return self._first(past, sources, rng)
             worth, near = self._worth(past, cube, sources, seen, rng)
             for row in best_points(cube, worth, near, rng):
