@@ -259,3 +259,8 @@ def test_reports_without_the_objective_and_values_that_are_no_numbers(tmp_path: 
 def test_rows_that_cannot_be(tmp_path: Path, rows: list[str], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         tt.simulate(a_table(tmp_path, rows), minimize="loss")
+
+
+def test_a_study_has_its_own_objectives(done: tt.Result) -> None:
+    with pytest.raises(SettingError, match="a study has its own objectives"):
+        tt.simulate(done, maximize="loss")

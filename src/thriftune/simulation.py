@@ -107,6 +107,10 @@ def _recording(
         return read_table(Path(source), parse_objectives(minimize, maximize), known)
     result = getattr(source, "result", source)  # of a Study
     if isinstance(result, Result):
+        if minimize or maximize or space is not None:
+            raise SettingError(
+                "simulate: a study has its own objectives and space; leave out minimize=, maximize=, space="
+            )
         return of_result(result)[0]
     if not callable(source):
         raise SettingError(f"simulate: {source!r} is no study, table or function")

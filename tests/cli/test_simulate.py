@@ -60,3 +60,8 @@ def test_a_table_as_export_writes_it(store: Path, tmp_path: Path) -> None:
 )
 def test_mistakes_are_told(store: Path, args: tuple[str, ...], says: str) -> None:
     assert says in typed(store, "simulate", *args, status=1).stderr
+
+
+def test_a_study_has_its_own_objectives(store: Path) -> None:
+    said = typed(store, "simulate", "--from", "a", "--maximize", "loss", status=1).stderr
+    assert said == "error: --minimize and --maximize are for a --table; a study has its own objectives\n"

@@ -50,6 +50,8 @@ def simulate_command(
     """
     if (study is None) == (table is None):
         raise SettingError("give either --from STUDY or --table FILE")
+    if study is not None and (minimize or maximize):
+        raise SettingError("--minimize and --maximize are for a --table; a study has its own objectives")
     if study is not None:
         with existing_store(store) as opened:
             source, left_out = of_result(load(study, opened).result)
