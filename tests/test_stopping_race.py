@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import thriftune as tt
 from benchmarks import peers
-from benchmarks.search.tables import data
+from benchmarks.search.tables import TASKSET, data
 from benchmarks.stopping import methods, peer_thriftune, results, tables
 from benchmarks.stopping.race_worker import run, share
 from benchmarks.stopping.replay import FULL_TRAININGS, Nearest, replay, seconds_limit
@@ -251,7 +251,7 @@ def test_tables_that_are_there_are_read_without_the_data(tmp_path: Path, monkeyp
     monkeypatch.setenv("THRIFTUNE_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setattr(tables, "FOLDER", tmp_path)
     assert not data().is_dir()
-    config = {name: p["low"] for name, p in tables.TASKSET.items()}
+    config = {name: p["low"] for name, p in TASKSET.items()}
     written = json.dumps([config])
     np.savez_compressed(
         tmp_path / "taskset-3.npz", configs=written, values=np.ones((1, 2)), seconds=np.ones((1, 2))

@@ -207,22 +207,26 @@ def lcbench(task: str) -> Grid:
     return Grid(LCBENCH, load(f"lcbench-{task}")["values"], LCBENCH_LEVELS)
 
 
+_TASKSET_BOUNDS = {
+    "rate": (1e-8, 10.0),
+    "one_minus_beta1": (1e-4, 1.0),
+    "one_minus_beta2": (1e-6, 1.0),
+    "epsilon": (1e-10, 1e3),
+    "l1": (1e-8, 10.0),
+    "l2": (1e-8, 10.0),
+    "linear_decay": (1e-7, 1e-4),
+    "exponential_decay": (1e-6, 1e-3),
+}
+TASKSET: Space = {
+    name: {"type": "float", "low": low, "high": high, "log": True} for name, (low, high) in _TASKSET_BOUNDS.items()
+}
+
+
 def taskset(task: int) -> Nearest:
     """Validation loss of an RNN at the end of training; where it diverged, the worst that was recorded."""
     with np.load(data() / "taskset_text_rnn_6x1000x51.npz") as found:
         points, final = found["hp"], found["valid_loss"][task, :, -1].astype(float)
-    bounds = {
-        "rate": (1e-8, 10.0),
-        "one_minus_beta1": (1e-4, 1.0),
-        "one_minus_beta2": (1e-6, 1.0),
-        "epsilon": (1e-10, 1e3),
-        "l1": (1e-8, 10.0),
-        "l2": (1e-8, 10.0),
-        "linear_decay": (1e-7, 1e-4),
-        "exponential_decay": (1e-6, 1e-3),
-    }
-    parameters = {n: {"type": "float", "low": lo, "high": hi, "log": True} for n, (lo, hi) in bounds.items()}
     points = points.copy()
     points[:, 1:3] = 1 - points[:, 1:3]
-    unit = np.stack([_unit(p, points[:, i]) for i, p in enumerate(parameters.values())], axis=1)
-    return Nearest(parameters, unit, np.where(np.isfinite(final), final, np.nanmax(final)))
+    unit = np.stack([_unit(p, points[:, i]) for i, p in enumerate(TASKSET.values())], axis=1)
+    return Nearest(TASKSET, unit, np.where(np.isfinite(final), final, np.nanmax(final)))

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from benchmarks.search import tables as search_tables
 from benchmarks.search.problems import draw
-from benchmarks.search.tables import ROOT, data
+from benchmarks.search.tables import ROOT, TASKSET, data
 
 FOLDER = ROOT / "out" / "stopping" / "tables"
 
@@ -35,20 +35,6 @@ Parameters = Mapping[str, Mapping[str, Any]]
 Curves = tuple[list[dict[str, Any]], Array, Array]
 """Configurations, values and seconds."""
 
-# As in benchmarks/search/tables.py, which reads them only together with the data.
-_TASKSET_BOUNDS = {
-    "rate": (1e-8, 10.0),
-    "one_minus_beta1": (1e-4, 1.0),
-    "one_minus_beta2": (1e-6, 1.0),
-    "epsilon": (1e-10, 1e3),
-    "l1": (1e-8, 10.0),
-    "l2": (1e-8, 10.0),
-    "linear_decay": (1e-7, 1e-4),
-    "exponential_decay": (1e-6, 1e-3),
-}
-TASKSET: Parameters = {
-    name: {"type": "float", "low": low, "high": high, "log": True} for name, (low, high) in _TASKSET_BOUNDS.items()
-}
 TREES: Parameters = {
     "rate": {"type": "float", "low": 1e-3, "high": 1.0, "log": True},
     "subsample": {"type": "float", "low": 0.1, "high": 1.0},
