@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from tests.cli import studies
+from tests.tables import Table
 from thriftune import events as ev
 from thriftune import words
 from thriftune.objectives import parse_constraints
 from thriftune.printed import last_line, plain
+from thriftune.stopping import ASHA
 
 
 @pytest.mark.parametrize(
@@ -114,3 +116,14 @@ def test_time_left() -> None:
     assert words.time_line(history, studies.spec(), 130.0) == "30.0 s"
     assert words.time_line(history, studies.spec(deadline_seconds=40.0), 130.0) == "30.0 s of 40.0 s, 10.0 s left"
     assert words.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
+
+
+def test_what_was_set_aside_in_a_finished_study_waits_for_nothing() -> None:
+    table = Table(slots=1, trials=2, max_steps=9, stopper=ASHA(how="pause"))
+    table.report(0, 1, 0.5, saved=True)
+    table.end(0, cut=True)
+    assert words.waits_for(table.trial(0), table.history, table.spec, True) == (
+        "waits to be promoted by the stopping rule"
+    )
+    table.history.finished = "all done"
+    assert words.waits_for(table.trial(0), table.history, table.spec, False) == "set aside by the stopping rule"

@@ -218,7 +218,9 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
 
 
 def _show_waiting(console: Console, spec: Spec, history: History, driven: bool) -> None:
-    whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in history.trials)
+    # In a study that is finished, what was set aside waits for nothing.
+    may_wait = (trial for trial in history.trials if not (history.finished and trial.state is State.PAUSED))
+    whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in may_wait)
     lines = [f"trial {number} {why}" for number, why in whys if why]
     if lines:
         _section(console, "waiting")
