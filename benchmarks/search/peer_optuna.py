@@ -28,17 +28,21 @@ class Method:
 
     def ask(self) -> tuple[Any, dict[str, Any]]:
         trial = self._study.ask()
-        config: dict[str, Any] = {}
-        for name, p in self._parameters.items():
-            if not holds(p, config):
-                continue
-            if p["type"] == "choice":
-                config[name] = trial.suggest_categorical(name, p["choices"])
-            elif p["type"] == "int":
-                config[name] = trial.suggest_int(name, p["low"], p["high"], log=p.get("log", False))
-            else:
-                config[name] = trial.suggest_float(name, p["low"], p["high"], log=p.get("log", False))
-        return trial, config
+        return trial, suggested(trial, self._parameters)
 
     def tell(self, key: Any, value: float) -> None:
         self._study.tell(key, value)
+
+
+def suggested(trial: optuna.Trial, parameters: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for name, p in parameters.items():
+        if not holds(p, config):
+            continue
+        if p["type"] == "choice":
+            config[name] = trial.suggest_categorical(name, p["choices"])
+        elif p["type"] == "int":
+            config[name] = trial.suggest_int(name, p["low"], p["high"], log=p.get("log", False))
+        else:
+            config[name] = trial.suggest_float(name, p["low"], p["high"], log=p.get("log", False))
+    return config

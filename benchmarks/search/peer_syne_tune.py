@@ -26,7 +26,7 @@ class Method:
 
     def __init__(self, parameters: Any, seed: int, budget: int, parallel: int, options: dict[str, Any]) -> None:  # noqa: ARG002
         self._parameters = parameters
-        space = {name: _domain(p) for name, p in parameters.items()}
+        space = {name: domain(p) for name, p in parameters.items()}
         self._scheduler = BayesianOptimization(
             space, metric="value", mode="min", random_seed=seed, search_options={"debug_log": False}
         )
@@ -58,7 +58,7 @@ class Method:
         self._scheduler.on_trial_complete(key, {"value": value})
 
 
-def _domain(p: Any) -> Any:
+def domain(p: Any) -> Any:
     if p["type"] == "choice":
         # By number, as words: a list of numbers would be taken for ordered.
         return cs.choice([str(i) for i in range(len(p["choices"]))])

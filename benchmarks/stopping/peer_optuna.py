@@ -15,6 +15,8 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from benchmarks.search.peer_optuna import suggested
+
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
@@ -39,15 +41,7 @@ class Method:
     def suggest(self) -> tuple[int, dict[str, Any]]:
         trial = self._study.ask()
         self._trials[trial.number] = trial
-        config: dict[str, Any] = {}
-        for name, p in self._parameters.items():
-            if p["type"] == "choice":
-                config[name] = trial.suggest_categorical(name, p["choices"])
-            elif p["type"] == "int":
-                config[name] = trial.suggest_int(name, p["low"], p["high"], log=p.get("log", False))
-            else:
-                config[name] = trial.suggest_float(name, p["low"], p["high"], log=p.get("log", False))
-        return trial.number, config
+        return trial.number, suggested(trial, self._parameters)
 
     def report(self, trial: int, step: int, value: float) -> bool:
         """Its manual: "pruners assume that step starts at zero"."""

@@ -20,7 +20,7 @@ from syne_tune.backend.trial_status import Trial
 from syne_tune.optimizer import baselines
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
-from benchmarks.search.peer_syne_tune import _domain as domain
+from benchmarks.search.peer_syne_tune import domain as domain
 
 logging.disable(logging.WARNING)  # a line for every trial
 
