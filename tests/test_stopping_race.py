@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from benchmarks.stopping import methods, peer_thriftune, results, tables
 from benchmarks.stopping.race_worker import run, share
 from benchmarks.stopping.replay import FULL_TRAININGS, Nearest, replay, seconds_limit
 from benchmarks.stopping.report import TIMES, compare, over_time, reached_at, share_of_time
+from thriftune.search import SEARCHERS, Past
 
 LINE = {"x": {"type": "float", "low": 0.0, "high": 1.0}}
 
@@ -39,14 +39,24 @@ class Scripted:
 
     version = "1"
 
-    def __init__(self, suggestions: list[tuple[int, float] | None], stops: dict[int, int]) -> None:
+    def __init__(
+        self, table: tables.CurveTable, suggestions: list[tuple[int, float] | None], stops: dict[int, int]
+    ) -> None:
         """`suggestions`: trial and x. `stops`: at which step a trial does not go on."""
+        self.nearest = Nearest(table)
         self._suggestions, self._stops = suggestions, stops
+        self._known: set[int] = set()
         self.told: list[tuple[Any, ...]] = []
 
-    def suggest(self) -> tuple[int, Mapping[str, Any]] | None:
+    def suggest(self) -> int | None:
         following = self._suggestions.pop(0) if self._suggestions else None
-        return None if following is None else (following[0], {"x": following[1]})
+        if following is None:
+            return None
+        trial, x = following
+        if trial not in self._known:
+            self._known.add(trial)
+            self.nearest({"x": x})
+        return trial
 
     def report(self, trial: int, step: int, value: float) -> bool:
         self.told.append((trial, step, value))
@@ -64,8 +74,8 @@ def test_two_workers_take_turns() -> None:
         [[9.0, 8.0, 3.0], [7.0, 6.0, 2.0], [5.0, math.nan, math.nan]], [[1, 1, 1], [2, 2, 2], [4] * 3]
     )
     # Trial 0 is set aside after its second step, and goes on once trial 1 has completed.
-    method = Scripted([(0, 0.0), (1, 0.5), (2, 1.0), (0, 0.0)], {0: 2})
-    trace = replay(method, table, 2)
+    method = Scripted(table, [(0, 0.0), (1, 0.5), (2, 1.0), (0, 0.0)], {0: 2})
+    trace = replay(method, table, method.nearest, 2)
     assert method.told == [
         (0, 1, 9.0),
         (1, 1, 7.0),
@@ -86,8 +96,8 @@ def test_two_workers_take_turns() -> None:
 
 def test_the_time_is_over_when_it_is_over() -> None:
     table = line_table([[2.0, 1.0], [3.0, 2.5]], [[1, 1], [1, 1]])
-    method = Scripted([(i, 0.0) for i in range(1000)], {})
-    trace = replay(method, table, 4)
+    method = Scripted(table, [(i, 0.0) for i in range(1000)], {})
+    trace = replay(method, table, method.nearest, 4)
     assert seconds_limit(table, 4) == FULL_TRAININGS * 2 / 4
     assert not trace.finished
     assert trace.steps == (FULL_TRAININGS * 2 / 4 - 1) * 4  # what comes at the very end is too late
@@ -96,8 +106,9 @@ def test_the_time_is_over_when_it_is_over() -> None:
 
 def test_a_trial_that_is_done_cannot_go_on() -> None:
     table = line_table([[2.0], [1.0]], [[1], [1]])
+    method = Scripted(table, [(0, 0.0), (0, 0.0)], {0: 1})
     with pytest.raises(RuntimeError, match="trial 0 is to go on, but has done all of its 1 steps"):
-        replay(Scripted([(0, 0.0), (0, 0.0)], {0: 1}), table, 1)
+        replay(method, table, method.nearest, 1)
 
 
 class Whim:
@@ -108,27 +119,26 @@ class Whim:
     def __init__(self, table: tables.CurveTable, workers: int, seed: int) -> None:
         self._table, self._workers = table, workers
         self._random = np.random.default_rng(seed)
-        self._nearest = Nearest(table)
+        self.nearest = Nearest(table)
         self._running: set[int] = set()
         self._paused: set[int] = set()
-        self._config: list[float] = []
         self._row: list[int] = []
         self._step: list[int] = []
         self.seconds = 0.0
 
-    def suggest(self) -> tuple[int, Mapping[str, Any]] | None:
+    def suggest(self) -> int | None:
         if self._random.random() < 0.1 and self._running:
             return None
         if self._paused and self._random.random() < 0.5:
             trial = self._paused.pop()
         else:
-            trial = len(self._config)
-            self._config.append(float(self._random.random()))
-            self._row.append(self._nearest({"x": self._config[trial]}))
+            trial = len(self._row)
+            self.nearest({"x": float(self._random.random())})
+            self._row.append(self.nearest.row)
             self._step.append(0)
         self._running.add(trial)
         assert len(self._running) <= self._workers
-        return trial, {"x": self._config[trial]}
+        return trial
 
     def _stepped(self, trial: int, step: int) -> int:
         assert trial in self._running
@@ -164,7 +174,7 @@ def test_whatever_a_method_does(seed: int, workers: int) -> None:
     values[random.integers(10), 3:] = np.nan
     table = line_table(values.tolist(), random.uniform(0.1, 2, size=(10, 6)).tolist())
     method = Whim(table, workers, seed)
-    trace = replay(method, table, workers)
+    trace = replay(method, table, method.nearest, workers)
     assert method.seconds <= workers * seconds_limit(table, workers)
     assert trace.at == sorted(set(trace.at))
     assert trace.regret == sorted(set(trace.regret), reverse=True)
@@ -178,11 +188,13 @@ class OurRandom:
     version = "1"
 
     def __init__(self, table: tables.CurveTable, seed: int) -> None:
+        self.nearest = Nearest(table)
         self._study = tt.Study(tt.Space.from_json(table.parameters), minimize="loss", seed=seed, searcher="random")
 
-    def suggest(self) -> tuple[int, Mapping[str, Any]]:
+    def suggest(self) -> int:
         trial = self._study.ask()
-        return trial.id, trial.config
+        self.nearest(trial.config)
+        return trial.id
 
     def report(self, trial: int, step: int, value: float) -> bool:
         return True
@@ -195,7 +207,8 @@ class OurRandom:
 @pytest.mark.parametrize("workers", [1, 4])
 def test_our_simulation_and_the_clock_of_the_peers_agree(workers: int) -> None:
     table = tables.get(tables.TOY)
-    theirs = replay(OurRandom(table, 3), table, workers)
+    method = OurRandom(table, 3)
+    theirs = replay(method, table, method.nearest, workers)
     ours = peer_thriftune.race(table, 3, workers, methods.find("random").options)
     assert np.isnan(table.values).any()
     assert ours.at == pytest.approx(theirs.at)
@@ -217,13 +230,34 @@ def test_a_run_of_ours_is_a_line_of_json(name: str, tmp_path: Path) -> None:
     assert results.read(file) == {}
 
 
+class Learner:
+    """Suggests the same again and again; notes which configurations it is told of."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
+        self.seen = [dict(trial.config) for trial in past.trials]
+        return {"x": 0.0}
+
+
+def test_our_searcher_is_told_of_the_rows_that_were_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = line_table([[2.0], [1.0], [3.0]], [[1], [1], [1]])
+    learner = Learner()
+    monkeypatch.setattr(SEARCHERS, "make", lambda *_: learner)
+    peer_thriftune.race(table, 0, 1, methods.find("random").options)
+    assert learner.seen[:4] == [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}, {"x": 0.0}]
+
+
 # --- the tables
 
 
 def test_every_row_is_nearest_to_itself() -> None:
     table = tables.get(tables.TOY)
     nearest = Nearest(table)
-    assert [nearest(config) for config in table.configs] == list(range(len(table.configs)))
+    for row, config in enumerate(table.configs):
+        assert nearest(config) == config
+        assert nearest.row == row
 
 
 def test_the_nearest_row_by_each_parameters_own_scale() -> None:
@@ -238,13 +272,13 @@ def test_the_nearest_row_by_each_parameters_own_scale() -> None:
         {"rate": 1.0, "depth": 10, "kind": "b"},
     ]
     table = tables.CurveTable("three", "three", space, configs, np.zeros((3, 1)), np.ones((3, 1)))
-    assert Nearest(table)({"rate": 5e-3, "depth": 0, "kind": "a"}) == 0
-    assert Nearest(table)({"rate": 2e-2, "depth": 0, "kind": "a"}) == 1
+    assert Nearest(table)({"rate": 5e-3, "depth": 0, "kind": "a"}) == configs[0]
+    assert Nearest(table)({"rate": 2e-2, "depth": 0, "kind": "a"}) == configs[1]
     # A whole range of depth is as far as another choice.
-    assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "a"}) == 1
-    assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "b"}) == 2
+    assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "a"}) == configs[1]
+    assert Nearest(table)({"rate": 1.0, "depth": 6, "kind": "b"}) == configs[2]
     nearest = Nearest(table)  # each row once, then all again
-    assert [nearest(configs[0]) for _ in range(5)] == [0, 1, 2, 0, 1]
+    assert [nearest(configs[0]) for _ in range(5)] == [configs[row] for row in (0, 1, 2, 0, 1)]
 
 
 def test_tables_that_are_there_are_read_without_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

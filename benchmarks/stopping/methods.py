@@ -2,17 +2,21 @@
 
 Ours are named SEARCHER+RULE, each with its options after a colon: `random` (no rule), `random+asha`,
 `bayes+asha:eta=2,how=pause`, `bayes:draws=10+auto`. A peer's adapter is a file peer_<adapter>.py with a class
-`Method(parameters, steps, seed, options)`, see the protocol below; it runs its peer at the peer's documented
-defaults, minimising.
+`Method(parameters, steps, seed, options, nearest)`, see the protocol below; it runs its peer at the peer's
+documented defaults, minimising. What its peer suggests it passes through `nearest`, once, before the peer takes
+note of it: that is the configuration which a trial has.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+Snap = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""From what was suggested to what is tried."""
 
 
 class Method(Protocol):
@@ -21,10 +25,11 @@ class Method(Protocol):
     version: str
     """Of what ran, to be kept with the results."""
 
-    def suggest(self) -> tuple[int, Mapping[str, Any]] | None:
-        """What a free worker shall do: a trial's number and configuration. None: nothing for now.
+    def suggest(self) -> int | None:
+        """What a free worker shall do: a trial's number. None: nothing for now.
 
-        A number that was given before is that of a trial set aside, which goes on from its last step.
+        A new trial's configuration is what `nearest` has just given. A number that was given before is that of a
+        trial set aside, which goes on from its last step.
         """
         ...
 

@@ -21,6 +21,7 @@ from syne_tune.optimizer import baselines
 from syne_tune.optimizer.scheduler import SchedulerDecision
 
 from benchmarks.search.peer_syne_tune import domain as domain
+from benchmarks.stopping.methods import Snap
 
 logging.disable(logging.WARNING)  # a line for every trial
 
@@ -31,8 +32,8 @@ _STEP = "step"
 class Method:
     version = importlib.metadata.version("syne-tune")
 
-    def __init__(self, parameters: Any, steps: int, seed: int, options: dict[str, Any]) -> None:
-        self._parameters = parameters
+    def __init__(self, parameters: Any, steps: int, seed: int, options: dict[str, Any], nearest: Snap) -> None:
+        self._parameters, self._nearest = parameters, nearest
         given = dict(options)
         scheduler, give_logs = given.pop("scheduler"), given.pop("give_logs", False)
         search_options = {"debug_log": False, **given.pop("search_options", {})}
@@ -48,9 +49,19 @@ class Method:
             search_options=search_options,
             **given,
         )
+        # Before the scheduler takes note of it: some register a configuration as soon as their searcher gives it.
+        self._get_config = self._scheduler.searcher.get_config
+        self._scheduler.searcher.get_config = self._near
         self._trials: list[Trial] = []
 
-    def suggest(self) -> tuple[int, dict[str, Any]] | None:
+    def _near(self, **about: Any) -> dict[str, Any] | None:
+        suggested = self._get_config(**about)
+        if suggested is None:
+            return None
+        near = self._nearest({name: self._value(name, suggested[name]) for name in self._parameters})
+        return {**suggested, **{name: self._given(name, near[name]) for name in self._parameters}}
+
+    def suggest(self) -> int | None:
         suggestion = self._scheduler.suggest(len(self._trials))
         if suggestion is None:
             return None
@@ -62,14 +73,22 @@ class Method:
             trial = Trial(len(self._trials), suggestion.config, datetime.datetime.now())
             self._trials.append(trial)
             self._scheduler.on_trial_add(trial)
-        return trial.trial_id, {name: self._value(name, trial.config[name]) for name in self._parameters}
+        return int(trial.trial_id)
 
     def _value(self, name: str, given: Any) -> Any:
+        """Ours, of its own."""
         p = self._parameters[name]
         if name in self._logs:
             value = min(max(math.exp(given), p["low"]), p["high"])
             return round(value) if p["type"] == "int" else value
         return p["choices"][int(given)] if p["type"] == "choice" else given
+
+    def _given(self, name: str, value: Any) -> Any:
+        """Its own, of ours."""
+        p = self._parameters[name]
+        if name in self._logs:
+            return math.log(value)
+        return str(p["choices"].index(value)) if p["type"] == "choice" else value
 
     def report(self, trial: int, step: int, value: float) -> bool:
         decision = self._scheduler.on_trial_result(self._trials[trial], {"value": value, _STEP: step})

@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import thriftune as tt
 from benchmarks.stopping.replay import Nearest, Trace, seconds_limit
 from benchmarks.stopping.tables import CurveTable
@@ -15,7 +17,7 @@ from thriftune.engines import simulated
 from thriftune.engines.simulated import Curve
 from thriftune.events import Config
 from thriftune.objectives import Objective
-from thriftune.search import SEARCHERS, Searcher
+from thriftune.search import SEARCHERS, Past, Searcher
 from thriftune.simulation import Curves
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
@@ -42,24 +44,37 @@ def study(
         retries=0,
         workers=workers,
     )
-    nearest = Nearest(table)
-    made_of: dict[tuple[Any, ...], Curve] = {}  # by configuration: one that was set aside goes on with its own
-
-    def curve_of(row: int) -> Curve:
-        """As a real trial does, one that diverges reports a NaN first, which the rule sees, and fails."""
-        values: list[float] = table.values[row].tolist()
-        ends = next((i + 1 for i, value in enumerate(values) if math.isnan(value)), None)
-        error = None if ends is None else f"{_LOSS} is nan at step {ends}"
-        reported = [{_LOSS: value} for value in values[:ends]]
-        return Curve(range(1, len(reported) + 1), reported, table.seconds[row, :ends].tolist(), error)
+    near = _Near(SEARCHERS.make(searcher, searcher_options), table)
 
     def curve(config: Config) -> Curve:
-        key = spec.space.key(config)
-        if key not in made_of:
-            made_of[key] = curve_of(nearest(config))
-        return made_of[key]
+        return _curve(table, near.rows[spec.space.key(config)])
 
-    return spec, curve, SEARCHERS.make(searcher, searcher_options), STOPPERS.make(rule, rule_options)
+    return spec, curve, near, STOPPERS.make(rule, rule_options)
+
+
+class _Near:
+    """What a searcher suggests, replaced by the nearest of the table; `rows`, of all that were."""
+
+    def __init__(self, searcher: Searcher, table: CurveTable) -> None:
+        self._searcher, self._nearest = searcher, Nearest(table)
+        self.rows: dict[tuple[Any, ...], int] = {}
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> Config | None:
+        suggested = self._searcher.suggest(past, rng)
+        if suggested is None:
+            return None
+        config = self._nearest(suggested)
+        self.rows[past.space.key(config)] = self._nearest.row
+        return config
+
+
+def _curve(table: CurveTable, row: int) -> Curve:
+    """As a real trial does, one that diverges reports a NaN first, which the rule sees, and fails."""
+    values: list[float] = table.values[row].tolist()
+    ends = next((i + 1 for i, value in enumerate(values) if math.isnan(value)), None)
+    error = None if ends is None else f"{_LOSS} is nan at step {ends}"
+    reported = [{_LOSS: value} for value in values[:ends]]
+    return Curve(range(1, len(reported) + 1), reported, table.seconds[row, :ends].tolist(), error)
 
 
 def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:

@@ -27,7 +27,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent.parent / "src"))
 
 from benchmarks.search.worker import one_thread
 from benchmarks.stopping import methods, results, tables
-from benchmarks.stopping.replay import replay
+from benchmarks.stopping.replay import Nearest, replay
 
 DIGITS = 10
 
@@ -40,9 +40,10 @@ def run(entry: methods.Entry, table: tables.CurveTable, seed: int, workers: int)
         version = adapter.version()
         trace = adapter.race(table, seed, workers, entry.options)
     else:
-        method = adapter.Method(table.parameters, table.steps, seed, entry.options)
+        nearest = Nearest(table)
+        method = adapter.Method(table.parameters, table.steps, seed, entry.options, nearest)
         version = method.version
-        trace = replay(method, table, workers)
+        trace = replay(method, table, nearest, workers)
     cpu_seconds = round(time.process_time() - started, 3)
     told = asdict(trace)
     for name in ("at", "regret"):

@@ -1,8 +1,8 @@
 """What comes of a method whose trials replay the curves of a table? On a virtual clock, with an event heap.
 
-A trial replays the row nearest to its configuration, in the unit cube of the searched parameters, of those that no
-trial of the run has replayed yet: two configurations that lie close are alike, but not the same. What counts is
-the best value that any trial has reported at any step: a checkpoint that could be deployed.
+What a method suggests is replaced by the configuration of the nearest row, in the unit cube of the searched
+parameters, of those that no trial of the run has replayed yet; the method is told so, and learns from what was
+done. What counts is the best value that any trial has reported at any step: a checkpoint that could be deployed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,23 @@ def seconds_limit(table: CurveTable, workers: int) -> float:
 
 
 class Nearest:
-    """From a configuration to the row of the table that a trial of it replays."""
+    """From a suggested configuration to that of the row which a trial of it replays: `row`, of the last one."""
 
     def __init__(self, table: CurveTable) -> None:
         self._parameters = table.parameters
+        self._configs = table.configs
         self._points = np.array([_unit(table.parameters, config) for config in table.configs])
         self._taken = np.zeros(len(self._points), dtype=bool)
+        self.row = -1
 
-    def __call__(self, config: Mapping[str, Any]) -> int:
-        """Another one each time, until all were replayed."""
+    def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Of another row each time, until all were replayed."""
         apart = self._points - _unit(self._parameters, config)
         if self._taken.all():
             self._taken[:] = False
-        row = int(np.argmin(np.where(self._taken, np.inf, np.einsum("ij,ij->i", apart, apart))))
-        self._taken[row] = True
-        return row
+        self.row = int(np.argmin(np.where(self._taken, np.inf, np.einsum("ij,ij->i", apart, apart))))
+        self._taken[self.row] = True
+        return self._configs[self.row]
 
 
 def _unit(parameters: Parameters, config: Mapping[str, Any]) -> Array:
@@ -80,10 +82,9 @@ class Trace:
             self.regret.append(regret)
 
 
-def replay(method: Method, table: CurveTable, workers: int) -> Trace:
-    """Drives the method until its time is over, or it has nothing more to do."""
+def replay(method: Method, table: CurveTable, nearest: Nearest, workers: int) -> Trace:
+    """Drives the method, made with `nearest`, until its time is over, or it has nothing more to do."""
     limit = seconds_limit(table, workers)
-    nearest = Nearest(table)
     trace = Trace()
     rows: dict[int, int] = {}
     done: dict[int, int] = {}  # steps of each trial
@@ -96,10 +97,9 @@ def replay(method: Method, table: CurveTable, workers: int) -> Trace:
         heappush(due, (now + float(table.seconds[rows[trial], done[trial]]), count, trial))
 
     while True:
-        while free and (asked := method.suggest()) is not None:
-            trial, config = asked
+        while free and (trial := method.suggest()) is not None:
             if trial not in rows:
-                rows[trial], done[trial] = nearest(config), 0
+                rows[trial], done[trial] = nearest.row, 0
             if done[trial] == table.steps:
                 raise RuntimeError(f"trial {trial} is to go on, but has done all of its {table.steps} steps")
             free -= 1
