@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -104,11 +105,11 @@ def test_what_trials_wait_for() -> None:
 
 
 def test_a_paused_trial_waits_for_its_promotion() -> None:
-    spec = studies.spec()
+    spec = studies.spec(stopping="asha")
     history = studies.fold(studies.log(finished=False), spec)
-    history.apply(ev.Pause(111.0, 3, 1, "stopping rule"))
+    history.apply(ev.Pause(111.0, 3, 1, "by asha"))
     history.apply(ev.Ended(112.0, 3, 1, 1.0, cut=True))
-    assert words.waits_for(history.trials[3], history, spec, True) == "waits to be promoted by the stopping rule"
+    assert words.waits_for(history.trials[3], history, spec, True) == "waits to be promoted by asha"
 
 
 def test_time_left() -> None:
@@ -122,8 +123,7 @@ def test_what_was_set_aside_in_a_finished_study_waits_for_nothing() -> None:
     table = Table(slots=1, trials=2, max_steps=9, stopper=ASHA(how="pause"))
     table.report(0, 1, 0.5, saved=True)
     table.end(0, cut=True)
-    assert words.waits_for(table.trial(0), table.history, table.spec, True) == (
-        "waits to be promoted by the stopping rule"
-    )
+    spec = replace(table.spec, stopping="asha")
+    assert words.waits_for(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
     table.history.finished = "all done"
-    assert words.waits_for(table.trial(0), table.history, table.spec, False) == "set aside by the stopping rule"
+    assert words.waits_for(table.trial(0), table.history, spec, False) == "set aside by asha"

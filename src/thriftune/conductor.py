@@ -219,12 +219,12 @@ class Conductor:
         if trial.asked is not None or trial.killed_because is not None:  # it goes, whatever it says until then
             return
         if verdict is Verdict.STOP:
-            self._decide(ev.Stop(now, trial.id, trial.attempts, "stopping rule"))
+            self._decide(ev.Stop(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
         elif verdict is Verdict.PAUSE:
             if not trial.resume_step and not self._said_unsaved:
                 self._said_unsaved = True
                 self._take_in(ev.Warned(now, trial.id, trial.attempts, UNSAVED), now)
-            self._decide(ev.Pause(now, trial.id, trial.attempts, "stopping rule"))
+            self._decide(ev.Pause(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
 
     def _clear(self, notice: ev.MachineNotice, now: float) -> None:
         """Whatever runs on a machine that will be taken away saves its state and goes elsewhere."""

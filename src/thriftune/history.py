@@ -266,7 +266,7 @@ class History:
             return False
         if event.machine != ev.OUTSIDE and not self.fleet.seat(event.machine, trial.id):
             return False
-        trial.attempts = event.attempt
+        trial.attempts, trial.cut_because = event.attempt, None
         trial.machine = event.machine
         trial.started_at = event.at
         trial.resumed_from = event.resume_step
@@ -366,7 +366,7 @@ class History:
         trial = self._current(event)
         if trial is None or trial.asked is not None:  # the first word stands
             return False
-        trial.asked, trial.asked_at = what, event.at
+        trial.asked, trial.asked_at, trial.cut_because = what, event.at, event.why
         return True
 
     def _promote(self, event: ev.Promote) -> bool:

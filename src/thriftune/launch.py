@@ -26,6 +26,7 @@ from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
 from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
 from thriftune.trial import State
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
@@ -63,6 +64,7 @@ def make_spec(
     STOPPERS.check(stopping)
     searcher_name, searcher_options = SEARCHERS.written(searcher)
     rule, rule_options = STOPPERS.written(stopping)
+    check_needs(STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping), max_steps, trials)
     return Spec(
         name=name,
         space=Space(space),

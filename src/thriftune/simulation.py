@@ -22,6 +22,7 @@ from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
 from thriftune.spec import Duration, Spec, seconds
 from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping.checks import check_needs
 
 if TYPE_CHECKING:
     from thriftune.study import Study
@@ -69,6 +70,7 @@ def simulate(
     if recording is None:
         if space is None or (trials is None and deadline is None):
             raise SettingError("to simulate a function, give its space= and a limit: trials= or deadline=")
+        check_needs(type(stopper), max_steps, trials)
         spec = Spec(MACHINE, Space(space), parse_objectives(minimize, maximize), seed, max_steps=max_steps)
         curves: Curves = source  # type: ignore[assignment]
         made = made or SEARCHERS.make("random", {})

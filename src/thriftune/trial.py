@@ -78,6 +78,7 @@ class TrialRecord:
     last_number: int = 0  # of the current attempt's reports
     asked: str | None = None  # what the running attempt was told: "stop", "pause", "move"
     asked_at: float | None = None
+    cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
     killed_because: str | None = None
     warnings: list[str] = field(default_factory=list)
 

@@ -62,9 +62,7 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     """What a trial that is not running and has not ended is waiting for."""
     state = state_of(trial, driven)
     if state is State.PAUSED:
-        return (
-            "set aside by the stopping rule" if history.finished else "waits to be promoted by the stopping rule"
-        )
+        return f"{'set aside' if history.finished else 'waits to be promoted'} by {spec.stopping}"
     if state is not State.WAITING:
         return None
     if not driven:

@@ -142,6 +142,16 @@ def test_show_trial_without_checkpoint_and_with_a_plot(typed: Type, finished: No
     assert not (tmp_path / "x.png").exists()
 
 
+def test_show_who_stopped_a_trial(typed: Type, where: Path) -> None:
+    ends = [ev.Stop(110.0, 3, 1, "by asha"), ev.Ended(111.0, 3, 1, 1.0, cut=True)]
+    with open_store(where) as store:
+        studies.write(store, studies.spec("judged", stopping="asha"), [*studies.log(finished=False), *ends])
+    assert "search, giving up early by asha" in " ".join(typed("show", "judged").stdout.split())
+    assert "stopped after step 1: by asha" in typed("show", "judged", "--trial", "3").stdout
+    assert strict(typed("show", "judged", "--trial", "3", "--json").stdout)["cut_because"] == "by asha"
+    assert strict(typed("show", "judged", "--trial", "0", "--json").stdout)["cut_because"] is None
+
+
 def test_the_time_of_a_running_trial_goes_on(typed: Type, killed: None, where: Path) -> None:
     def seconds() -> float:
         return float(strict(typed("show", "killed", "--trial", "3", "--json").stdout)["seconds"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import thriftune as tt
 from tests.stopping.conformance import StopperConformance
 from tests.tables import Table
 from thriftune import stopping
+from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError
+from thriftune.events import Config
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
@@ -246,11 +250,28 @@ def test_hyperband_trades_trials_for_first_steps() -> None:
     assert [(kind[0].trials, kind[0].end) for kind in kinds] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
 
 
-@pytest.mark.parametrize("rule", [stopping.SuccessiveHalving(3), stopping.Hyperband(), stopping.EarlyCurve()])
-def test_some_must_know_the_last_step(rule: Stopper) -> None:
-    table = Table(slots=0, trials=3, stopper=rule)
-    with pytest.raises(SettingError, match=f"{type(rule).__name__} needs to know how many steps a trial has"):
-        table.start(1)
+def _train(trial: tt.Trial) -> None:
+    trial.report(loss=0.0)
+
+
+@pytest.mark.parametrize("rule", ["halving", "hyperband", "early_curve", stopping.EarlyCurve()])
+def test_some_must_know_the_last_step(rule: str | Stopper, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"needs to know how many steps a trial has: give max_steps="):
+        tt.tune(_train, {"x": tt.Float(0, 1)}, minimize="loss", trials=3, stopping=rule, store=tmp_path)
+    assert not list(tmp_path.iterdir())  # it changed nothing
+
+
+def test_early_curve_must_know_when_there_are_no_more_trials(tmp_path: Path) -> None:
+    """Without, every trial would be set aside and none would ever go on."""
+    space, rule = {"x": tt.Float(0, 1)}, "early_curve"
+    with pytest.raises(SettingError, match=r"EarlyCurve needs to know after how many trials .*: give trials="):
+        tt.tune(_train, space, minimize="loss", max_steps=9, deadline="1m", stopping=rule, store=tmp_path)
+    with pytest.raises(SettingError, match=r"give trials="):
+        tt.simulate(_made, space=space, minimize="loss", max_steps=9, deadline=60, stopping=rule)
+
+
+def _made(config: Config) -> Curve:
+    return Curve([1], [{"loss": config["x"]}], [1.0])
 
 
 # --- EarlyCurve -------------------------------------------------------------------------------------------

@@ -165,7 +165,8 @@ def _state(spec: Spec, history: History, store: Store) -> str:
 
 def _what_runs(spec: Spec) -> str:
     what = {"outside": "its user's own code", "pickled": "a function of a script"}
-    return f"{what.get(spec.target.kind, str(spec.target))}, to {spec.goal} by {spec.searcher} search"
+    rule = f", giving up early by {spec.stopping}" if spec.judged else ""
+    return f"{what.get(spec.target.kind, str(spec.target))}, to {spec.goal} by {spec.searcher} search{rule}"
 
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
@@ -262,6 +263,8 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     facts.add_row("state", Text(words.state_of(trial, driven).lower()))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
+    elif trial.state is State.STOPPED and trial.cut_because:
+        facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))
     for metric in spec.needed:
         facts.add_row(Text(metric), Text(words.number(trial.metrics.get(metric))))
     if spec.constraints:

@@ -1,8 +1,10 @@
-"""Are a rule's options what they must be?"""
+"""Are a rule's options what they must be, and is it told what it needs to know?"""
 
 from __future__ import annotations
 
 from thriftune.errors import SettingError
+
+_NEEDS = {"max_steps": "how many steps a trial has", "trials": "after how many trials there are no more"}
 
 
 def check_whole(name: str, value: object, least: int) -> None:
@@ -13,3 +15,11 @@ def check_whole(name: str, value: object, least: int) -> None:
 def check_share(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
         raise SettingError(f"{name} {value!r} must be above 0 and at most 1")
+
+
+def check_needs(rule: type, max_steps: int | None, trials: int | None) -> None:
+    """`rule.needs`: which of these settings it cannot do without."""
+    given = {"max_steps": max_steps, "trials": trials}
+    for setting in getattr(rule, "needs", ()):
+        if given[setting] is None:
+            raise SettingError(f"stopping: {rule.__name__} needs to know {_NEEDS[setting]}: give {setting}=")

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
-from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
@@ -22,6 +21,8 @@ class EarlyCurve:
 
     SpotTune's theta and mcnt. A study needs `max_steps`, and a number of `trials` after which there are no more.
     """
+
+    needs = ("max_steps", "trials")
 
     def __init__(self, theta: float = 0.7, top: int = 3) -> None:
         check_share("early_curve: theta", theta)
@@ -49,8 +50,7 @@ class EarlyCurve:
     def _of(self, history: History) -> Brackets:
         if self._brackets is None or self._brackets.history is not history:
             last = history.max_steps
-            if last is None:
-                raise SettingError("EarlyCurve needs to know how many steps a trial has: max_steps=")
+            assert last is not None, self.needs
             early = math.ceil(self._theta * last)
             stages = (
                 [Stage(ALL, 0, early), Stage(self._top, early, last)] if early < last else [Stage(ALL, 0, last)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
@@ -32,6 +31,8 @@ class SuccessiveHalving:
     RubberBand's SHA(n, r, R, eta), r being `min_steps` and R the study's `max_steps`.
     """
 
+    needs = ("max_steps",)
+
     def __init__(self, n: int = 27, *, min_steps: int = 1, eta: int = 3) -> None:
         check_whole("halving: n", n, 1)
         check_whole("halving: min_steps", min_steps, 1)
@@ -52,8 +53,7 @@ class SuccessiveHalving:
 
     def _of(self, history: History) -> Brackets:
         if self._brackets is None or self._brackets.history is not history:
-            if history.max_steps is None:
-                raise SettingError(f"{type(self).__name__} needs to know how many steps a trial has: max_steps=")
+            assert history.max_steps is not None, self.needs
             self._brackets = Brackets(history, self.kinds(history.max_steps))
         return self._brackets
 

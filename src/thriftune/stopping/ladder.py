@@ -64,7 +64,8 @@ class Ladder(ABC):
             return None
         rungs = self._of(history)
         for rung in reversed(range(len(self._aside))):
-            aside, places = self._aside[rung], self.places(rung, rungs, None)
+            aside = self._aside[rung]
+            places = self.places(rung, rungs, None) if aside else 0
             i = 0
             while i < len(aside) and rungs.better(aside[i][0], rung) < places:
                 trial = history.trials[aside[i][1]]
