@@ -838,6 +838,26 @@ def test_a_rule_sets_aside_promotes_and_stops() -> None:
     assert table.conductor.nothing_left(table.now)
 
 
+def test_a_trial_that_begins_anew_is_not_set_aside_again_where_it_was_before() -> None:
+    """Whatever it reports of steps that it has done before, and however often."""
+    rule = Rungs()
+    table = Table(trials=2, stopper=rule)
+    for trial in (0, 1):
+        for _ in range(3):  # several reports a step
+            table.report(trial, 1, 0.5)
+        table.report(trial, 2, 0.4)
+        table.end(trial, cut=True)
+    assert table.trial(0).attempts == 2
+    for step in (1, 1, 1, 2, 2, 2):
+        assert table.report(0, step, 0.5) == []
+    assert rule.asked[-1] == (1, 2)  # the rule was not even asked
+    assert table.report(0, 3, 0.3) == []
+    assert rule.asked[-2:] == [(1, 2), (0, 3)]
+    table.report(0, 3, 0.2)
+    assert rule.asked[-2:] == [(0, 3), (0, 3)]  # a step that is new is judged each time
+    assert table.end(0) == ["finish: all 2 trials done"]
+
+
 def test_a_free_slot_is_filled_when_a_report_makes_a_paused_trial_deserve_it() -> None:
     class WhenAnotherIsWorse(Rungs):
         def promote(self, history: History, more: bool) -> int | None:

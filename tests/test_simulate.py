@@ -140,6 +140,7 @@ def test_the_same_seed_the_same_run() -> None:
         (3, {}, "3 is no study, table or function"),
         ("curves.txt", {"minimize": "loss"}, "curves.txt: is none of .csv, .parquet, .npz"),
         (Recording, {"stopping": "never"}, "stopping 'never' is not known"),
+        (lambda _: [1], {"space": {"x": tt.Float(0, 1)}, "minimize": "x", "trials": 1}, "it must return a Curve"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(source: Any, how: dict[str, Any], says: str) -> None:
@@ -189,11 +190,21 @@ def test_a_table_of_arrays(tmp_path: Path) -> None:
             r"'seconds' \(2, 2\) must have",
         ),
         ({"values": np.ones((3, 2))}, "has no parameter: an array of its own for each"),
+        ({"values": np.ones((3, 2)), "x": np.ones(2)}, r"must have 3 values, one a trial, but there is x \(2,\)"),
+        ({"values": np.full((3, 2), np.nan), "x": np.ones(3)}, "none has a value"),
+        ({"values": np.ones((3, 2)), "x": np.ones(3), "seconds": -np.ones(3)}, "takes -1.0 seconds"),
+        ({"values": np.ones((3, 2)), "x": np.array([{}] * 3, dtype=object)}, "array 'x' holds Python objects"),
     ],
 )
 def test_arrays_that_are_no_table(tmp_path: Path, arrays: dict[str, Any], says: str) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
     with pytest.raises(SettingError, match=says):
+        read_table(tmp_path / "t.npz", LOSS)
+
+
+def test_a_file_that_is_no_npz(tmp_path: Path) -> None:
+    (tmp_path / "t.npz").write_text("1 2 3")
+    with pytest.raises(SettingError, match=r"t.npz: is no npz file"):
         read_table(tmp_path / "t.npz", LOSS)
 
 

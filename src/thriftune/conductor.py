@@ -201,12 +201,12 @@ class Conductor:
     # --- trials -----------------------------------------------------------------------------------------
 
     def _tells_a_new_step(self, event: ev.Reported) -> bool:
-        """A step that an attempt does again, because the one before was lost, was judged when it was new."""
+        """A step that an attempt does again, as the one before was cut or lost, was judged when it was new."""
         trials = self.history.trials
-        if not 0 <= event.trial < len(trials) or not (reports := trials[event.trial].reports):
+        if not 0 <= event.trial < len(trials):
             return True
-        last = reports[-1]
-        return event.step > last.step or (event.step == last.step and event.attempt == last.attempt)
+        trial = trials[event.trial]
+        return event.step > trial.step_before and event.step >= trial.step
 
     def _judge(self, stopper: Stopper, event: ev.Reported, now: float) -> None:
         trial = self.history.trials[event.trial]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -155,8 +156,10 @@ def _seconds(told: Sequence[Mapping[str, Any]]) -> list[float]:
 def _read_npz(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]], list[Curve]]:
     if len(metrics) > 1:
         raise ValueError(f"an npz holds one metric; there are {len(metrics)} objectives")
+    if not zipfile.is_zipfile(path):
+        raise ValueError("is no npz file; numpy.savez writes one")
     with np.load(path) as found:
-        arrays = dict(found)
+        arrays = {name: _array(found, name) for name in found.files}
     if "values" not in arrays or arrays["values"].ndim != 2 or not arrays["values"].size:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
         raise ValueError(f"needs an array 'values' (trials, steps); its arrays: {shapes}")
@@ -168,6 +171,8 @@ def _read_npz(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]],
         )
     seconds = np.broadcast_to(seconds.reshape(len(values), -1), values.shape)
     names = [name for name, array in arrays.items() if array.shape == (len(values),)]
+    if wrong := [f"{name} {array.shape}" for name, array in arrays.items() if name not in names]:
+        raise ValueError(f"every other array must have {len(values)} values, one a trial, but there is {wrong[0]}")
     if not names:
         raise ValueError("has no parameter: an array of its own for each, a value a trial")
     columns = {name: arrays[name].tolist() for name in names}
@@ -178,3 +183,10 @@ def _read_npz(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]],
         for row, times in zip(values, seconds, strict=True)
     ]
     return configs, curves
+
+
+def _array(found: Mapping[str, Any], name: str) -> Any:
+    try:
+        return found[name]
+    except ValueError:
+        raise ValueError(f"array {name!r} holds Python objects; make it one of numbers or of strings") from None

@@ -269,9 +269,16 @@ class Pause(Decision):
     why: str
 
 
+LIMITS = ("deadline", "budget")
+"""Why a trial is stopped that no rule has found wanting."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stop(Decision):
-    """End the attempt after its next step; the trial has had its chance. Its last value counts."""
+    """End the attempt after its next step; the trial has had its chance. Its last value counts.
+
+    `why`: one of LIMITS, or which rule said so.
+    """
 
     trial: int
     attempt: int

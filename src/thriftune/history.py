@@ -86,9 +86,13 @@ class History:
         """Whether it may be the best: it has not failed, and has all values, and meets all constraints."""
         return self._leaders.eligible(trial)
 
+    def may_lead(self, trial: TrialRecord) -> bool:
+        """Eligible, and not given up on by a rule while others came to their end."""
+        return self._leaders.may_lead(trial)
+
     @property
     def best(self) -> TrialRecord:
-        """The eligible trial with the best value, the earliest of equals; NoBestTrial if there is none."""
+        """Of those that may lead, that with the best value, the earliest of equals; NoBestTrial if none."""
         if len(self.objectives) > 1:
             raise NoBestTrial(f"there are {len(self.objectives)} objectives, so no single best; see front")
         leading = self._leaders.leading()
@@ -105,7 +109,7 @@ class History:
         leading = self._leaders.leading()
         if len(self.objectives) > 1 or not leading:
             return leading
-        return [trial for trial in self.trials if trial.value == leading[0].value and self.eligible(trial)]
+        return [trial for trial in self.trials if trial.value == leading[0].value and self.may_lead(trial)]
 
     def why_none(self) -> str:
         """Why there is no best trial, or no front."""
@@ -147,10 +151,12 @@ class History:
         self.waiting.pop(trial.id, None)
         self.running.pop(trial.id, None)
         trial.state = state
+        if state is State.RUNNING:
+            self.running[trial.id] = None
+            return
         if state is State.WAITING:
             self.waiting[trial.id] = None
-        elif state is State.RUNNING:
-            self.running[trial.id] = None
+        self._leaders.changed(trial)  # a rule may have given it up, or taken it up again
 
     def _set_values(self, trial: TrialRecord) -> None:
         """After its metrics have changed."""
@@ -269,7 +275,7 @@ class History:
         trial.attempts, trial.cut_because = event.attempt, None
         trial.machine = event.machine
         trial.started_at = event.at
-        trial.resumed_from = event.resume_step
+        trial.resumed_from, trial.step_before = event.resume_step, trial.step
         if trial.failures:  # one that came to its own end before an earlier one's may have left out some reports
             trial.metrics = metrics_of(trial.reports)
             self._set_values(trial)

@@ -64,7 +64,8 @@ def make_spec(
     STOPPERS.check(stopping)
     searcher_name, searcher_options = SEARCHERS.written(searcher)
     rule, rule_options = STOPPERS.written(stopping)
-    check_needs(STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping), max_steps, trials)
+    kind = STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping)
+    check_needs(kind, rule_options, max_steps, trials)
     return Spec(
         name=name,
         space=Space(space),

@@ -30,6 +30,7 @@ class Leaders:
         self._leading: dict[int, _Losses] = {}  # by trial: the best first
         self._changed: dict[int, None] = {}  # since then
         self._unsure = False  # a leader has become worse
+        self._settled = False  # an eligible trial has come to its end
 
     def eligible(self, trial: TrialRecord) -> bool:
         """It has not failed, has a number for every objective, and is known to meet every constraint."""
@@ -38,9 +39,16 @@ class Leaders:
             return False
         return not self._constraints or feasible(trial.metrics, self._constraints) is True
 
+    def may_lead(self, trial: TrialRecord) -> bool:
+        """Eligible; and once an eligible one has come to its end, none that a rule gave up on: its last value is
+        that of an early step, which may be lower than that of a better trial at its end."""
+        return self.eligible(trial) and not (self._settled and trial.given_up)
+
     def changed(self, trial: TrialRecord) -> None:
-        """Its values, its constrained metrics, or whether it has failed. On the way of every report."""
+        """Its values, its constrained metrics, or its state. On the way of every report."""
         self._changed[trial.id] = None
+        if not self._settled and trial.state is State.COMPLETED and self.eligible(trial):
+            self._settled = self._unsure = True
         if (before := self._leading.get(trial.id)) is not None:
             losses = self._losses(trial)
             if losses is None or any(map(gt, losses, before)):
@@ -70,13 +78,15 @@ class Leaders:
 
     def _losses(self, trial: TrialRecord) -> _Losses | None:
         """None: it does not count."""
-        if trial.values is None or not self.eligible(trial):
+        if trial.values is None or not self.may_lead(trial):
             return None
         signed = zip(trial.values, self._objectives, strict=True)
         return tuple(-value if objective.maximize else value for value, objective in signed)
 
     def validate(self) -> None:
         """Raises AssertionError where it differs from what a comparison of all with all tells."""
+        ended = (trial for trial in self._trials if trial.state is State.COMPLETED)
+        assert self._settled == any(map(self.eligible, ended))
         losses = {trial.id: each for trial in self._trials if (each := self._losses(trial)) is not None}
         front = [a for a, mine in losses.items() if not any(_dominates(each, mine) for each in losses.values())]
         front.sort(key=lambda number: (losses[number][0], number))

@@ -62,9 +62,14 @@ class Parts(Generic[T]):
                 return name, dict(getattr(given, "options", {}))
         return kind.__name__, {}
 
+    @property
+    def classes(self) -> list[str]:
+        """Their names."""
+        return [found for _, found in self._homes.values()]
+
     def of_class(self, name: str) -> Any:
         """For a module's __getattr__: the part whose class has that name."""
         for module, found in self._homes.values():
             if name == found:
                 return getattr(import_module(module), name)
-        raise AttributeError(f"there is no {name!r} among {', '.join(found for _, found in self._homes.values())}")
+        raise AttributeError(f"there is no {name!r} among {', '.join(self.classes)}")

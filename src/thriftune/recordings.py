@@ -31,8 +31,11 @@ class Recording:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.rows:
-            raise SettingError("there is no learning curve to replay")
+        if not any(curve.steps for _, curve in self.rows):
+            raise SettingError("there is no learning curve to replay: none has a value")
+        for config, curve in self.rows:
+            if wrong := [each for each in curve.seconds if not each >= 0.0]:
+                raise SettingError(f"a step of {dict(config)} takes {wrong[0]} seconds; it cannot be below zero")
 
     def player(self) -> Callable[[Config], Curve]:
         """What a trial of a configuration does. Of several records of the same one, each in turn."""

@@ -70,7 +70,7 @@ def simulate(
     if recording is None:
         if space is None or (trials is None and deadline is None):
             raise SettingError("to simulate a function, give its space= and a limit: trials= or deadline=")
-        check_needs(type(stopper), max_steps, trials)
+        check_needs(type(stopper), options, max_steps, trials)
         spec = Spec(MACHINE, Space(space), parse_objectives(minimize, maximize), seed, max_steps=max_steps)
         curves: Curves = source  # type: ignore[assignment]
         made = made or SEARCHERS.make("random", {})

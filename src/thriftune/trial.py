@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 
 from thriftune.checkpoints import Checkpoints, DiskFullError
 from thriftune.errors import SettingError
-from thriftune.events import Config, DiskFull, Event, Metrics, Reported, Warned
+from thriftune.events import LIMITS, Config, DiskFull, Event, Metrics, Reported, Warned
 from thriftune.printed import last_line
 
 
@@ -75,6 +75,7 @@ class TrialRecord:
     seconds: float = 0.0  # spent on machines, over all attempts
     resume_step: int = 0  # the last step with a recorded checkpoint
     resumed_from: int = 0  # where the current or last attempt began
+    step_before: int = 0  # the furthest step of the attempts before this one
     last_number: int = 0  # of the current attempt's reports
     asked: str | None = None  # what the running attempt was told: "stop", "pause", "move"
     asked_at: float | None = None
@@ -98,6 +99,11 @@ class TrialRecord:
             value = f" values=({', '.join(f'{each:.6g}' for each in self.values)})"
         error = f" error={last_line(self.error)!r}" if self.state is State.FAILED else ""
         return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
+
+    @property
+    def given_up(self) -> bool:
+        """A rule found it not worth another step, so far."""
+        return self.state is State.PAUSED or (self.state is State.STOPPED and self.cut_because not in LIMITS)
 
     @property
     def step(self) -> int:

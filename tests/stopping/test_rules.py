@@ -270,6 +270,25 @@ def test_early_curve_must_know_when_there_are_no_more_trials(tmp_path: Path) -> 
         tt.simulate(_made, space=space, minimize="loss", max_steps=9, deadline=60, stopping=rule)
 
 
+@pytest.mark.parametrize("rule", [stopping.ASHA(min_steps=50), stopping.Hyperband(min_steps=50)])
+def test_a_first_rung_beyond_the_last_step_is_refused(rule: Stopper, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="min_steps 50 is above max_steps 5, so nothing would be judged"):
+        tt.tune(
+            _train, {"x": tt.Float(0, 1)}, minimize="loss", trials=3, max_steps=5, stopping=rule, store=tmp_path
+        )
+
+
+def test_rules_are_named_as_they_were_given() -> None:
+    with pytest.raises(SettingError, match="hyperband: eta 1"):
+        stopping.Hyperband(eta=1)
+    assert {"ASHA", "SuccessiveHalving", "Verdict"} < set(dir(stopping))
+
+
+def test_a_prediction_needs_a_value_a_step() -> None:
+    with pytest.raises(SettingError, match="there are 2 steps, but 1 values"):
+        stopping.EarlyCurve().predict([1, 2], [1.0], at=5)
+
+
 def _made(config: Config) -> Curve:
     return Curve([1], [{"loss": config["x"]}], [1.0])
 

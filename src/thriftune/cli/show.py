@@ -179,7 +179,7 @@ def _tables(console: Console, spec: Spec, history: History, driven: bool) -> Non
         best = history.front[:_FRONT_SHOWN]
         title = f"front, {len(best)} of {len(history.front)}" if len(best) < len(history.front) else "front"
     else:
-        eligible = [trial for trial in history.trials if history.eligible(trial)]
+        eligible = [trial for trial in history.trials if history.may_lead(trial)]
         eligible.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
         best, title = eligible[:_BEST_SHOWN], "best trials"
     if best:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
 from thriftune.engines import Doing
+from thriftune.errors import SettingError
 from thriftune.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
 from thriftune.trial import Run
 
@@ -77,6 +78,8 @@ class SimulatedEngine:
         curve = self._curve_of.get(run.trial)
         if curve is None:
             curve = self._curve_of[run.trial] = self._curves(run.config)
+            if not isinstance(curve, Curve):
+                raise SettingError(f"the function to simulate returned {curve!r}; it must return a Curve")
         attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, curve)
         at = self._clock.time + (self._restart_seconds if run.resume_step else 0.0)
         if attempt.done < attempt.last:

@@ -61,3 +61,7 @@ STOPPERS: Parts[Stopper] = Parts(
 
 def __getattr__(name: str) -> Any:
     return STOPPERS.of_class(name)
+
+
+def __dir__() -> list[str]:
+    return ["STOPPERS", "Stopper", "Verdict", *STOPPERS.classes]

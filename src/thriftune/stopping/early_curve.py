@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
+from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
@@ -45,6 +46,8 @@ class EarlyCurve:
 
     def predict(self, steps: Sequence[int], values: Sequence[float], *, at: int) -> Prediction:
         """The value to be expected at a later step, from those so far."""
+        if len(steps) != len(values):
+            raise SettingError(f"predict: there are {len(steps)} steps, but {len(values)} values")
         return predict(steps, values, at)
 
     def _of(self, history: History) -> Brackets:

@@ -31,12 +31,13 @@ class SuccessiveHalving:
     RubberBand's SHA(n, r, R, eta), r being `min_steps` and R the study's `max_steps`.
     """
 
+    name = "halving"
     needs = ("max_steps",)
 
     def __init__(self, n: int = 27, *, min_steps: int = 1, eta: int = 3) -> None:
-        check_whole("halving: n", n, 1)
-        check_whole("halving: min_steps", min_steps, 1)
-        check_whole("halving: eta", eta, 2)
+        check_whole(f"{self.name}: n", n, 1)
+        check_whole(f"{self.name}: min_steps", min_steps, 1)
+        check_whole(f"{self.name}: eta", eta, 2)
         self.options = {"n": n, "min_steps": min_steps, "eta": eta}
         self._n, self._min_steps, self._eta = n, min_steps, eta
         self._brackets: Brackets | None = None
@@ -63,6 +64,8 @@ class Hyperband(SuccessiveHalving):
 
     So it matters less how much early values tell (Li et al. 2018).
     """
+
+    name = "hyperband"
 
     def __init__(self, *, min_steps: int = 1, eta: int = 3) -> None:
         super().__init__(min_steps=min_steps, eta=eta)
