@@ -48,6 +48,10 @@ def run(*arguments: str) -> str:
         "stopping.real_trials",
         "stopping.small_studies",
         "stopping.simulator_speed",
+        "market.checkpoints",
+        "market.lifetimes",
+        "market.reuse",
+        "market.synthetic",
         "search.multi",
     ],
 )

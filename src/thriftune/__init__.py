@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thriftune import errors as errors
+    from thriftune import market as market
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune.errors import StudyInterrupted as StudyInterrupted
@@ -45,7 +46,7 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "search", "stopping")
+_ROOMS = ("errors", "market", "search", "stopping")
 
 __all__ = [*_HOME, *_ROOMS]
 

@@ -23,7 +23,7 @@ class LocalCloud:
 
     def open(self, now: float) -> list[Event]:
         price = self.offer.price_per_hour
-        return [MachineReady(now, THIS_MACHINE, self.offer.name, self.slots, price)]
+        return [MachineReady(now, THIS_MACHINE, self.offer.title, self.slots, price)]
 
     def rent(self, machine: str, offer: str, now: float) -> list[Event]:
         raise SettingError(f"{machine}: this machine is all there is; no {offer!r} can be rented at {now}")

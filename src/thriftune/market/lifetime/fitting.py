@@ -1,0 +1,152 @@
+"""Which parameters fit what was seen? By maximum likelihood, or by least squares on the Kaplan-Meier curve."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit, ndtri
+
+from thriftune.errors import SettingError
+from thriftune.market.lifetime.base import Array, Lifetime, observations
+from thriftune.market.lifetime.kaplan_meier import KaplanMeier
+
+By = Literal["likelihood", "least_squares"]
+Starts = list[list[float]]
+"""Where the search for the parameters begins, once each: the parameters in their own units. A shorter one is of
+the same form with fewer parameters; it is taken if the others tell too little (by Schwarz's criterion)."""
+
+LEAST_DEATHS = 2
+REDRAWN = 100  # times, for intervals of a fit by least squares
+_WORST = 1e12
+
+
+class Parameter(NamedTuple):
+    name: str
+    scale: Literal["log", "logit", "plain"]
+    """On which it is searched for: above zero, between 0 and 1, any number."""
+    width: float = 20.0
+    """How far from where the search began it is to be expected, on that scale: a prior, all but flat by default,
+    so that no parameter goes on for ever where the observations do not tell."""
+
+    def free(self, value: float) -> float:
+        return float({"log": math.log, "logit": logit, "plain": float}[self.scale](value))
+
+    def value(self, free: float) -> float:
+        return float({"log": math.exp, "logit": expit, "plain": float}[self.scale](free))
+
+
+class Fitted(Lifetime):
+    """A form with parameters, which are the fields of the dataclass, in this order."""
+
+    __slots__ = ()
+    PARAMETERS: ClassVar[tuple[Parameter, ...]]
+
+    @classmethod
+    @abstractmethod
+    def starts(cls, t: Array, died: Array) -> Starts:
+        """From what was seen."""
+
+    @classmethod
+    def from_free(cls, free: Sequence[float], t: Array) -> Self:  # noqa: ARG003 (some need to know the latest age)
+        return cls(*(parameter.value(each) for parameter, each in zip(cls.PARAMETERS, free, strict=False)))
+
+    @classmethod
+    def to_free(cls, values: Sequence[float], t: Array) -> list[float]:  # noqa: ARG003
+        return [parameter.free(each) for parameter, each in zip(cls.PARAMETERS, values, strict=False)]
+
+    def values(self) -> list[float]:
+        """Of its parameters, the last ones left out where the form can do without them."""
+        return [getattr(self, parameter.name) for parameter in self.PARAMETERS]
+
+    @classmethod
+    def fit(cls, hours: Any, ended: Any, *, by: By = "likelihood", weights: Any = None) -> Self:
+        """To lifetimes in hours; where not `ended`, the machine was alive when its owner stopped it.
+
+        `weights`: for how much each counts; 1 by default.
+        """
+        t, died = observations(hours, ended)
+        if died.sum() < LEAST_DEATHS:
+            what = "1 revocation" if died.sum() else "no revocation"
+            raise SettingError(f"lifetimes: {what} among {len(t)} machines; at least {LEAST_DEATHS} are needed")
+        counts = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=float)
+        best, least = None, math.inf
+        for start in cls.starts(t, died.astype(float)):
+            model, cost = cls._search(cls.to_free(start, t), t, died, counts, by)
+            if by == "least_squares":
+                cost = 0.5 * len(t) * math.log(max(cost, 1e-300))
+            cost += 0.5 * len(start) * math.log(counts.sum())
+            if model is not None and cost < least:
+                best, least = model, cost
+        if best is None:
+            raise SettingError(f"lifetimes: no {cls.__name__} fits these {len(t)} observations")
+        return best
+
+    @classmethod
+    def _search(
+        cls, start: Sequence[float], t: Array, died: Any, counts: Array, by: By
+    ) -> tuple[Self | None, float]:
+        begin, widths = np.array(start), np.array([p.width for p in cls.PARAMETERS[: len(start)]])
+        curve = KaplanMeier.fit(t, died) if by == "least_squares" else None
+
+        def prior(free: Array) -> float:
+            return 0.5 * float(np.sum(((free - begin) / widths) ** 2))
+
+        def cost(free: Array) -> float:
+            with np.errstate(all="ignore"):
+                model = cls.from_free(free.tolist(), t)
+                if curve is not None:
+                    found = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
+                    found += 1e-6 * prior(free)
+                else:
+                    each = np.where(died, model.log_density(t), model.log_survival(t))
+                    found = prior(free) - float(counts @ each)
+            return found if math.isfinite(found) else _WORST
+
+        tried = minimize(cost, begin, method="Nelder-Mead", options={"maxfev": 300 * len(begin), "fatol": 1e-3})
+        found = minimize(cost, tried.x, method="BFGS")
+        if not found.fun < _WORST:
+            return None, math.inf
+        return cls.from_free(found.x.tolist(), t), float(found.fun)
+
+    def intervals(
+        self, hours: Any, ended: Any, *, level: float = 0.95, by: By = "likelihood", seed: int = 0
+    ) -> dict[str, tuple[float, float]]:
+        """Of each parameter, from the observations that it was fitted to, in the same way.
+
+        By likelihood from the curvature at the maximum; by least squares, whose points depend on each other, from
+        fits to observations drawn anew.
+        """
+        t, died = observations(hours, ended)
+        if by == "least_squares":
+            rng = np.random.default_rng(seed)
+            rows = (rng.integers(len(t), size=len(t)) for _ in range(REDRAWN))
+            drawn = [type(self).fit(t[row], died[row], by=by) for row in rows if died[row].sum() >= LEAST_DEATHS]
+            alike = [each for model in drawn if len(each := model.values()) == len(self.values())]
+            tails = np.quantile(alike, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+            return {p.name: (float(a), float(b)) for p, a, b in zip(self.PARAMETERS, *tails, strict=False)}
+        free = np.array(self.to_free(self.values(), t))
+        wide = float(ndtri(0.5 + level / 2)) * np.sqrt(np.maximum(np.diag(self._covariance(free, t, died)), 0.0))
+        return {
+            p.name: (p.value(middle - each), p.value(middle + each))
+            for p, middle, each in zip(self.PARAMETERS, free, wide, strict=False)
+        }
+
+    def _covariance(self, free: Array, t: Array, died: Any) -> Array:
+        """Of the free parameters: the inverse of the curvature, by differences."""
+        n, step = len(free), 1e-3
+
+        def cost(at: Array) -> float:
+            return -type(self).from_free(at.tolist(), t).log_likelihood(t, died)
+
+        moves = step * np.eye(n)
+        curvature = np.empty((n, n))
+        for i in range(n):
+            for j in range(n):
+                ends = [cost(free + a * moves[i] + b * moves[j]) for a in (1, -1) for b in (1, -1)]
+                curvature[i, j] = (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * step**2)
+        return np.asarray(np.linalg.pinv(0.5 * (curvature + curvature.T), hermitian=True))

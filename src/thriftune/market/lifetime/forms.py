@@ -1,0 +1,78 @@
+"""Which classical forms are there? Exponential, Weibull, Gompertz-Makeham."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thriftune.market.lifetime.base import Array
+from thriftune.market.lifetime.fitting import Fitted, Parameter, Starts
+
+_MOST = 600.0  # of an exponent
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential(Fitted):
+    """Memoryless: whatever its age, a machine lives another `mean_hours` on average."""
+
+    mean_hours: float
+
+    PARAMETERS = (Parameter("mean_hours", "log"),)
+
+    @classmethod
+    def starts(cls, t: Array, died: Array) -> Starts:
+        return [[t.sum() / max(1.0, died.sum())]]
+
+    def log_survival(self, t: Array) -> Array:
+        return np.asarray(-t / self.mean_hours)
+
+    def log_density(self, t: Array) -> Array:
+        return np.asarray(-t / self.mean_hours - np.log(self.mean_hours))
+
+
+@dataclass(frozen=True, slots=True)
+class Weibull(Fitted):
+    """The hazard falls with age (`shape` below 1), or rises."""
+
+    scale_hours: float
+    shape: float
+
+    PARAMETERS = (Parameter("scale_hours", "log"), Parameter("shape", "log"))
+
+    @classmethod
+    def starts(cls, t: Array, died: Array) -> Starts:
+        usual = t.sum() / max(1.0, died.sum())
+        return [[usual, 1.0], [usual, 0.5]]
+
+    def log_survival(self, t: Array) -> Array:
+        return np.asarray(-((t / self.scale_hours) ** self.shape))
+
+    def log_density(self, t: Array) -> Array:
+        relative = np.log(t / self.scale_hours)
+        hazard = np.log(self.shape / self.scale_hours) + (self.shape - 1.0) * relative
+        return np.asarray(hazard - np.exp(self.shape * relative))
+
+
+@dataclass(frozen=True, slots=True)
+class GompertzMakeham(Fitted):
+    """The hazard is a constant, and what grows exponentially: `rate` + `ageing` e^(`growth` t), an hour."""
+
+    rate: float
+    ageing: float
+    growth: float
+
+    PARAMETERS = (Parameter("rate", "log"), Parameter("ageing", "log"), Parameter("growth", "log"))
+
+    @classmethod
+    def starts(cls, t: Array, died: Array) -> Starts:
+        rate, latest = max(1.0, died.sum()) / t.sum(), t.max()
+        return [[rate, rate * np.exp(-growth * latest), growth] for growth in (4.0 / latest, 24.0 / latest)]
+
+    def log_survival(self, t: Array) -> Array:
+        grown = np.expm1(np.minimum(self.growth * t, _MOST))
+        return np.asarray(-self.rate * t - self.ageing / self.growth * grown)
+
+    def log_density(self, t: Array) -> Array:
+        hazard = np.log(self.rate + self.ageing * np.exp(np.minimum(self.growth * t, _MOST)))
+        return np.asarray(hazard + self.log_survival(t))

@@ -1,0 +1,30 @@
+"""What do few observations tell, together with those of relatives? The default fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from thriftune.market.lifetime.base import observations
+from thriftune.market.lifetime.phases import Phases
+
+WORTH = 40.0
+"""For so many observations, relatives of one degree count at most. On recorded lifetimes of six sizes of machines
+the held-out likelihood grew up to there, with 13 observations of its own and with 40."""
+
+Observed = tuple[Any, Any]
+"""Hours, and whether each ended."""
+
+
+def fit_lifetime(hours: Any, ended: Any, *, relatives: Sequence[Observed] = ()) -> Phases:
+    """The form that fits best as a rule, by likelihood.
+
+    `relatives`: lifetimes of machines that are alike, nearest first: the same type in another zone or at another
+    time of day, the same family. Each of these counts a little, so that many observations stand on their own.
+    """
+    groups = [observations(hours, ended), *(observations(*each) for each in relatives if len(each[0]))]
+    weights = [np.full(len(t), 1.0 if i == 0 else min(1.0, WORTH / len(t))) for i, (t, _) in enumerate(groups)]
+    together = (np.concatenate(part) for part in zip(*groups, strict=True))
+    return Phases.fit(*together, weights=np.concatenate(weights))

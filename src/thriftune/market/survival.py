@@ -1,0 +1,60 @@
+"""What must a model of lifetimes answer? The probability that a machine of this age lives another t hours."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from thriftune.errors import SettingError
+
+Array = NDArray[np.float64]
+
+MOMENT = 1e-9
+"""Hours, some microseconds: sums of hours that are as near are the same, but for rounding."""
+
+
+class Survival(Protocol):
+    """How long machines of one kind live, by whatever it was learnt from. Hours throughout."""
+
+    @property
+    def end(self) -> float:
+        """The age that no machine outlives; math.inf if there is none."""
+        ...
+
+    def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
+        """The probability that a machine of this age lives another `t` hours, and longer.
+
+        Arrays broadcast; floats give a float. It falls with t and is 0 from `end` on, where it may jump: what is
+        left just before is the share of machines that are ended there.
+        """
+        ...
+
+
+def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
+    """`survival.survival` as an array. A machine as old as `end`, or older than it should be, counts as lost."""
+    t, age = np.broadcast_arrays(np.asarray(t, dtype=float), np.asarray(age, dtype=float))
+    lost = age + t >= survival.end - MOMENT
+    # A model need not answer for ages that cannot be: it is asked for age 0 in place of those past its end, and
+    # where it holds that none lives so long, though its end is later, it may divide 0 by 0.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        told = np.asarray(survival.survival(t, np.where(age >= survival.end, 0.0, age)), dtype=float)
+    return np.where(lost | np.isnan(told), 0.0, told)
+
+
+def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
+    """The value as an array, if it is a number of hours, seconds or dollars: not below 0, not NaN."""
+    array = np.asarray(value, dtype=float)
+    wrong = ~(array >= 0.0) | (finite & np.isinf(array))
+    if wrong.any():
+        first = array[wrong][0] if array.ndim else array[()]
+        raise SettingError(f"{name} {first:g} must be {'a number' if finite else 'a number or inf'}, 0 or more")
+    return array
+
+
+def checked_above_zero(name: str, value: float, *, finite: bool = True) -> float:
+    if not value > 0.0 or (finite and math.isinf(value)):
+        raise SettingError(f"{name} {value:g} must be {'a number' if finite else 'a number or inf'} above 0")
+    return value

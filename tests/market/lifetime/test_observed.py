@@ -1,0 +1,191 @@
+"""What was seen, who borrows from whom, and when the world has moved."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.errors import SettingError
+from thriftune.market.lifetime import Exponential, KaplanMeier, Lifetimes, Phases, Watch, Weibull, fit_lifetime
+from thriftune.market.lifetime.records import family_of
+
+# --- Kaplan-Meier
+
+
+def test_kaplan_meier_by_hand() -> None:
+    """A textbook's example: remission times of those who were treated, by Freireich et al. 1963."""
+    hours = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
+    ended = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    found = KaplanMeier.fit(hours, ended)
+    assert found.ages.tolist() == [6, 7, 10, 13, 16, 22, 23]
+    assert found.alive == pytest.approx([0.857, 0.807, 0.753, 0.690, 0.627, 0.538, 0.448], abs=5e-4)
+    assert np.sqrt(found.variance) == pytest.approx(
+        [0.0764, 0.0869, 0.0963, 0.1068, 0.1141, 0.1282, 0.1346], abs=5e-4
+    )
+    low, high = found.interval()
+    assert np.all((low < found.alive) & (found.alive < high))
+    assert math.isinf(found.end)
+
+
+@given(st.lists(st.floats(0.01, 30.0), min_size=1, max_size=30))
+def test_where_all_died_it_is_the_plain_share(hours: list[float]) -> None:
+    found = KaplanMeier.fit(hours, [True] * len(hours))
+    expected = [np.mean(np.array(hours) > age) for age in found.ages]
+    assert found.alive == pytest.approx(expected, abs=1e-9)
+    assert found.survival(found.ages) == pytest.approx(expected, abs=1e-9)
+    assert found.end == pytest.approx(max(hours))
+
+
+def test_it_needs_no_death() -> None:
+    found = KaplanMeier.fit([1.0, 2.0], [False, False])
+    assert found.survival(5.0) == 1.0
+    assert math.isinf(found.mean())
+
+
+# --- relatives
+
+
+def test_few_observations_borrow_from_relatives_and_many_do_not() -> None:
+    rng = np.random.default_rng(0)
+    kin = Phases(0.3, 0.5, 60.0, 1.0, 24.3, 0.25).sample(400, rng), np.ones(400, dtype=bool)
+    own = Weibull(3.0, 1.0)
+    few, many = np.array([0.3, 0.9, 2.0, 30.0]), own.sample(2000, rng)
+    died = [True, True, True, False]
+    alone, helped = (fit_lifetime(few, died, relatives=each) for each in ((), (kin,)))
+    assert alone.survival(40.0) > 0.1  # it cannot know that there is an end of life
+    assert helped.survival(40.0) < 0.1
+    sure = fit_lifetime(many, [True] * 2000, relatives=[kin])
+    assert sure.cdf(np.array([1.0, 3.0, 6.0])) == pytest.approx(own.cdf(np.array([1.0, 3.0, 6.0])), abs=0.03)
+
+
+def test_relatives_without_observations_are_no_relatives() -> None:
+    hours = np.array([0.5, 1.0, 4.0, 9.0])
+    assert fit_lifetime(hours, [True] * 4, relatives=[([], [])]) == fit_lifetime(hours, [True] * 4)
+
+
+# --- records
+
+HEADER = "machine_type,zone,lifetime_s,end_kind,start,day_of_week,hour_of_day,idle\n"
+
+
+def row(type: str, hours: float, ended: bool = True, hour: int = 12, zone: str = "z") -> str:
+    return f"{type},{zone},{3600 * hours},{'preempted' if ended else 'stop'},x,Monday,{hour},idle\n"
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    small = [
+        row("n1-highcpu-2", t, hour=h)
+        for t, h in zip(rng.exponential(9, 60), rng.integers(0, 24, 60), strict=True)
+    ]
+    large = [row("n1-highcpu-16", t, zone="y") for t in (0.1, 0.2, 0.5)]
+    other = [row("e2-standard-4", t) for t in rng.exponential(0.01, 60)]
+    (tmp_path / "lives.csv").write_text(HEADER + "".join(small + large + other))
+    return tmp_path / "lives.csv"
+
+
+def test_a_record_is_read(record: Path) -> None:
+    lives = Lifetimes.read(record)
+    assert len(lives) == 123
+    assert lives.types == ["e2-standard-4", "n1-highcpu-2", "n1-highcpu-16"]
+    packed = record.with_suffix(".csv.gz")
+    packed.write_bytes(gzip.compress(record.read_bytes()))
+    assert np.array_equal(Lifetimes.read(packed).hours, lives.hours)
+    assert len(lives.only(lives.type == "n1-highcpu-16")) == 3
+
+
+def test_a_type_borrows_from_its_family_alone(record: Path) -> None:
+    lives = Lifetimes.read(record)
+    found = lives.fit("n1-highcpu-16")
+    assert found.survival(4.0) > 0.3  # the three that are known lived for minutes
+    own = lives.type == "n1-highcpu-16"
+    assert fit_lifetime(lives.hours[own], lives.ended[own]).survival(4.0) < 0.05
+
+
+def test_by_zone_and_time_of_day(record: Path) -> None:
+    lives = Lifetimes.read(record)
+    night = lives.fit("n1-highcpu-2", zone="z", night=True)
+    assert night != lives.fit("n1-highcpu-2", zone="z", night=False)
+    nowhere = lives.fit("n1-highcpu-2", zone="nowhere")  # all of the type are its relatives then
+    assert nowhere.mean() == pytest.approx(lives.fit("n1-highcpu-2").mean(), rel=0.2)
+    with pytest.raises(
+        SettingError, match="no lifetime of a n2-highcpu-2 is recorded; there are e2-standard-4, n1"
+    ):
+        lives.fit("n2-highcpu-2")
+
+
+@pytest.mark.parametrize(("type", "family"), [("n1-highcpu-16", "n1-highcpu"), ("c7i.large", "c7i"), ("a2", "a2")])
+def test_families(type: str, family: str) -> None:
+    assert family_of(type) == family
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is no column machine_type or zone"),
+        ("type,zone\n", "there is no column machine_type or lifetime_s"),
+        (HEADER, "there is no lifetime in it"),
+        (
+            HEADER + row("a", 1.0) + row("a", -1.0),
+            r"line 3: lifetime_s is -3600.0; it must be finite and not negative",
+        ),
+        (HEADER + "a,z,soon,stop,x,Monday,1,idle\n", r"line 2: lifetime_s and hour_of_day must be numbers"),
+        (HEADER + "a,z,1,gone,x,Monday,1,idle\n", r"line 2: end_kind is 'gone'; it must be preempted or stop"),
+    ],
+)
+def test_records_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "lives.csv").write_text(text)
+    with pytest.raises(SettingError, match=message):
+        Lifetimes.read(tmp_path / "lives.csv")
+    with pytest.raises(SettingError, match="cannot be read"):
+        Lifetimes.read(tmp_path / "nowhere.csv")
+
+
+# --- change
+
+
+def test_while_nothing_changes_there_is_seldom_an_alarm() -> None:
+    model = Phases(0.3, 0.5, 40.0, 0.9, 24.3, 0.25)
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(10):
+        watch = Watch(model)
+        hours, stopped = model.sample(200, rng), rng.exponential(10.0, 200)
+        for t, c in zip(hours, stopped, strict=True):
+            alarms += watch.see(min(t, c), t < c)
+    assert alarms <= 3
+
+
+@pytest.mark.parametrize("then", [Exponential(1.0), Weibull(2.0, 0.5), Exponential(60.0)], ids=repr)
+def test_when_the_world_moves_the_model_moves_with_it(then: Exponential | Weibull) -> None:
+    model = Exponential(8.0)
+    rng = np.random.default_rng(1)
+    watch = Watch(model)
+    for t in model.sample(100, rng):
+        assert not watch.see(t, True)
+    for t in then.sample(150, rng):
+        watch.see(min(t, 40.0), t < 40.0)
+    assert watch.changes
+    assert 100 < watch.changes[0] < 180
+    assert watch.seen == 250
+    now, before = abs(watch.model.cdf(2.0) - then.cdf(2.0)), abs(model.cdf(2.0) - then.cdf(2.0))
+    assert now < 0.5 * before
+
+
+@pytest.mark.skipif(not os.environ.get("THRIFTUNE_DATA"), reason="needs the recorded lifetimes: THRIFTUNE_DATA")
+def test_the_recorded_lifetimes() -> None:
+    lives = Lifetimes.read(Path(os.environ["THRIFTUNE_DATA"]) / "gcp_preemptions_2019_us-central1-c.csv.gz")
+    assert lives.types[0] == "n1-highcpu-2"
+    assert len(lives) == 813
+    for type in lives.types:
+        found = lives.fit(type)
+        assert found.end_hours == pytest.approx(24.35, abs=0.3)
+        assert found.cdf(26.0) > 0.99

@@ -1,0 +1,326 @@
+"""Price histories: the step function against a plain one, the forms of files, what is repaired or refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.errors import SettingError
+from thriftune.market.price_files import KAGGLE
+from thriftune.market.prices import PriceHistory, PriceSeries, UnknownMarket
+
+HEADER = "type,az,t,price\n"
+CENTS = st.integers(1, 40).map(lambda cents: cents / 4)
+
+
+@st.composite
+def series(draw: st.DrawFn) -> PriceSeries:
+    gaps = draw(st.lists(st.integers(1, 300), min_size=1, max_size=40))
+    prices = draw(st.lists(CENTS, min_size=len(gaps), max_size=len(gaps)))
+    times = 1_456_000_000.0 + np.cumsum(gaps)
+    return PriceSeries("m4.large", "us-east-1a", times, prices, end=times[-1] + draw(st.integers(0, 300)))
+
+
+def price_then(one: PriceSeries, t: float) -> float:
+    return float(max((time, price) for time, price in zip(one.times, one.prices, strict=True) if time <= t)[1])
+
+
+def instants(one: PriceSeries) -> list[float]:
+    """Every second of the record."""
+    return np.arange(one.start, one.end + 1).tolist()
+
+
+@given(series())
+def test_the_price_is_that_of_the_last_row_before(one: PriceSeries) -> None:
+    asked = instants(one)
+    assert one.price_at(np.array(asked)).tolist() == [price_then(one, t) for t in asked]
+    assert isinstance(one.price_at(one.start), float)
+
+
+@given(series(), CENTS, st.data())
+def test_the_next_time_above_is_what_a_scan_finds(one: PriceSeries, most: float, data: st.DataObject) -> None:
+    asked = instants(one)
+    # Prices change only on whole seconds, so that the scan misses nothing.
+    expected = [math.inf] * len(asked)
+    found = math.inf
+    for i in reversed(range(len(asked))):
+        found = asked[i] if price_then(one, asked[i]) > most else found
+        expected[i] = found
+    assert one.next_above(most, np.array(asked)).tolist() == expected
+    i = data.draw(st.integers(0, len(asked) - 1))
+    assert one.next_above(most, asked[i]) == expected[i]
+
+
+@given(series(), st.lists(CENTS, min_size=1, max_size=5))
+def test_many_maximum_prices_are_asked_for_at_once(one: PriceSeries, most: list[float]) -> None:
+    t = np.linspace(one.start, one.end, 7)
+    table = one.next_above(np.array(most)[:, None], t)
+    assert table.shape == (len(most), 7)
+    assert table.tolist() == [one.next_above(price, t).tolist() for price in most]
+
+
+@given(series(), st.floats(0, 1), st.floats(0, 1))
+def test_the_mean_is_that_of_every_second(one: PriceSeries, a: float, b: float) -> None:
+    low, high = sorted(round(one.start + share * (one.end - one.start)) for share in (a, b))
+    seconds = np.arange(low, high)
+    expected = one.price_at(seconds.astype(float)).mean() if high > low else one.price_at(float(low))
+    assert one.mean(float(low), float(high)) == pytest.approx(expected)
+    assert one.mean(np.array([low, low]), float(high)) == pytest.approx([expected, expected])
+
+
+def test_a_short_mean_late_in_a_long_record_keeps_its_digits() -> None:
+    times = np.arange(0.0, 1e6)
+    one = PriceSeries("p", "z", times, np.where(times % 2 == 0, 1e4, 1e-4))
+    assert one.mean(999_997.0, 999_998.0) == pytest.approx(1e-4, rel=1e-12)
+    assert one.mean(999_997.25, 999_997.75) == 1e-4
+
+
+@given(series(), st.floats(0, 1), st.floats(0, 1))
+def test_a_window_is_the_same_function_and_no_more(one: PriceSeries, a: float, b: float) -> None:
+    low, high = sorted(one.start + share * (one.end - one.start) for share in (a, b))
+    part = one.window(low, high)
+    assert (part.start, part.end) == (low, high)
+    inside = np.linspace(low, high, 9)
+    assert part.price_at(inside).tolist() == one.price_at(inside).tolist()
+    with pytest.raises(SettingError):
+        part.price_at(high + 1)
+
+
+def test_minutes_are_the_prices_that_hold_at_each() -> None:
+    one = PriceSeries("m4.large", "a", [0.0, 61.0, 100.0, 240.0], [1.0, 9.0, 2.0, 3.0])
+    assert one.minutes(0, 241).tolist() == [1.0, 1.0, 2.0, 2.0, 3.0]
+    assert one.minutes(0, 240).tolist() == [1.0, 1.0, 2.0, 2.0]
+    assert one.minutes(30, 30).tolist() == []
+
+
+def test_what_lies_outside_the_record_is_not_invented() -> None:
+    one = PriceSeries("m4.large", "us-east-1a", [1_456_360_534.0], [0.03], end=1_456_360_600.0)
+    assert one.price_at(one.end) == 0.03
+    expected = (
+        r"m4\.large us-east-1a: .* 1456360533 .*goes from 1456360534 \(2016-02-25 00:35:34 UTC\) to 1456360600"
+    )
+    with pytest.raises(SettingError, match=expected):
+        one.price_at(one.start - 1)
+    for question in (
+        lambda: one.price_at(np.array([one.start, one.end + 1])),
+        lambda: one.price_at(math.nan),
+        lambda: one.price_at(math.inf),
+        lambda: one.mean(one.start, one.end + 1),
+        lambda: one.mean(one.end, one.start),
+        lambda: one.next_above(0.01, one.end + 1),
+        lambda: one.next_above(math.nan, one.start),
+        lambda: one.window(one.end, one.start),
+    ):
+        with pytest.raises(SettingError, match=r"m4\.large us-east-1a"):
+            question()
+
+
+@pytest.mark.parametrize(
+    ("times", "prices", "end"),
+    [
+        ([], [], None),
+        ([1.0], [1.0, 2.0], None),
+        ([2.0, 1.0], [1.0, 1.0], None),
+        ([1.0, 1.0], [1.0, 1.0], None),
+        ([1.0, math.nan], [1.0, 1.0], None),
+        ([1.0], [0.0], None),
+        ([1.0], [math.inf], None),
+        ([1.0, 2.0], [1.0, 1.0], 1.5),
+        ([1.0], [1.0], math.inf),
+    ],
+)
+def test_a_series_is_right_or_is_not(times: list[float], prices: list[float], end: float | None) -> None:
+    with pytest.raises(SettingError, match="m z"):
+        PriceSeries("m", "z", times, prices, end=end)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def aws(t: float, price: str, zone: str = "us-east-1a", product: str = "Linux/UNIX") -> dict[str, str]:
+    return {
+        "AvailabilityZone": zone,
+        "InstanceType": "m4.large",
+        "ProductDescription": product,
+        "SpotPrice": price,
+        "Timestamp": datetime.fromtimestamp(t, UTC).isoformat(),
+    }
+
+
+@given(st.lists(series(), min_size=1, max_size=3))
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, many: list[PriceSeries]) -> None:
+    folder = tmp_path_factory.mktemp("prices")
+    end = max(one.end for one in many)
+    history = PriceHistory(
+        PriceSeries(f"m{i}.large", "a", one.times, one.prices, end=end) for i, one in enumerate(many)
+    )
+    for name in ("prices.csv", "prices.csv.gz"):
+        history.write(folder / name)
+        again = PriceHistory.read(folder / name)
+        assert again.repairs == []
+        assert again.markets == history.markets
+        for market in history:
+            one, other = history[market], again[market]
+            assert (one.start, one.end) == (other.start, other.end)
+            assert (
+                other.price_at(np.array(instants(one))).tolist() == one.price_at(np.array(instants(one))).tolist()
+            )
+
+
+def test_the_last_price_holds_until_the_end_of_the_file(tmp_path: Path) -> None:
+    history = PriceHistory.read(written(tmp_path / "p.csv", HEADER + "a,z,10,1.5\n\nb,z,5,2\nb,z,99,3\n"))
+    assert history["a", "z"].end == 99
+    assert history["a", "z"].price_at(99) == 1.5
+    assert history.markets == [("a", "z"), ("b", "z")]
+    assert ("c", "z") not in history
+    assert history.get(("c", "z")) is None
+
+
+def test_columns_may_stand_in_any_order_and_others_are_passed_over(tmp_path: Path) -> None:
+    text = "\ufeffprice,region,T,az,type\n0.5,us,10,z,a\n"
+    assert PriceHistory.read(written(tmp_path / "p.csv", text))["a", "z"].price_at(10) == 0.5
+
+
+def test_pages_of_the_aws_command_line_are_read_together(tmp_path: Path) -> None:
+    pages = [{"SpotPriceHistory": [aws(200, "0.3"), aws(100, "0.2")]}, {"SpotPriceHistory": [aws(0, "0.1")]}]
+    path = written(tmp_path / "p.json", "\n".join(json.dumps(page, indent=1) for page in pages) + "\n")
+    history = PriceHistory.read(path)
+    assert history["m4.large", "us-east-1a"].prices.tolist() == [0.1, 0.2, 0.3]
+    assert history.repairs == ["2 rows were out of order and were sorted"]
+    (tmp_path / "more.json.gz").write_bytes(gzip.compress(json.dumps([aws(200, "0.3"), aws(300, "0.4")]).encode()))
+    both = PriceHistory.read(path, tmp_path / "more.json.gz")
+    assert both["m4.large", "us-east-1a"].times.tolist() == [0, 100, 200, 300]
+    assert "1 rows were told twice and were taken once" in both.repairs
+
+
+def test_one_product_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+    rows = [aws(0, "0.1"), aws(0, "0.7", product="Windows"), aws(5, "0.9", product="SUSE Linux")]
+    path = written(tmp_path / "p.json", json.dumps(rows))
+    history = PriceHistory.read(path)
+    assert history["m4.large", "us-east-1a"].prices.tolist() == [0.1]
+    assert history.repairs == [f"{path}: 2 rows of other products were left out"]
+    assert PriceHistory.read(path, product="Windows")["m4.large", "us-east-1a"].prices.tolist() == [0.7]
+    with pytest.raises(SettingError, match="'BeOS'; there are 'Linux/UNIX', 'Windows', 'SUSE Linux'"):
+        PriceHistory.read(path, product="BeOS")
+
+
+@pytest.mark.parametrize("header", ["", ",".join(KAGGLE) + "\n"])
+@pytest.mark.parametrize("zone", ["", "+00:00", "Z"])
+def test_the_kaggle_form_is_read_with_and_without_its_header(tmp_path: Path, header: str, zone: str) -> None:
+    text = (
+        f"2017-05-08 12:30:05{zone},c3.8xlarge,Linux/UNIX,us-east-1a,0.5\n"
+        f"2017-05-08 12:30:00{zone},c3.8xlarge,Linux/UNIX,us-east-1a,0.4\n"
+        f"2017-05-08 12:30:00{zone},c3.8xlarge,Windows,us-east-1a,1.4\n"
+    )
+    one = PriceHistory.read(written(tmp_path / "p.csv", header + text))["c3.8xlarge", "us-east-1a"]
+    assert one.prices.tolist() == [0.4, 0.5]
+    assert one.start == datetime(2017, 5, 8, 12, 30, tzinfo=UTC).timestamp()
+
+
+def test_what_is_harmless_is_repaired_and_said(tmp_path: Path) -> None:
+    text = HEADER + "a,z,20,2\na,z,10,1\na,z,10,1\nb,z,15,1\na,z,500000,3\n"
+    history = PriceHistory.read(written(tmp_path / "p.csv", text))
+    assert history["a", "z"].times.tolist() == [10, 20, 500_000]
+    sorted_, twice, gaps = history.repairs
+    assert sorted_ == "1 rows were out of order and were sorted"
+    assert twice == "1 rows were told twice and were taken once"
+    assert gaps.startswith("2 gaps of more than 2 days were bridged")
+    assert "5.8 days in b z from 15" in gaps
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ("a,z,10,1\na,z,20,-1\n", r"line 3: the price is '-1'; it must be .* above zero"),
+        ("a,z,10,0\n", "line 2: the price is '0'"),
+        ("\n\na,z,10,nan\n", "line 4: the price is 'nan'"),
+        ("a,z,10,inf\n", "line 2: the price is 'inf'"),
+        ("a,z,10,free\n", "line 2: the price is 'free'"),
+        ("a,z,10,\n", "line 2: the price is ''"),
+        ("a,z,noon,1\n", "line 2: the time is 'noon'; it must be unix seconds"),
+        ("a,z,1456360534000,1\n", "line 2: the time is '1456360534000'"),
+        ("a,z,10\n", "line 2: has 3 fields, where 4 are needed"),
+        ("a,,10,1\n", "line 2: the zone is ''"),
+        (" ,z,10,1\n", "line 2: the type is ' '"),
+        ("a,z,10,1\nb,z,10,1\na,z,10,2\n", r"line 4: a z at 10 .* costs 2, but 1 in .*line 2; keep one"),
+        ("", "has no row below its header"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, rows: str, told: str) -> None:
+    path = written(tmp_path / "p.csv", HEADER + rows)
+    with pytest.raises(SettingError, match=told) as caught:
+        PriceHistory.read(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "is empty"),
+        ("when,what\n1,2\n", "must name the columns type,az,t,price or datetime,instance_type,os,region,price"),
+        ('{"Reservations": []}', "has no list 'SpotPriceHistory'"),
+        ('{"SpotPriceHistory": []}', "is empty"),
+        ('{"SpotPriceHistory": [\n', "line 2: is no JSON"),
+        ('[{"SpotPrice": "1"}]', "entry 1: has no AvailabilityZone, InstanceType"),
+        (json.dumps([aws(0, "1"), aws(1, "x")]), "entry 2: the price is 'x'"),
+        (json.dumps([aws(0, "1") | {"Timestamp": 5}]), "entry 1: the time is 5; it must be a date and time"),
+        (json.dumps([aws(0, "1") | {"InstanceType": None}]), "entry 1: the type is None"),
+        (b"\x1f\x8bhello", "gzipped, but not whole"),
+        (gzip.compress(b"x" * 999)[:-9], "gzipped, but not whole"),
+        (b"\xff\xfe\x00", "is no text"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, content: Any, told: str) -> None:
+    path = tmp_path / "p"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SettingError, match=told):
+        PriceHistory.read(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"nowhere\.csv: No such file"):
+        PriceHistory.read(tmp_path / "nowhere.csv")
+    with pytest.raises(SettingError, match="needs a file"):
+        PriceHistory.read()
+
+
+def test_an_unknown_market_names_near_ones() -> None:
+    history = PriceHistory([PriceSeries(kind, "us-east-1a", [0.0], [1.0]) for kind in ("m4.large", "p2.xlarge")])
+    with pytest.raises(UnknownMarket, match=r"^there are no prices of 'm4\.larg'; near are m4\.large"):
+        history["m4.larg", "us-east-1a"]
+    with pytest.raises(KeyError, match=r"m4\.large in 'us-east-1f'; they are known in us-east-1a"):
+        history["m4.large", "us-east-1f"]
+    with pytest.raises(SettingError, match=r"'m4\.large' is no market"):
+        history["m4.large"]  # type: ignore[index]
+
+
+def test_the_recorded_histories_are_read_whole() -> None:
+    folder = os.environ.get("THRIFTUNE_DATA")
+    if not folder:
+        pytest.skip("THRIFTUNE_DATA is not set: it names the folder of recorded prices")
+    history = PriceHistory.read(Path(folder) / "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz")
+    assert (len(history), sum(map(len, history.values())), history.repairs) == (50, 328_513, [])
+    one = history["r3.large", "us-east-1c"]
+    t = np.random.default_rng(1).uniform(one.start, one.end, 200)
+    for most in (0.02, 0.166, 1.0):
+        after = [one.times[(one.times > at) & (one.prices > most)] for at in t]
+        expected = [
+            at if one.price_at(at) > most else found[0] if found.size else math.inf
+            for at, found in zip(t, after, strict=True)
+        ]
+        assert one.next_above(most, t).tolist() == expected

@@ -1,0 +1,189 @@
+"""Dollars a step: the papers' formulas as the cases they are, stints drawn many times, what must always hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
+from thriftune.errors import SettingError
+from thriftune.market.running_time import expected_hours, scispot_eq9
+from thriftune.market.selection import Candidate, StepCost, Stint, rank, scispot_eq11, spottune_eq2, step_cost
+
+MACHINES: list[Machine] = [Exponential(), Uniform(), Bathtub()]
+FOREVER = Exponential(rate=1e-15)
+
+
+def offer(survival: Machine, **changes: object) -> Candidate:
+    return replace(Candidate("m4.large", 0.1, 30.0, survival), **changes)  # type: ignore[arg-type]
+
+
+def parts(cost: StepCost) -> list[float]:
+    return [cost.work, cost.lost, cost.checkpoints, cost.restarts, cost.refund]
+
+
+# --- the papers'
+
+
+@pytest.mark.parametrize("p", [0.0, 0.25, 0.9])
+def test_spottune(p: float) -> None:
+    """A stint of an hour, a refund of the first hour, nothing lost, and p at the end of it."""
+    machine = Steps((1.0,), (p,))
+    cost = step_cost(offer(machine, refund_hours=1.0, notice_seconds=120.0), Stint(hours=1.0))
+    assert cost.dollars == pytest.approx(spottune_eq2(30.0, 0.1, p))
+    assert cost.dollars == pytest.approx(30.0 / 3600 * (1 - p) * 0.1)
+    assert cost.failure_probability == pytest.approx(p)
+
+
+def test_without_a_refund_a_revocation_is_no_good_news() -> None:
+    often, seldom = Steps((1.0,), (0.9,)), Steps((1.0,), (0.1,))
+    stint = Stint(hours=1.0, checkpoint_seconds=60.0, restart_seconds=60.0)
+    offers = [offer(often, name="often"), offer(seldom, name="seldom")]
+    assert [cost.name for cost in rank(offers, stint)] == ["seldom", "often"]
+    refunded = [replace(one, refund_hours=1.0, notice_seconds=120.0) for one in offers]
+    assert [cost.name for cost in rank(refunded, stint)] == ["often", "seldom"]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_scispot(machine: Machine) -> None:
+    """A whole job of 240 steps, 30 s each, on four machines, from its beginning after every loss."""
+    cost = step_cost(offer(machine, machines=4), Stint(steps=240))
+    E = float(expected_hours(machine, 2.0))
+    assert 240 * cost.dollars == pytest.approx(scispot_eq11(4, 0.1, E))
+    assert 240 * cost.seconds == pytest.approx(3600 * E)
+    rare = Exponential(rate=1e-6)
+    as_printed = scispot_eq11(1, 0.1, float(scispot_eq9(rare, 2.0)))
+    assert 240 * step_cost(offer(rare), Stint(steps=240)).dollars == pytest.approx(as_printed, rel=1e-9)
+
+
+# --- by hand
+
+
+def test_the_parts_of_a_machine_that_is_never_lost() -> None:
+    # 1 h: a minute to start, then 14 min of work and a minute to save; 14, 14, 14 and the rest of 13.
+    stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
+    cost = step_cost(offer(FOREVER), stint)
+    kept = 3 * 14 + 13
+    assert parts(cost) == pytest.approx([0.1 / 120, 0.0, 0.1 / 120 * 4 / kept, 0.1 / 120 / kept, 0.0], abs=1e-12)
+    assert cost.dollars == pytest.approx(0.1 / kept * 30 / 60)
+    # With the steps of just 28 min, it is over after the second.
+    short = step_cost(offer(FOREVER), replace(stint, steps=56))
+    assert short.seconds == pytest.approx(30.0 * 31 / 28)
+
+
+def test_the_parts_of_a_machine_that_lives_40_minutes() -> None:
+    stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
+    machine = Steps((40 / 60,), (1.0,))
+    cost = step_cost(offer(machine), stint)  # 1 start, 14 work, 1 save, 14 work, 1 save, 9 lost
+    assert parts(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0)])
+    noticed = step_cost(offer(machine, notice_seconds=60), stint)  # the last of the 9 goes to a checkpoint
+    assert parts(noticed) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0)])
+    late = step_cost(offer(machine, notice_seconds=59), stint)  # too late to save anything
+    assert late == cost
+    refunded = step_cost(offer(machine, refund_hours=1.0), stint)
+    assert refunded.dollars == pytest.approx(0.0, abs=1e-15)
+    assert refunded.refund == pytest.approx(-0.1 / 120 * 40 / 28)
+    assert step_cost(offer(machine, refund_hours=0.5), stint) == cost  # revoked too late for it
+
+
+def test_where_no_work_is_ever_kept_a_step_costs_all_there_is() -> None:
+    cost = step_cost(offer(Bathtub()), Stint(steps=1e6))
+    assert cost.dollars == math.inf
+    assert cost.failure_probability == 1.0
+    assert [told.name for told in rank([offer(Bathtub()), offer(FOREVER, name="b")], Stint(steps=1e6))] == [
+        "b",
+        "m4.large",
+    ]
+
+
+# --- the process itself
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize(("notice", "refund"), [(0.0, 0.0), (120.0, 1.0)])
+def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, refund: float) -> None:
+    every, save, start, until = 1.5, 0.03, 0.1, 5.0
+    dollars, kept = [], []
+    for life in machine.draw(6000, np.random.default_rng(5)):
+        revoked = life <= until
+        dollars.append(0.0 if revoked and life <= refund else 0.1 * min(life, until))
+        # Minute by minute would be the same: how far work and saves have come by the time of the loss.
+        now, done, safe = start, 0.0, 0.0
+        while now < until - 1e-9:
+            work = min(every, until - save - now)
+            if now + work + save < life or not revoked:
+                now, done = now + work + save, done + work
+                safe = done
+            else:
+                safe += max(0.0, min(work, life - save - now)) if notice else 0.0
+                break
+        kept.append(safe)
+    ratio = np.mean(dollars) / np.mean(kept)
+    error = 4 * np.std(np.array(dollars) - ratio * np.array(kept)) / math.sqrt(6000) / np.mean(kept)
+    stint = Stint(
+        hours=until,
+        checkpoint_every_seconds=3600 * every,
+        checkpoint_seconds=3600 * save,
+        restart_seconds=3600 * start,
+    )
+    cost = step_cost(offer(machine, notice_seconds=notice, refund_hours=refund), stint)
+    assert cost.dollars == pytest.approx(ratio / 120, abs=error / 120)
+
+
+# --- whatever comes
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(MACHINES),
+    st.floats(0.5, 30.0),
+    st.floats(60.0, 1e5),
+    st.floats(0.0, 300.0),
+    st.floats(0.0, 600.0),
+    st.sampled_from([0.0, 30.0, 120.0, math.inf]),
+    st.sampled_from([0.0, 1.0, math.inf]),
+)
+def test_properties(
+    machine: Machine, hours: float, every: float, save: float, start: float, notice: float, refund: float
+) -> None:
+    stint = Stint(hours=hours, checkpoint_every_seconds=every, checkpoint_seconds=save, restart_seconds=start)
+    here = offer(machine, notice_seconds=notice, refund_hours=refund)
+    cost = step_cost(here, stint)
+    if math.isinf(cost.dollars):
+        return
+    assert sum(parts(cost)) == pytest.approx(cost.dollars, abs=1e-12)
+    assert min(parts(cost)[:4]) >= -1e-9 * cost.work
+    assert cost.refund <= 0.0
+    assert cost.dollars >= -1e-9 * cost.work  # no refund is more than what was paid
+    assert cost.seconds >= 30.0 - 1e-6
+    plain = step_cost(replace(here, refund_hours=0.0), stint)
+    assert plain.dollars >= 0.1 / 120 - 1e-12
+    assert plain.dollars >= cost.dollars - 1e-12
+    unwarned = step_cost(replace(here, notice_seconds=0.0), stint)
+    assert unwarned.lost >= cost.lost - 1e-9 * abs(unwarned.lost)
+    assert step_cost(replace(here, price_per_hour=0.2), stint).dollars == pytest.approx(
+        2 * cost.dollars, abs=1e-12
+    )
+    assert step_cost(replace(here, machines=2), stint).dollars == pytest.approx(2 * cost.dollars, abs=1e-12)
+
+
+def test_the_first_of_two_alike_comes_first() -> None:
+    offers = [offer(FOREVER, name=name) for name in "cab"]
+    assert [cost.name for cost in rank(offers, Stint(hours=1.0))] == ["c", "a", "b"]
+    assert rank([], Stint(hours=1.0)) == []
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(SettingError, match="a stint has no end"):
+        Stint()
+    with pytest.raises(SettingError, match=r"hours 0\.1: starting and saving take 0\.2 h"):
+        Stint(hours=0.1, restart_seconds=600, checkpoint_seconds=120)
+    with pytest.raises(SettingError, match=r"m4\.large: price_per_hour -1"):
+        offer(FOREVER, price_per_hour=-1.0)
+    with pytest.raises(SettingError, match=r"m4\.large: seconds_per_step 0 must be a number above 0"):
+        offer(FOREVER, seconds_per_step=0.0)
