@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from thriftune.errors import SettingError
+from thriftune.market.checkpoint_schedule import Job, best_schedule
 from thriftune.market.lifetime import (
     Bathtub,
     Exponential,
@@ -22,6 +23,7 @@ from thriftune.market.lifetime import (
     Weibull,
 )
 from thriftune.market.lifetime.fitting import By
+from thriftune.market.running_time import expected_hours, mean_hours
 
 MODELS: dict[str, Lifetime] = {
     "exponential": Exponential(5.0),
@@ -81,6 +83,12 @@ class TestEveryForm:
         for t in (0.5, 2.0, 4.5, 12.0):
             assert (drawn <= t).mean() == pytest.approx(model.cdf(t), abs=0.04)
         assert np.array_equal(drawn, model.sample(4000, np.random.default_rng(0)))
+
+    def test_it_is_a_survival_to_all_that_ask_for_one(self, model: Lifetime) -> None:
+        assert mean_hours(model) == pytest.approx(model.mean(), rel=2e-3)
+        assert 2.0 <= expected_hours(model, 2.0, 1.0) < 100.0
+        job = Job(work_hours=3.0, checkpoint_hours=0.1)
+        assert 3.0 <= best_schedule(job, model, resolution_hours=0.25).expected_hours < 100.0
 
     def test_the_likelihood_of_who_died_and_who_was_stopped(self, model: Lifetime) -> None:
         hours, ended = np.array([0.7, 1.4, 1.9]), np.array([True, False, True])
