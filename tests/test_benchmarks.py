@@ -51,6 +51,7 @@ def run(*arguments: str) -> str:
         "market.checkpoints",
         "market.lifetimes",
         "market.reuse",
+        "market.revocation",
         "market.synthetic",
         "search.multi",
     ],

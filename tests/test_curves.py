@@ -98,6 +98,7 @@ def test_labels_of_the_axis() -> None:
 def test_log_says_so() -> None:
     assert draw([(1, 0.001), (2, 1)])[-1].endswith("  (logarithmic)")
     assert "logarithmic" not in draw([(1, 0.5), (2, 1)])[-1]
+    assert "logarithmic" not in draw([(1, 0.001), (2, 1)], log=False)[-1]
 
 
 @given(

@@ -34,7 +34,9 @@ def test_the_example_of_the_readme_runs_and_runs_again(tmp_path: Path) -> None:
     assert run(example, tmp_path) == first, "the second run returns what the first one found"
 
 
-@pytest.mark.parametrize("page", ["tutorial", "search", "objectives", "stopping", "warm-start", "optuna"])
+@pytest.mark.parametrize(
+    "page", ["tutorial", "search", "objectives", "stopping", "warm-start", "optuna", "market"]
+)
 def test_the_blocks_of_a_page_run_one_after_the_other(page: str, tmp_path: Path) -> None:
     for block in blocks(f"docs/{page}.md"):
         run(block, tmp_path)

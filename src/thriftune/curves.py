@@ -55,14 +55,16 @@ def _ends(values: Sequence[float]) -> tuple[str, str]:
     return next(((top, bottom) for top, bottom in ends if high == low or top != bottom), (f"{high:g}", f"{low:g}"))
 
 
-def draw(points: Points, *, width: int = 60, height: int = 8, stairs: bool = False) -> list[str]:
+def draw(
+    points: Points, *, width: int = 60, height: int = 8, stairs: bool = False, log: bool | None = None
+) -> list[str]:
     """The points, x rising, as lines of braille with their axes; `stairs`: each value holds until the next.
 
-    A logarithmic y axis where that shows more, which the lowest line then says. Empty without points.
+    A logarithmic y axis if `log`, by default where that shows more; the lowest line says so. Empty without points.
     """
     if not points:
         return []
-    log = wants_log([y for _, y in points])
+    log = wants_log([y for _, y in points]) if log is None else log
     scaled = [(x, math.log10(y) if log else y) for x, y in points]
     left, right = scaled[0][0], scaled[-1][0]
     low, high = min(y for _, y in scaled), max(y for _, y in scaled)

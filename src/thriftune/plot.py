@@ -1,7 +1,4 @@
-"""What does a study look like? Its best-so-far curve or its front, and its learning curves, as a picture.
-
-Matplotlib is needed here only, and comes with the extra `plot`.
-"""
+"""What does a study look like? Its best-so-far curve or its front, and its learning curves, as a picture."""
 
 from __future__ import annotations
 
@@ -12,56 +9,27 @@ from typing import Any
 
 from thriftune import words
 from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
-from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.errors import ThriftuneError
 from thriftune.history import History
+from thriftune.pictures import ACCENT, MUTED, WARNING, check, legend, picture
 from thriftune.result import Result
 from thriftune.trial import State, TrialRecord
 
-KINDS = (".png", ".svg", ".pdf")
-
-_BEST, _OTHERS, _FAILED, _INK = "#d1495b", "#8d99ae", "#c9a227", "#2b2d42"
 _MISSES = "misses a constraint"
 _MOST_CURVES = 500
 """More lines than this are a grey surface and a huge file; of longer studies, evenly chosen ones are drawn."""
 
-_STYLE: Any = {
-    "font.size": 10,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "grid.color": "#e5e7eb",
-    "grid.linewidth": 0.8,
-    "axes.axisbelow": True,
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "legend.columnspacing": 1.2,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
-
 
 def save_plot(result: Result, path: Path) -> None:
     """Writes the picture; its kind is the ending of the file."""
-    if path.suffix.lower() not in KINDS:
-        raise SettingError(f"plot: {str(path)!r} must end in {', '.join(KINDS)}")
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("a plot needs matplotlib; install it with: pip install 'thriftune[plot]'") from None
+    check(path)
     best = best_so_far(result.history)
     curves = _learning_curves(result)
     if not best and not curves:
         why = result.history.misses() or f"no trial of {result.name!r} has a value yet"
         raise ThriftuneError(f"there is nothing to plot: {why}")
-    panels = bool(best) + bool(curves)
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(6.2 * panels, 4.2), dpi=150, layout="constrained")
-        axes = iter(figure.subplots(1, panels, squeeze=False)[0])
+    with picture(path, _title(result), bool(best) + bool(curves)) as panels:
+        axes = iter(panels)
         if best:
             if len(result.spec.objectives) > 1:
                 _draw_front(next(axes), result)
@@ -69,8 +37,6 @@ def save_plot(result: Result, path: Path) -> None:
                 _draw_best(next(axes), result, best)
         if curves:
             _draw_curves(next(axes), result, curves)
-        figure.suptitle(_title(result), x=0.01, ha="left", fontsize=12, fontweight="bold", color=_INK)
-        figure.savefig(path)
 
 
 def _title(result: Result) -> str:
@@ -98,22 +64,22 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
     )
     numbered = [(number, trial) for number, trial in enumerate(ended, 1) if words.finite(trial.value)]
     each = [(number, trial.value or 0.0) for number, trial in numbered if history.eligible(trial)]
-    _scatter(axes, each, color=_OTHERS, alpha=0.7, linewidths=0, label="each trial")
+    _scatter(axes, each, color=MUTED, alpha=0.7, linewidths=0, label="each trial")
     others = [(number, trial.value or 0.0) for number, trial in numbered if _misses(trial, history)]
-    _scatter(axes, others, facecolors="none", edgecolors=_OTHERS, label=_MISSES)
+    _scatter(axes, others, facecolors="none", edgecolors=MUTED, label=_MISSES)
     failed = [number for number, trial in enumerate(ended, 1) if trial.state is State.FAILED]
     if failed:
         # On the axis itself: a failed trial has no value to stand at.
         across = axes.get_xaxis_transform()
-        axes.plot(failed, [0.0] * len(failed), "x", color=_FAILED, transform=across, clip_on=False, label="failed")
+        axes.plot(failed, [0.0] * len(failed), "x", color=WARNING, transform=across, clip_on=False, label="failed")
     numbers, values = [point.trials for point in best], [point.value for point in best]
-    axes.step(numbers, values, where="post", color=_BEST, linewidth=2, label="best so far")
+    axes.step(numbers, values, where="post", color=ACCENT, linewidth=2, label="best so far")
     first = next(point for point in best if point.trial == best[-1].trial)
-    axes.plot(first.trials, first.value, "o", color=_BEST, markersize=7)
+    axes.plot(first.trials, first.value, "o", color=ACCENT, markersize=7)
     _scale(axes, [value for _, value in each + others])
     axes.set(xlabel="trials ended", ylabel=spec.metric, title="Best so far")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend(axes)
+    legend(axes)
 
 
 def _draw_front(axes: Any, result: Result) -> None:
@@ -124,20 +90,20 @@ def _draw_front(axes: Any, result: Result) -> None:
     others = [_at(trial) for trial in eligible if trial.id not in leading]
     told = [trial for trial in history.trials if trial.values is not None and all(map(isfinite, trial.values))]
     missing = [_at(trial) for trial in told if _misses(trial, history)]
-    _scatter(axes, others, color=_OTHERS, alpha=0.7, linewidths=0, label="other trials")
-    _scatter(axes, missing, facecolors="none", edgecolors=_OTHERS, label=_MISSES)
-    _scatter(axes, [_at(trial) for trial in front], color=_BEST, zorder=3, label="front")
+    _scatter(axes, others, color=MUTED, alpha=0.7, linewidths=0, label="other trials")
+    _scatter(axes, missing, facecolors="none", edgecolors=MUTED, label=_MISSES)
+    _scatter(axes, [_at(trial) for trial in front], color=ACCENT, zorder=3, label="front")
     if len(history.objectives) == 2:
         # Between two trials, the value that is reached with at least as good a value of the first objective.
         where = "pre" if history.objectives[0].maximize else "post"
-        axes.step(*zip(*sorted(map(_at, front)), strict=True), where=where, color=_BEST, linewidth=1.5)
+        axes.step(*zip(*sorted(map(_at, front)), strict=True), where=where, color=ACCENT, linewidth=1.5)
     shown = [_at(trial) for trial in eligible] + missing
     if wants_log([x for x, _ in shown]):
         axes.set_xscale("log")
     _scale(axes, [y for _, y in shown])
     first, second = history.objectives[:2]
     axes.set(xlabel=first.metric, ylabel=second.metric, title="Front")
-    _legend(axes)
+    legend(axes)
 
 
 def _at(trial: TrialRecord) -> tuple[float, float]:
@@ -164,20 +130,15 @@ def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, 
     alpha = max(0.15, min(0.7, 12 / max(len(chosen), 1)))
     for i, number in enumerate(chosen):
         label = "other trials" if i == 0 else None
-        axes.plot(*zip(*curves[number], strict=True), color=_OTHERS, alpha=alpha, linewidth=1, label=label)
+        axes.plot(*zip(*curves[number], strict=True), color=MUTED, alpha=alpha, linewidth=1, label=label)
     for number in leading:
         label = "the front" if several else f"trial {number}, the best"
         label = label if number == leading[0] else None
-        axes.plot(*zip(*curves[number], strict=True), color=_BEST, linewidth=1.5 if several else 2.2, label=label)
+        axes.plot(*zip(*curves[number], strict=True), color=ACCENT, linewidth=1.5 if several else 2.2, label=label)
     _scale(axes, [value for curve in curves.values() for _, value in curve])
     axes.set(xlabel="step", ylabel=spec.metric, title="Learning curves")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend(axes)
-
-
-def _legend(axes: Any) -> None:
-    """Beside the title, above the axes: inside them it would lie over some of the data."""
-    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3, ncols=3)
+    legend(axes)
 
 
 def _scale(axes: Any, values: list[float]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +21,11 @@ def store_option(command: F) -> F:
 
 def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs.")(command)
+
+
+def plot_option(command: F) -> F:
+    what = "Write a picture: .png, .svg or .pdf."
+    return click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help=what)(command)
 
 
 def where(given: str | None) -> str | None:

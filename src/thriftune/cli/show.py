@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +13,9 @@ from rich.text import Text
 
 from thriftune import words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
-from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.curves import best_so_far, draw, learning_curve
+from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
+from thriftune.cli.screen import chart, facts_table, listed, open_console, section
+from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.history import History
 from thriftune.printed import plain
@@ -30,16 +30,13 @@ _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
 _FRONT_SHOWN = 20
 _TRACEBACK_LINES = 4
 _YES_NO = {True: "yes", False: "no", None: "-"}
-_WIDTH_OF_PIPES = 120
 
 
 @click.command("show")
 @click.argument("name")
 @store_option
 @click.option("--trial", "number", type=int, metavar="N", help="Show one trial, with all that is known of it.")
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture: .png, .svg or .pdf."
-)
+@plot_option
 @json_option
 def show_command(name: str, store: str | None, number: int | None, plot: Path | None, as_json: bool) -> None:
     """How a study stands: its state, its best trial, its curve, its failures."""
@@ -58,7 +55,7 @@ def show_command(name: str, store: str | None, number: int | None, plot: Path | 
             return
         if plot is not None:
             return
-        console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_PIPES)
+        console = open_console()
         if trial is None:
             _show_study(console, result, opened)
         else:
@@ -112,9 +109,7 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     spec, history = result.spec, result.history
     driver = store.driver(spec.name)
     driven = driver is not None
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
+    facts = facts_table()
     facts.add_row("study", Text(spec.name, style="bold"))
     facts.add_row("state", Text(_state(spec, history, store)))
     facts.add_row("runs", Text(_what_runs(spec)))
@@ -133,8 +128,8 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
 
     curve = [(float(point.trials), point.value) for point in best_so_far(history)]
     if len(curve) > 1:
-        _section(console, f"best {spec.metric} so far, by trials ended")
-        _chart(console, curve, stairs=True)
+        section(console, f"best {spec.metric} so far, by trials ended")
+        chart(console, curve, stairs=True)
     _tables(console, spec, history, driven)
     _show_waiting(console, spec, history, driven)
     _show_failed(console, spec, history, store)
@@ -183,12 +178,12 @@ def _tables(console: Console, spec: Spec, history: History, driven: bool) -> Non
         eligible.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
         best, title = eligible[:_BEST_SHOWN], "best trials"
     if best:
-        _section(console, title)
+        section(console, title)
         _table(console, spec, history, best, driven)
     shown = {trial.id for trial in best}
     recent = [trial for trial in history.trials[-_RECENT_SHOWN:][::-1] if trial.id not in shown]
     if recent:
-        _section(console, "most recent trials")
+        section(console, "most recent trials")
         _table(console, spec, history, recent, driven)
 
 
@@ -224,15 +219,15 @@ def _show_waiting(console: Console, spec: Spec, history: History, driven: bool) 
     whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in may_wait)
     lines = [f"trial {number} {why}" for number, why in whys if why]
     if lines:
-        _section(console, "waiting")
-        _list(console, lines, _WAITING_SHOWN)
+        section(console, "waiting")
+        listed(console, lines, _WAITING_SHOWN)
 
 
 def _show_failed(console: Console, spec: Spec, history: History, store: Store) -> None:
     failed = [trial for trial in history.trials if trial.state is State.FAILED]
     if not failed:
         return
-    _section(console, "failed trials")
+    section(console, "failed trials")
     for trial in failed[-_FAILED_SHOWN:][::-1]:
         attempts = words.several(trial.attempts, "attempt")
         what = f"trial {trial.id}: {trial.error_kind}, {attempts}, {words.config_line(trial.config)}"
@@ -247,8 +242,8 @@ def _show_failed(console: Console, spec: Spec, history: History, store: Store) -
 def _show_warnings(console: Console, history: History) -> None:
     lines = [f"trial {trial.id}: {plain(warning)}" for trial in history.trials for warning in trial.warnings]
     if lines:
-        _section(console, "warnings")
-        _list(console, lines[::-1], _FAILED_SHOWN)
+        section(console, "warnings")
+        listed(console, lines[::-1], _FAILED_SHOWN)
 
 
 # --- a trial ----------------------------------------------------------------------------------------------
@@ -256,9 +251,7 @@ def _show_warnings(console: Console, history: History) -> None:
 
 def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bool) -> None:
     spec, history = result.spec, result.history
-    facts = Table.grid(padding=(0, 2))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
+    facts = facts_table()
     facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
     facts.add_row("state", Text(words.state_of(trial, driven).lower()))
     if why := words.waits_for(trial, history, spec, driven):
@@ -278,38 +271,17 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     console.print(facts)
     curve = learning_curve(trial, spec.metric)
     if len(curve) > 1:
-        _section(console, f"{spec.metric} by step")
-        _chart(console, curve, stairs=False)
+        section(console, f"{spec.metric} by step")
+        chart(console, curve, stairs=False)
     if trial.reports:
         others = {name: value for name, value in trial.reports[-1].metrics.items() if name not in spec.needed}
         if others:
-            _section(console, f"other metrics at step {trial.step}")
-            _list(console, [f"{name} {words.number(value)}" for name, value in others.items()], len(others))
+            section(console, f"other metrics at step {trial.step}")
+            listed(console, [f"{name} {words.number(value)}" for name, value in others.items()], len(others))
     for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
         if text:
-            _section(console, title)
+            section(console, title)
             console.print(Text(plain(text)))
     if trial.warnings:
-        _section(console, "warnings")
-        _list(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))
-
-
-# --- pieces -----------------------------------------------------------------------------------------------
-
-
-def _section(console: Console, title: str) -> None:
-    console.print()
-    console.print(Text(title, style="bold"))
-
-
-def _list(console: Console, lines: Sequence[str], most: int) -> None:
-    for line in lines[:most]:
-        console.print(Text(line))
-    if len(lines) > most:
-        console.print(Text(f"and {len(lines) - most} more", style="dim"))
-
-
-def _chart(console: Console, curve: Sequence[tuple[float, float]], *, stairs: bool) -> None:
-    width = max(10, min(72, console.width - 16))
-    for line in draw(curve, width=width, height=8, stairs=stairs):
-        console.print(Text(line, no_wrap=True, overflow="crop"))
+        section(console, "warnings")
+        listed(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))

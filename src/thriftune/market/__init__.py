@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thriftune.market import lifetime as lifetime
+    from thriftune.market import revocation as revocation
     from thriftune.market.billing import Bill as Bill
     from thriftune.market.billing import Billing as Billing
     from thriftune.market.catalog import Catalog as Catalog
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from thriftune.market.prices import PriceHistory as PriceHistory
     from thriftune.market.prices import PriceSeries as PriceSeries
     from thriftune.market.reuse import ReuseTable as ReuseTable
+    from thriftune.market.revocation import RevocationModel as RevocationModel
     from thriftune.market.running_time import expected_hours as expected_hours
     from thriftune.market.running_time import failure_probability as failure_probability
     from thriftune.market.selection import rank as rank
@@ -34,13 +36,14 @@ _HOMES = {
     "lifetime": ["Lifetimes", "fit_lifetime"],
     "prices": ["PriceHistory", "PriceSeries"],
     "reuse": ["ReuseTable"],
+    "revocation": ["RevocationModel"],
     "running_time": ["expected_hours", "failure_probability"],
     "selection": ["rank"],
     "survival": ["Survival"],
     "synthetic": ["synthetic_lifetimes", "synthetic_prices"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("billing", "lifetime")
+_ROOMS = ("billing", "lifetime", "revocation")
 
 __all__ = [*_HOME, *_ROOMS]
 

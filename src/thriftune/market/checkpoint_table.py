@@ -93,7 +93,7 @@ def _solve(
     reached[0], gained[0] = S, -T
     for n in range(1, pieces + 1):
         alive_then, spent = reached[:n, n], T[0] + gained[:n, n]  # on a fresh machine; `spent` holds S V already
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             candidates = np.where(alive_then > 0.0, (spent + (1.0 - alive_then) * r) / alive_then, math.inf)
         fresh[n] = candidates.min()
         if math.isinf(fresh[n]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -205,6 +206,24 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         assert low < found.shape < high
         held.append(low < 0.6 < high)
     assert 0.65 <= np.mean(held) <= 0.95
+
+
+def test_an_interval_is_open_where_the_observations_do_not_tell() -> None:
+    """Nobody came near the end of life."""
+    model = Phases(0.3, 0.5, 4.0, 0.9, 24.3, 0.25)
+    hours, ended = np.array([0.2, 0.4, 1.0, 2.0, 3.0, 5.0, 8.0]), np.ones(7, dtype=bool)
+    low, high = model.intervals(hours, ended)["spread_hours"]
+    assert low < 0.01
+    assert high > 100.0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("by", ["likelihood", "least_squares"])
+def test_few_and_odd_observations_fit_or_are_refused(form: type[Fitted], by: By) -> None:
+    for hours in ([1.0, 1.0], [1e-6, 500.0], [24.0, 24.0, 24.0], [0.1, 0.1, 0.1, 30.0]):
+        with contextlib.suppress(SettingError):
+            found = form.fit(hours, [True] * len(hours), by=by)
+            assert 0.0 <= found.cdf(10.0) <= 1.0
 
 
 def test_intervals_of_a_fit_by_least_squares() -> None:

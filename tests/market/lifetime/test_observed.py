@@ -147,6 +147,9 @@ def test_records_that_cannot_be(tmp_path: Path, text: str, message: str) -> None
         Lifetimes.read(tmp_path / "lives.csv")
     with pytest.raises(SettingError, match="cannot be read"):
         Lifetimes.read(tmp_path / "nowhere.csv")
+    (tmp_path / "half.csv.gz").write_bytes(gzip.compress(HEADER.encode() * 99)[:-20])
+    with pytest.raises(SettingError, match="is gzipped, but not whole"):
+        Lifetimes.read(tmp_path / "half.csv.gz")
 
 
 # --- change

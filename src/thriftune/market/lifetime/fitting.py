@@ -37,7 +37,7 @@ class Parameter(NamedTuple):
         return float({"log": math.log, "logit": logit, "plain": float}[self.scale](value))
 
     def value(self, free: float) -> float:
-        return float({"log": math.exp, "logit": expit, "plain": float}[self.scale](free))
+        return float({"log": np.exp, "logit": expit, "plain": float}[self.scale](free))
 
 
 class Fitted(Lifetime):
@@ -97,18 +97,23 @@ class Fitted(Lifetime):
             return 0.5 * float(np.sum(((free - begin) / widths) ** 2))
 
         def cost(free: Array) -> float:
-            with np.errstate(all="ignore"):
+            try:
                 model = cls.from_free(free.tolist(), t)
-                if curve is not None:
-                    found = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
-                    found += 1e-6 * prior(free)
-                else:
-                    each = np.where(died, model.log_density(t), model.log_survival(t))
-                    found = prior(free) - float(counts @ each)
+            except (ArithmeticError, ValueError):  # so far away that there is no such form
+                return _WORST
+            if curve is not None:
+                found = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
+                found += 1e-6 * prior(free)
+            else:
+                each = np.where(died, model.log_density(t), model.log_survival(t))
+                found = prior(free) - float(counts @ each)
             return found if math.isfinite(found) else _WORST
 
-        tried = minimize(cost, begin, method="Nelder-Mead", options={"maxfev": 300 * len(begin), "fatol": 1e-3})
-        found = minimize(cost, tried.x, method="BFGS")
+        with np.errstate(all="ignore"):
+            tried = minimize(
+                cost, begin, method="Nelder-Mead", options={"maxfev": 300 * len(begin), "fatol": 1e-3}
+            )
+            found = minimize(cost, tried.x, method="BFGS")
         if not found.fun < _WORST:
             return None, math.inf
         return cls.from_free(found.x.tolist(), t), float(found.fun)
@@ -118,8 +123,8 @@ class Fitted(Lifetime):
     ) -> dict[str, tuple[float, float]]:
         """Of each parameter, from the observations that it was fitted to, in the same way.
 
-        By likelihood from the curvature at the maximum; by least squares, whose points depend on each other, from
-        fits to observations drawn anew.
+        By likelihood from the curvature at the maximum, and open where that tells nothing; by least squares, whose
+        points depend on each other, from fits to observations drawn anew.
         """
         t, died = observations(hours, ended)
         if by == "least_squares":
@@ -130,7 +135,9 @@ class Fitted(Lifetime):
             tails = np.quantile(alike, [0.5 - level / 2, 0.5 + level / 2], axis=0)
             return {p.name: (float(a), float(b)) for p, a, b in zip(self.PARAMETERS, *tails, strict=False)}
         free = np.array(self.to_free(self.values(), t))
-        wide = float(ndtri(0.5 + level / 2)) * np.sqrt(np.maximum(np.diag(self._covariance(free, t, died)), 0.0))
+        variance = np.diag(self._covariance(free, t, died))
+        # What the observations do not tell has no curvature: any value will do.
+        wide = float(ndtri(0.5 + level / 2)) * np.sqrt(np.where(variance > 0.0, variance, np.inf))
         return {
             p.name: (p.value(middle - each), p.value(middle + each))
             for p, middle, each in zip(self.PARAMETERS, free, wide, strict=False)

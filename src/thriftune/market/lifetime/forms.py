@@ -38,7 +38,7 @@ class Weibull(Fitted):
     scale_hours: float
     shape: float
 
-    PARAMETERS = (Parameter("scale_hours", "log"), Parameter("shape", "log"))
+    PARAMETERS = (Parameter("scale_hours", "log"), Parameter("shape", "log", width=2.0))
 
     @classmethod
     def starts(cls, t: Array, died: Array) -> Starts:
@@ -46,7 +46,8 @@ class Weibull(Fitted):
         return [[usual, 1.0], [usual, 0.5]]
 
     def log_survival(self, t: Array) -> Array:
-        return np.asarray(-((t / self.scale_hours) ** self.shape))
+        with np.errstate(over="ignore"):
+            return np.asarray(-((t / self.scale_hours) ** self.shape))
 
     def log_density(self, t: Array) -> Array:
         relative = np.log(t / self.scale_hours)

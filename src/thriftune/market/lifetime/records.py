@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +85,8 @@ def _rows(path: Path) -> Iterator[tuple[str, str, bool, float, bool]]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+    except (EOFError, zlib.error):
+        raise SettingError(f"{path}: is gzipped, but not whole; get it again") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read: {error}") from None
     table = csv.DictReader(io.StringIO(text))

@@ -1,0 +1,67 @@
+"""What have all pictures in common? Their kinds, their colours, and how one comes into a file.
+
+Matplotlib is needed here only, and comes with the extra `plot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from thriftune.errors import MissingExtra, SettingError
+
+KINDS = (".png", ".svg", ".pdf")
+
+ACCENT, MUTED, WARNING, INK = "#d1495b", "#8d99ae", "#c9a227", "#2b2d42"
+SERIES = ("#d1495b", "#2e6f95", "#c9a227", "#52796f", "#7d5ba6", "#8d99ae", "#bc6c25", "#2b2d42")
+"""Of lines that are equals."""
+
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "grid.color": "#e5e7eb",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.columnspacing": 1.2,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def check(path: Path) -> None:
+    """Whether a picture can be written there, as far as that can be told before it is drawn."""
+    if path.suffix.lower() not in KINDS:
+        raise SettingError(f"plot: {str(path)!r} must end in {', '.join(KINDS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise MissingExtra("a plot needs matplotlib; install it with: pip install 'thriftune[plot]'") from None
+
+
+@contextmanager
+def picture(path: Path, title: str, panels: int = 1, width: float = 6.2) -> Iterator[list[Any]]:
+    """Gives the axes of so many panels, side by side, to draw on; writes the picture if nothing fails there."""
+    check(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(width * panels, 4.2), dpi=150, layout="constrained")
+        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+        figure.savefig(path)
+
+
+def legend(axes: Any, columns: int = 3) -> None:
+    """Beside the title, above the axes: inside them it would lie over some of the data."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3, ncols=columns)

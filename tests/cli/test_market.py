@@ -1,0 +1,322 @@
+"""market prices, lifetimes, fit and compare, on made-up records."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.programs import strict
+from thriftune.cli import cli
+from thriftune.cli.screen import busy
+from thriftune.market import synthetic_lifetimes
+
+Type = Callable[..., Result]
+
+PRICES = """type,az,t,price
+c5.large,us-east-1a,0,0.03
+c5.large,us-east-1a,7200,0.09
+c5.large,us-east-1a,10800,0.03
+c5.large,us-east-1b,0,0.04
+m9.odd,us-east-1a,0,1.5
+m9.odd,us-east-1a,86400,1.5
+"""
+
+
+@pytest.fixture
+def typed() -> Type:
+    """Types a command; checks its status."""
+
+    def call(*args: object, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, ["market", *map(str, args)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text(PRICES)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of two sizes of machines in one zone, and one of another family that was never revoked."""
+    rng = np.random.default_rng(1)
+    lines = ["machine_type,zone,lifetime_s,end_kind,hour_of_day"]
+    for cores in (8, 16):
+        for hours, ended in zip(*synthetic_lifetimes(40, rng, cores=cores), strict=True):
+            lines.append(f"m-{cores},z1,{3600 * hours},{'preempted' if ended else 'stop'},12")
+    lines += ["calm.large,z2,100,stop,3", "calm.large,z2,9000,stop,3"]
+    path = tmp_path_factory.mktemp("market") / "lives.csv.gz"
+    path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    return path
+
+
+def braille(text: str) -> bool:
+    return any("⠀" < character <= "⣿" for character in text)
+
+
+# --- prices
+
+
+def test_the_markets_of_a_file(typed: Type, prices: Path) -> None:
+    shown = typed("prices", prices).stdout
+    assert "3 markets" in shown
+    (line,) = (line for line in shown.splitlines() if "c5.large" in line and "us-east-1a" in line)
+    cells = ["3", "1970-01-01", "1970-01-02", "$0.0300", "$0.0300", "$0.0900", "2.0", "$0.0850"]
+    assert line.split()[2:] == cells
+    assert "m9.odd" in shown
+    only = typed("prices", prices, "--zone", "us-east-1a", "--json")
+    assert [one["type"] for one in strict(only.stdout)["markets"]] == ["c5.large", "m9.odd"]
+
+
+def test_many_markets_are_cut_short(typed: Type, tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    path.write_text("type,az,t,price\n" + "".join(f"t{i},z,0,1\n" for i in range(70)))
+    shown = typed("prices", path).stdout
+    assert "and 10 more: --type and --zone choose, --json gives all" in shown
+    assert len(strict(typed("prices", path, "--json").stdout)["markets"]) == 70
+
+
+def test_one_market(typed: Type, prices: Path) -> None:
+    shown = typed("prices", prices, "--type", "c5.large", "--zone", "us-east-1a", "--max-price", "0.05").stdout
+    for text in (
+        "1970-01-01 00:00 to 1970-01-02 00:00 UTC, 1.0 days",
+        "$0.0850 in us-east-1",
+        "to be had for that 95.8% of the time",
+        "dollars an hour, by days since",
+        "revocations, the latest first",
+        "1970-01-01 02:00 UTC",
+        "2 h 00 min",
+    ):
+        assert text in shown
+    assert braille(shown)
+    assert "\x1b" not in shown
+
+
+def test_one_market_for_programs(typed: Type, prices: Path) -> None:
+    of = ("prices", prices, "--type", "c5.large", "--zone", "us-east-1a", "--max-price", "0.05", "--json")
+    (market,) = strict(typed(*of).stdout)["markets"]
+    assert market["revocations"] == [{"t": 7200.0, "lived_hours": 2.0}]
+    assert market["on_demand"]["price"] == 0.085
+    assert (market["rows"], market["highest"]) == (3, 0.09)
+    (odd,) = strict(typed("prices", prices, "--type", "m9.odd", "--max-price", "1", "--json").stdout)["markets"]
+    assert odd["on_demand"] is None
+    assert odd["within_an_hour"] is None
+    assert odd["revocations"] == []
+
+
+def test_what_was_repaired_is_told(typed: Type, tmp_path: Path) -> None:
+    path = tmp_path / "late.csv"
+    path.write_text("type,az,t,price\na,z,60,1\na,z,0,2\n")
+    assert "1 rows were out of order and were sorted" in typed("prices", path).stdout
+    assert strict(typed("prices", path, "--json").stdout)["repairs"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--type", "c5.larg"), "there are no prices of 'c5.larg'; near are c5.large"),
+        (
+            ("--type", "m9.odd", "--zone", "x"),
+            "there are no prices of m9.odd in 'x'; they are known in us-east-1a",
+        ),
+        (("--zone", "x"), "there are no prices in the zone 'x'; there are some in us-east-1a, us-east-1b"),
+        (("--max-price", "1"), "--max-price is for one market, and there are 3; give --type and --zone"),
+        (("--type", "m9.odd", "--max-price", "0"), "max price 0 must be a number of dollars an hour above 0"),
+        (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
+        (("--seed", "3"), "--seed is for --synthetic"),
+        (("--synthetic",), "give either a FILE or --synthetic"),
+    ],
+)
+def test_mistakes_are_one_line(typed: Type, prices: Path, options: tuple[str, ...], message: str) -> None:
+    result = typed("prices", prices, *options, status=1)
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
+
+
+# --- lifetimes
+
+
+def test_lifetimes(typed: Type, lives: Path) -> None:
+    shown = typed("lifetimes", lives).stdout
+    lines = [line.split() for line in shown.splitlines()[1:4]]
+    assert [line[0] for line in lines] == ["calm.large", "m-8", "m-16"]
+    assert lines[0][1:] == ["2", "0", "2", "-", "-", "-", "-", "-", "no", "end"]
+    assert not braille(shown)
+    assert braille(typed("lifetimes", lives, "--type", "m-8").stdout)
+    told = strict(typed("lifetimes", lives, "--json").stdout)["types"]
+    assert [one["machines"] for one in told] == [2, 40, 40]
+    assert told[0]["mean_hours"] is None
+    assert told[1]["revoked"] + told[1]["stopped"] == 40
+    assert told[1]["quantiles"]["0.1"] <= told[1]["quantiles"]["0.25"]
+    assert len(told[1]["curve"]["hours"]) == len(told[1]["curve"]["alive"])
+
+
+def test_fit(typed: Type, lives: Path) -> None:
+    shown = typed("fit", lives, "--type", "m-16", "--zone", "z1").stdout
+    assert shown.startswith("m-16 in z1: 40 machines, ")
+    assert braille(shown)
+    for form in ("default", "Exponential", "Weibull", "GompertzMakeham", "Bathtub", "Phases"):
+        assert form in shown
+    told = strict(typed("fit", lives, "--type", "m-16", "--json").stdout)
+    fits = {fit["name"]: fit for fit in told["fits"]}
+    assert fits["default"]["default"]
+    assert fits["default"]["form"] == "Phases"
+    low, high = fits["Exponential"]["intervals"]["mean_hours"]
+    assert low < fits["Exponential"]["parameters"]["mean_hours"] < high
+    assert fits["default"]["r2"] > fits["Exponential"]["r2"]
+
+
+def test_fit_by_least_squares(typed: Type, lives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thriftune.market.lifetime.fitting.REDRAWN", 3)
+    told = strict(typed("fit", lives, "--type", "m-16", "--by", "least_squares", "--json").stdout)
+    by = {fit["name"]: fit["by"] for fit in told["fits"]}
+    assert by["Weibull"] == "least squares"
+    assert by["Phases"] == "likelihood"
+
+
+def test_what_was_never_revoked_cannot_be_fitted(typed: Type, lives: Path) -> None:
+    result = typed("fit", lives, "--type", "calm.large", status=1)
+    assert result.stderr == "error: lifetimes: no revocation among 2 machines; at least 2 are needed\n"
+
+
+def test_compare(typed: Type, lives: Path) -> None:
+    shown = typed("compare", lives, "--type", "m-16", "--job", "2", "--job", "40").stdout
+    for text in ("needs checkpoints", "keep it", "Young-Daly, every", "never", "jobs up to so many hours"):
+        assert text in shown
+    assert braille(shown)
+    told = strict(typed("compare", lives, "--type", "m-16", "--job", "2", "--job", "40", "--json").stdout)
+    assert told["starts"][0]["age"] == 0.0
+    assert {start["job_hours"] for start in told["starts"]} == {2.0, 40.0}
+    assert all(0 <= start["failure_probability"] <= 1 for start in told["starts"])
+    short, long = told["checkpoints"]
+    assert 2.0 < short["best"]["hours"] <= short["young_daly"]["hours"]
+    assert math.fsum(long["best"]["segments"]) == pytest.approx(40.0)
+    assert len(told["frontier"]["ages"]) == len(told["frontier"]["up_to"]) == len(told["frontier"]["longest"])
+
+
+def test_compare_with_what_it_costs_to_save_and_start(typed: Type, lives: Path) -> None:
+    def hours(*options: object) -> float:
+        told = strict(typed("compare", lives, "--type", "m-16", "--job", 4, "--json", *options).stdout)
+        return float(told["checkpoints"][0]["best"]["hours"])
+
+    assert hours() < hours("--checkpoint-minutes", 10) < hours("--checkpoint-minutes", 10, "--restart-minutes", 60)
+    assert typed("compare", lives, "--type", "m-16", "--checkpoint-minutes", -1, status=2)
+    assert typed("compare", lives, "--type", "m-16", "--job", 0, status=2)
+
+
+@pytest.mark.parametrize("command", ["lifetimes", "fit", "compare"])
+def test_a_type_or_a_file_that_is_not_there(command: str, typed: Type, lives: Path, tmp_path: Path) -> None:
+    result = typed(command, lives, "--type", "m-32", status=1)
+    assert result.stderr == "error: no lifetime of a 'm-32' is recorded; there are calm.large, m-8, m-16\n"
+    result = typed(command, tmp_path / "none.csv", "--type", "m-8", status=1)
+    assert result.stderr.startswith(f"error: {tmp_path / 'none.csv'}: cannot be read")
+    result = typed(command, "--type", "m-8", status=1)
+    assert result.stderr == "error: give either a FILE or --synthetic\n"
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    result = typed(command, tmp_path / "other.csv", "--type", "m-8", status=1)
+    assert "there is no column machine_type" in result.stderr
+    (tmp_path / "cut.csv.gz").write_bytes(lives.read_bytes()[:-200])
+    result = typed(command, tmp_path / "cut.csv.gz", "--type", "m-8", status=1)
+    assert result.stderr == f"error: {tmp_path / 'cut.csv.gz'}: is gzipped, but not whole; get it again\n"
+
+
+def test_a_zone_that_is_not_there(typed: Type, lives: Path) -> None:
+    for command in ("fit", "compare"):
+        result = typed(command, lives, "--type", "m-8", "--zone", "z2", status=1)
+        assert result.stderr == "error: no lifetime of a m-8 in 'z2' is recorded; there are some in z1\n"
+
+
+# --- made up, pictures, progress
+
+
+def test_synthetic_is_seeded(typed: Type) -> None:
+    def told(command: str, *seed: object) -> Any:
+        return strict(typed(command, "--synthetic", "--json", *seed).stdout)
+
+    for command in ("prices", "lifetimes"):
+        assert told(command) == told(command, "--seed", 0) != told(command, "--seed", 1)
+    assert {one["on_demand"] is not None for one in told("prices")["markets"]} == {True}
+    shown = typed("compare", "--synthetic", "--type", "synthetic-16", "--job", 1).stdout
+    assert "synthetic-16: by the default fit" in shown
+
+
+def drawn(typed: Type, tmp_path: Path, *args: object) -> str:
+    mpl = pytest.importorskip("matplotlib")
+    path = tmp_path / "picture.svg"
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        result = typed(*args, "--plot", path)
+    assert (result.stdout, result.stderr) == ("", f"wrote {path}\n")
+    return path.read_text()
+
+
+def test_pictures(typed: Type, prices: Path, lives: Path, tmp_path: Path) -> None:
+    one = ("--type", "c5.large", "--zone", "us-east-1a")
+    picture = drawn(typed, tmp_path, "prices", prices, *one, "--max-price", "0.05")
+    for text in ("c5.large in us-east-1a", "1 revocation", "maximum price", "on demand"):
+        assert text in picture
+    assert "maximum price" not in drawn(typed, tmp_path, "prices", prices, *one)
+    assert "m9.odd" in drawn(typed, tmp_path, "prices", prices, "--type", "m9.odd")
+    picture = drawn(typed, tmp_path, "lifetimes", lives)
+    assert all(kind in picture for kind in ("m-8", "m-16", "calm.large"))
+    picture = drawn(typed, tmp_path, "fit", lives, "--type", "m-16")
+    assert all(text in picture for text in ("Kaplan-Meier", "95 %", "default", "Hazard", "Bathtub"))
+    picture = drawn(typed, tmp_path, "compare", lives, "--type", "m-16", "--job", "1")
+    assert all(text in picture for text in ("take a new one", "keep it", "12 h old", "Without checkpoints"))
+
+
+def test_a_picture_and_json(typed: Type, lives: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = typed("lifetimes", lives, "--plot", tmp_path / "lives.png", "--json")
+    assert strict(result.stdout)["types"]
+    assert (tmp_path / "lives.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_without_matplotlib(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = typed("fit", "--synthetic", "--type", "synthetic-2", "--plot", "x.png", status=1)
+    assert result.stderr == "error: a plot needs matplotlib; install it with: pip install 'thriftune[plot]'\n"
+
+
+def test_a_word_when_it_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with busy("thinking"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("thriftune.cli.screen.PATIENCE_SECONDS", 0.0)
+    said = ""
+    with busy("thinking"):
+        while not said:
+            time.sleep(0.01)
+            said = capsys.readouterr().err
+    assert said == "thinking ...\n"
+
+
+# --- what was recorded
+
+
+@pytest.mark.skipif("THRIFTUNE_DATA" not in os.environ, reason="needs the recorded data (THRIFTUNE_DATA)")
+def test_recorded(typed: Type) -> None:
+    data = Path(os.environ["THRIFTUNE_DATA"])
+    lives = data / "gcp_preemptions_2019_us-central1-c.csv.gz"
+    told = strict(typed("fit", lives, "--type", "n1-highcpu-32", "--json").stdout)
+    fits = {fit["name"]: fit["r2"] for fit in told["fits"]}
+    assert fits["default"] > 0.95
+    shown = typed("prices", data / "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz").stdout
+    assert "m4.10xlarge" in shown

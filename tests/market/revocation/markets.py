@@ -1,0 +1,51 @@
+"""Made-up markets for the tests of revocation by price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+START = 1_456_358_400.0  # 2016-02-25
+
+
+@dataclass(frozen=True)
+class Prices:
+    """A step function with the attributes of a price series that the models read."""
+
+    times: Floats
+    prices: Floats
+    end: float
+
+
+def spiky(days: float, seed: int = 0, after: float = START) -> Prices:
+    """Changes about every ten minutes; spikes often from 14 to 18 h of each day, at other times seldom."""
+    rng = np.random.default_rng(seed)
+    gaps = rng.exponential(600.0, round(days * 144 * 1.5) + 10)
+    times = after + np.concatenate([[0.0], np.cumsum(gaps)])
+    times = times[times <= after + days * 86400.0]
+    hour = times % 86400.0 / 3600.0
+    busy = (hour >= 14.0) & (hour < 18.0)
+    spike = rng.random(len(times)) < np.where(busy, 0.4, 0.01)
+    prices = 0.1 * np.exp(0.02 * rng.standard_normal(len(times)) + spike * rng.uniform(0.1, 1.0, len(times)))
+    return Prices(times, prices, after + days * 86400.0)
+
+
+def changed_after(series: Prices, t: float, factor: float) -> Prices:
+    """The same up to `t`, another world after it."""
+    later = series.times > t
+    return Prices(series.times, np.where(later, series.prices * factor, series.prices), series.end)
+
+
+@st.composite
+def small_markets(draw: st.DrawFn) -> Prices:
+    """A few prices at whole seconds, within some hours, with repeated values."""
+    gaps = draw(st.lists(st.integers(1, 4000), min_size=0, max_size=30))
+    times = START + np.concatenate([[0.0], np.cumsum(np.array(gaps, float))])
+    cents = draw(st.lists(st.integers(1, 9), min_size=len(times), max_size=len(times)))
+    last = float(times[-1]) + draw(st.integers(0, 5000))
+    return Prices(times, np.array(cents, float) / 100.0, last)

@@ -1,0 +1,88 @@
+"""Questions to the step function, against answers found by looking at every price."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.market.revocation.markets import START, Floats, Prices, small_markets, spiky
+from thriftune.errors import SettingError
+from thriftune.market.revocation.steps import HOUR, Steps, questions, revoked
+
+
+def naive_price(series: Prices, t: float) -> float:
+    return float(series.prices[series.times <= t][-1]) if t >= series.times[0] else float(series.prices[0])
+
+
+def naive_prices(series: Prices, t0: float, t1: float) -> Floats:
+    """All prices at any time in [t0, t1]."""
+    inside = series.prices[(series.times > t0) & (series.times <= t1)]
+    return np.append(inside, naive_price(series, t0))
+
+
+MOMENT = st.integers(0, 60_000).map(lambda s: START + s)
+CENTS = st.integers(0, 20).map(lambda half: (half + 0.0) / 200.0 + 0.0001)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_markets(), MOMENT, CENTS, st.integers(1, 9000))
+def test_labels_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
+    then = (series.times > t) & (series.times <= t + seconds)
+    told = revoked(Steps(series), np.array([t]), np.array([max_price]), seconds)
+    assert told.tolist() == [bool((series.prices[then] > max_price).any())]
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_markets(), MOMENT, CENTS, st.integers(0, 9000))
+def test_windows_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
+    steps = Steps(series)
+    t0, t1 = np.array([t - seconds]), np.array([t])
+    assert steps.highest(t0, t1)[0] == naive_prices(series, t - seconds, t).max()
+    inside = (series.times > max(t - seconds, START)) & (series.times <= t)
+    changes, rises, moved = (float(one[0]) for one in steps.changes(t0, t1))
+    assert changes == inside.sum()
+    ratios = np.diff(np.log(series.prices), prepend=np.log(series.prices[0]))[inside]
+    assert rises == (ratios > 0).sum()
+    assert moved == pytest.approx(np.abs(ratios).sum(), abs=1e-9)
+    seen = np.arange(max(t - seconds, START), t)
+    if len(seen):
+        mean = np.mean([naive_price(series, second) for second in seen[:: max(1, len(seen) // 200)]])
+        if seconds <= 200:  # the scan is exact at every whole second
+            assert steps.mean(t0, t1)[0] == pytest.approx(mean)
+
+
+@settings(max_examples=200, deadline=None)
+@given(small_markets(), MOMENT, CENTS)
+def test_time_since_above_is_that_of_a_scan(series: Prices, t: float, max_price: float) -> None:
+    told = Steps(series).seconds_since_above(np.array([max_price]), np.array([t]))[0]
+    known = series.times <= t
+    above = np.flatnonzero(series.prices[known] > max_price)
+    if not len(above):
+        assert told == t - START
+    elif above[-1] == known.sum() - 1:
+        assert told == 0.0
+    else:
+        assert told == t - series.times[above[-1] + 1]
+
+
+def test_the_hour_is_open_at_its_start_and_closed_at_its_end() -> None:
+    series = Prices(np.array([0.0, 100.0]), np.array([1.0, 2.0]), 9000.0)
+    told = revoked(Steps(series), np.array([100.0 - HOUR - 1, 100.0 - HOUR, 99.0, 100.0]), np.full(4, 1.5))
+    assert told.tolist() == [False, True, True, False]
+    assert not revoked(Steps(series), np.array([50.0]), np.array([2.0]))[0]  # as high is not above
+
+
+def test_what_cannot_be_asked_is_refused() -> None:
+    steps = Steps(spiky(1.0))
+    with pytest.raises(SettingError, match="before the first price"):
+        questions(steps, START - 1.0, 0.1)
+    with pytest.raises(SettingError, match="max_price 0 must be above 0"):
+        questions(steps, START + 1.0, 0.0)
+    with pytest.raises(SettingError, match="before the first price"):
+        questions(steps, float("nan"), 0.1)
+    with pytest.raises(SettingError, match="is empty"):
+        Steps(Prices(np.zeros(0), np.zeros(0), 0.0))
+    with pytest.raises(SettingError, match="prices must be above 0"):
+        Steps(Prices(np.zeros(1), np.zeros(1), 0.0))
