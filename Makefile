@@ -12,6 +12,8 @@ demo: $(VENV)/.examples
 	$(BIN)/python examples/digits.py --store out/demo/studies.db
 	$(BIN)/thriftune show digits --store out/demo/studies.db
 	$(BIN)/thriftune show digits --store out/demo/studies.db --plot out/digits.png
+	$(BIN)/thriftune market compare --synthetic --type synthetic-16
+	$(BIN)/thriftune market compare --synthetic --type synthetic-16 --plot out/market.png
 
 test: check
 	$(BIN)/pytest

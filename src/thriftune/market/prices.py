@@ -139,6 +139,15 @@ class PriceSeries:
         found = np.append(self.times, math.inf)[row]
         return _plain(np.where(now, t, found))
 
+    def lifetimes(self, max_price: float | Floats, t: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """How many hours machines live that are rented at these times with that maximum price, and whether they
+        were revoked then, or the record ended: what a model of lifetimes is fitted to. Where the price is above,
+        there is no machine."""
+        t, price = np.broadcast_arrays(np.asarray(t, dtype=np.float64), np.asarray(max_price, dtype=np.float64))
+        until = self.next_above(price, t)
+        had = until > t
+        return (np.minimum(until, self.end) - t)[had] / 3600.0, np.isfinite(until)[had]
+
     def minutes(self, t0: float, t1: float) -> Floats:
         """The prices at t0, t0 + 60, t0 + 120, ... before t1."""
         return self.price_at(np.arange(t0, t1, MINUTE))

@@ -11,8 +11,17 @@ from thriftune.market.revocation.logistic import LogisticRegression
 from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.networks import RevPred, Tributary
 from thriftune.market.revocation.steps import Series
+from thriftune.market.revocation.survival import as_survival
 
-__all__ = ["LogisticRegression", "RevPred", "RevocationModel", "RevocationPredictor", "Series", "Tributary"]
+__all__ = [
+    "LogisticRegression",
+    "RevPred",
+    "RevocationModel",
+    "RevocationPredictor",
+    "Series",
+    "Tributary",
+    "as_survival",
+]
 
 
 class RevocationPredictor(Protocol):
