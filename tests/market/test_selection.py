@@ -12,8 +12,18 @@ from hypothesis import strategies as st
 
 from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
 from thriftune.errors import SettingError
+from thriftune.market.billing import EC2_SPOT_2016, HOURLY, PER_SECOND, Billing
 from thriftune.market.running_time import expected_hours, scispot_eq9
-from thriftune.market.selection import Candidate, StepCost, Stint, rank, scispot_eq11, spottune_eq2, step_cost
+from thriftune.market.selection import (
+    TO_THE_MOMENT,
+    Candidate,
+    StepCost,
+    Stint,
+    rank,
+    scispot_eq11,
+    spottune_eq2,
+    step_cost,
+)
 
 MACHINES: list[Machine] = [Exponential(), Uniform(), Bathtub()]
 FOREVER = Exponential(rate=1e-15)
@@ -24,7 +34,12 @@ def offer(survival: Machine, **changes: object) -> Candidate:
 
 
 def parts(cost: StepCost) -> list[float]:
-    return [cost.work, cost.lost, cost.checkpoints, cost.restarts, cost.refund]
+    return [cost.work, cost.lost, cost.checkpoints, cost.restarts, cost.rounding, cost.refund]
+
+
+def refunding(hours: float) -> Billing:
+    """To the moment, and nothing for machines that are revoked within so many hours."""
+    return replace(TO_THE_MOMENT, refunded_first_seconds=3600.0 * hours)
 
 
 # --- the papers'
@@ -34,7 +49,7 @@ def parts(cost: StepCost) -> list[float]:
 def test_spottune(p: float) -> None:
     """A stint of an hour, a refund of the first hour, nothing lost, and p at the end of it."""
     machine = Steps((1.0,), (p,))
-    cost = step_cost(offer(machine, refund_hours=1.0, notice_seconds=120.0), Stint(hours=1.0))
+    cost = step_cost(offer(machine, billing=refunding(1.0), notice_seconds=120.0), Stint(hours=1.0))
     assert cost.dollars == pytest.approx(spottune_eq2(30.0, 0.1, p))
     assert cost.dollars == pytest.approx(30.0 / 3600 * (1 - p) * 0.1)
     assert cost.failure_probability == pytest.approx(p)
@@ -45,7 +60,7 @@ def test_without_a_refund_a_revocation_is_no_good_news() -> None:
     stint = Stint(hours=1.0, checkpoint_seconds=60.0, restart_seconds=60.0)
     offers = [offer(often, name="often"), offer(seldom, name="seldom")]
     assert [cost.name for cost in rank(offers, stint)] == ["seldom", "often"]
-    refunded = [replace(one, refund_hours=1.0, notice_seconds=120.0) for one in offers]
+    refunded = [replace(one, billing=refunding(1.0), notice_seconds=120.0) for one in offers]
     assert [cost.name for cost in rank(refunded, stint)] == ["often", "seldom"]
 
 
@@ -69,7 +84,9 @@ def test_the_parts_of_a_machine_that_is_never_lost() -> None:
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     cost = step_cost(offer(FOREVER), stint)
     kept = 3 * 14 + 13
-    assert parts(cost) == pytest.approx([0.1 / 120, 0.0, 0.1 / 120 * 4 / kept, 0.1 / 120 / kept, 0.0], abs=1e-12)
+    assert parts(cost) == pytest.approx(
+        [0.1 / 120, 0.0, 0.1 / 120 * 4 / kept, 0.1 / 120 / kept, 0.0, 0.0], abs=1e-12
+    )
     assert cost.dollars == pytest.approx(0.1 / kept * 30 / 60)
     # With the steps of just 28 min, it is over after the second.
     short = step_cost(offer(FOREVER), replace(stint, steps=56))
@@ -80,15 +97,48 @@ def test_the_parts_of_a_machine_that_lives_40_minutes() -> None:
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     machine = Steps((40 / 60,), (1.0,))
     cost = step_cost(offer(machine), stint)  # 1 start, 14 work, 1 save, 14 work, 1 save, 9 lost
-    assert parts(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0)])
+    assert parts(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0, 0)], abs=1e-12)
     noticed = step_cost(offer(machine, notice_seconds=60), stint)  # the last of the 9 goes to a checkpoint
-    assert parts(noticed) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0)])
+    assert parts(noticed) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0, 0)], abs=1e-12)
     late = step_cost(offer(machine, notice_seconds=59), stint)  # too late to save anything
     assert late == cost
-    refunded = step_cost(offer(machine, refund_hours=1.0), stint)
-    assert refunded.dollars == pytest.approx(0.0, abs=1e-15)
+    refunded = step_cost(offer(machine, billing=refunding(1.0)), stint)
+    assert refunded.dollars == pytest.approx(0.0, abs=1e-12)
     assert refunded.refund == pytest.approx(-0.1 / 120 * 40 / 28)
-    assert step_cost(offer(machine, refund_hours=0.5), stint) == cost  # revoked too late for it
+    assert step_cost(offer(machine, billing=refunding(0.5)), stint) == cost  # revoked too late for it
+
+
+def test_the_providers_billing() -> None:
+    """A machine lives 40 minutes, of which 28 are kept; by the hour, 60 are billed, unless it was taken away."""
+    stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
+    machine = Steps((40 / 60,), (1.0,))
+    hourly = step_cost(offer(machine, billing=HOURLY), stint)
+    assert hourly.rounding == pytest.approx(0.1 / 120 * 20 / 28, rel=2e-3)
+    assert hourly.dollars == pytest.approx(0.1 / 120 * 60 / 28, rel=2e-3)
+    free = step_cost(offer(machine, billing=EC2_SPOT_2016), stint)
+    assert free.dollars == pytest.approx(0.0, abs=1e-9)
+    never = step_cost(offer(FOREVER, billing=HOURLY), Stint(hours=1.5))
+    assert never.rounding == pytest.approx(0.1 / 120 * 30 / 90)
+    short = step_cost(offer(FOREVER, billing=PER_SECOND), Stint(steps=1))  # 30 s, and a minute is billed
+    assert short.dollars == pytest.approx(0.1 / 60)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize(
+    "billing", [HOURLY, EC2_SPOT_2016, PER_SECOND, Billing(refunded_first_seconds=3600)], ids=str
+)
+def test_billing_is_what_drawing_many_stints_gives(machine: Machine, billing: Billing) -> None:
+    until, n = 5.0, 6000
+    lives = machine.draw(n, np.random.default_rng(5))
+    revoked, lived = lives <= until, np.minimum(lives, until)
+    billed = np.where(
+        revoked, billing.billed_seconds(3600 * lived, revoked=True), billing.billed_seconds(3600 * lived)
+    )
+    cost = step_cost(offer(machine, billing=billing, notice_seconds=120), Stint(hours=until))
+    expected = cost.dollars / (0.1 / 3600) / 30.0 * 3600 * lived.mean()
+    assert expected == pytest.approx(
+        billed.mean(), abs=4 * billed.std() / math.sqrt(n) + 4 * 3600 * lived.std() / math.sqrt(n)
+    )
 
 
 def test_where_no_work_is_ever_kept_a_step_costs_all_there_is() -> None:
@@ -131,7 +181,7 @@ def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, r
         checkpoint_seconds=3600 * save,
         restart_seconds=3600 * start,
     )
-    cost = step_cost(offer(machine, notice_seconds=notice, refund_hours=refund), stint)
+    cost = step_cost(offer(machine, notice_seconds=notice, billing=refunding(refund)), stint)
     assert cost.dollars == pytest.approx(ratio / 120, abs=error / 120)
 
 
@@ -146,22 +196,22 @@ def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, r
     st.floats(0.0, 300.0),
     st.floats(0.0, 600.0),
     st.sampled_from([0.0, 30.0, 120.0, math.inf]),
-    st.sampled_from([0.0, 1.0, math.inf]),
+    st.sampled_from([0.0, 1.0, 1e6]),
 )
 def test_properties(
     machine: Machine, hours: float, every: float, save: float, start: float, notice: float, refund: float
 ) -> None:
     stint = Stint(hours=hours, checkpoint_every_seconds=every, checkpoint_seconds=save, restart_seconds=start)
-    here = offer(machine, notice_seconds=notice, refund_hours=refund)
+    here = offer(machine, notice_seconds=notice, billing=refunding(refund))
     cost = step_cost(here, stint)
     if math.isinf(cost.dollars):
         return
     assert sum(parts(cost)) == pytest.approx(cost.dollars, abs=1e-12)
-    assert min(parts(cost)[:4]) >= -1e-9 * cost.work
+    assert min(parts(cost)[:5]) >= -1e-9 * cost.work
     assert cost.refund <= 0.0
     assert cost.dollars >= -1e-9 * cost.work  # no refund is more than what was paid
     assert cost.seconds >= 30.0 - 1e-6
-    plain = step_cost(replace(here, refund_hours=0.0), stint)
+    plain = step_cost(replace(here, billing=refunding(0.0)), stint)
     assert plain.dollars >= 0.1 / 120 - 1e-12
     assert plain.dollars >= cost.dollars - 1e-12
     unwarned = step_cost(replace(here, notice_seconds=0.0), stint)

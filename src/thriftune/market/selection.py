@@ -6,8 +6,8 @@ is lost before, the work since the last checkpoint is done again, on the next on
 
     dollars a step = E[dollars of a stint] / E[steps of a stint that are kept],
 
-- E[dollars]: the hours that the machine lives of the stint, at its price, less those of machines that the provider
-  revokes early enough to refund them;
+- E[dollars]: the hours that the machine lives of the stint, at its price; what the provider's billing adds to them
+  (whole hours, a minimum), and what it lets off where it takes the machine away;
 - work is kept if the machine lives until it is saved. With a notice that is long enough for a checkpoint, that is
   what was done until a checkpoint's time before the loss; else, what a finished checkpoint holds.
 
@@ -25,10 +25,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from thriftune.errors import SettingError
+from thriftune.market.billing import Billing
 from thriftune.market.running_time import expected_waste, failure_probability, lived_hours
-from thriftune.market.survival import Array, Survival, alive, checked, checked_above_zero
+from thriftune.market.survival import MOMENT, Array, Survival, alive, checked, checked_above_zero
 
 _HOUR = 3600.0
+_PIECES = 1024  # of a stint
+
+TO_THE_MOMENT = Billing(granularity_seconds=1e-6)
+"""No provider counts so; it is what the papers' formulas assume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Candidate:
     - `seconds_per_step`: of the job, on all of them.
     - `price_per_hour`: dollars, of one.
     - `notice_seconds`: from the provider's warning to the loss.
-    - `refund_hours`: what the provider revokes within so many hours of its start costs nothing; 0: no refund.
+    - `billing`: how the provider counts; by default, the time that the machine lives, to the moment.
     """
 
     name: str
@@ -48,14 +53,13 @@ class Candidate:
     survival: Survival
     machines: int = 1
     notice_seconds: float = 0.0
-    refund_hours: float = 0.0
+    billing: Billing = TO_THE_MOMENT
 
     def __post_init__(self) -> None:
         checked(f"{self.name}: price_per_hour", self.price_per_hour)
         checked_above_zero(f"{self.name}: seconds_per_step", self.seconds_per_step)
         checked_above_zero(f"{self.name}: machines", self.machines)
         checked(f"{self.name}: notice_seconds", self.notice_seconds, finite=False)
-        checked(f"{self.name}: refund_hours", self.refund_hours, finite=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class StepCost:
     lost: float  # work that was done and lost
     checkpoints: float  # saving
     restarts: float  # starting
+    rounding: float  # time that is billed and was not had: the rest of an hour, or of the least that is billed
     refund: float  # what the provider gave back, 0 or below
     seconds: float  # of machine time, with all of the above
     failure_probability: float  # of a stint
@@ -112,27 +117,25 @@ def step_cost(candidate: Candidate, stint: Stint) -> StepCost:
         kept = (_lived(survival, ended + save) - _lived(survival, begun + save)).sum()
     else:
         kept = ((ended - begun) * alive(survival, saved)).sum()
-    refunded = 0.0
-    within = min(candidate.refund_hours, until)
-    revoked = float(failure_probability(survival, within))
-    if revoked > 0.0:
-        refunded = revoked * float(expected_waste(survival, within))
+    beyond, refunded = _by_billing(candidate.billing, survival, float(until))
+    refunded = min(refunded, float(working + saving + starting) + beyond)  # but for rounding, it never is more
     step = candidate.seconds_per_step / _HOUR
     failure = float(failure_probability(survival, until))
     if not kept > 0.0:
         inf = math.inf
-        return StepCost(candidate.name, inf, inf, inf, inf, inf, 0.0, inf, failure)
+        return StepCost(candidate.name, inf, inf, inf, inf, inf, inf, 0.0, inf, failure)
     price = candidate.price_per_hour * candidate.machines * step
-    work, lost, checkpoints, restarts, refund = (
-        float(price * hours / kept) for hours in (kept, working - kept, saving, starting, -refunded)
+    work, lost, checkpoints, restarts, rounding, refund = (
+        float(price * hours / kept) for hours in (kept, working - kept, saving, starting, beyond, -refunded)
     )
     return StepCost(
         name=candidate.name,
-        dollars=work + lost + checkpoints + restarts + refund,
+        dollars=work + lost + checkpoints + restarts + rounding + refund,
         work=work,
         lost=lost,
         checkpoints=checkpoints,
         restarts=restarts,
+        rounding=rounding,
         refund=refund,
         seconds=candidate.seconds_per_step * float((working + saving + starting) / kept),
         failure_probability=failure,
@@ -163,6 +166,31 @@ def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
     begun = start + number * (every + save)
     ended = begun + np.minimum(every, work - every * number)
     return begun, ended, ended + save
+
+
+def _by_billing(billing: Billing, survival: Survival, until: float) -> tuple[float, float]:
+    """Of a stint, the expected hours that are billed beyond those that the machine lived, and those let off.
+
+    The hours that are let off whole are exact. What depends on where in an hour a machine is lost is summed over
+    short pieces of the stint.
+    """
+    first, granule = billing.refunded_first_seconds / _HOUR, billing.granularity_seconds / _HOUR
+    edges = [np.linspace(0.0, until, _PIECES + 1), np.array([first, billing.least_seconds / _HOUR])]
+    if until < _PIECES * granule:
+        edges.append(granule * np.arange(1.0, until / granule))
+    ends = np.unique(np.clip(np.concatenate(edges), 0.0, until))
+    there = alive(survival, ends)
+    lost, lives = -np.diff(there), ends[1:] - MOMENT  # who is lost just then has not lived longer
+    full = billing.billed_seconds(_HOUR * lives) / _HOUR
+    paid = billing.billed_seconds(_HOUR * lives, revoked=True) / _HOUR
+    whole = float(billing.billed_seconds(_HOUR * until)) / _HOUR
+    beyond = float(lost @ (full - lives) + there[-1] * (whole - until))
+    refunded = float(lost @ (full - paid - np.where(lives < first, lives, 0.0)))
+    within = min(first, until)
+    revoked = float(failure_probability(survival, within))
+    if revoked > 0.0:
+        refunded += revoked * float(expected_waste(survival, within))
+    return max(0.0, beyond), max(0.0, refunded)
 
 
 def _lived(survival: Survival, ages: Array) -> Array:
