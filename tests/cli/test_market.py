@@ -247,6 +247,14 @@ def test_a_zone_that_is_not_there(typed: Type, lives: Path) -> None:
 # --- made up, pictures, progress
 
 
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_a_type_need_not_be_said_where_it_is_plain(command: str, typed: Type, lives: Path) -> None:
+    assert "synthetic-16" in typed(command, "--synthetic").stdout
+    message = typed(command, lives, status=1).stderr
+    assert message.startswith("error: say which type of machine, with --type; there are ")
+    assert "Invalid value for '--seed'" in typed(command, "--synthetic", "--seed", "-1", status=2).stderr
+
+
 def test_synthetic_is_seeded(typed: Type) -> None:
     def told(command: str, *seed: object) -> Any:
         return strict(typed(command, "--synthetic", "--json", *seed).stdout)

@@ -104,3 +104,8 @@ def test_what_it_cannot_know_is_said() -> None:
         ReuseTable(Bathtub(), resolution_hours=0.0)
     with pytest.raises(SettingError, match="hours nan"):
         reuse(Bathtub(), math.nan, 1.0)
+
+
+def test_a_table_that_would_be_too_large_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"into 100000 steps, and 2000 is the most: give 5 or more"):
+        ReuseTable(Exponential(), longest_hours=1e4)

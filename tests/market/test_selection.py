@@ -233,6 +233,8 @@ def test_what_cannot_be_is_said() -> None:
         Stint()
     with pytest.raises(SettingError, match=r"hours 0\.1: starting and saving take 0\.2 h"):
         Stint(hours=0.1, restart_seconds=600, checkpoint_seconds=120)
+    with pytest.raises(SettingError, match=r"a stint of 1\.66667e\+10 segments is too long to look at"):
+        step_cost(offer(FOREVER), Stint(steps=1e12, checkpoint_every_seconds=1800))
     with pytest.raises(SettingError, match=r"m4\.large: price_per_hour -1"):
         offer(FOREVER, price_per_hour=-1.0)
     with pytest.raises(SettingError, match=r"m4\.large: seconds_per_step 0 must be a number above 0"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.cli.common import json_option, plot_option, print_json
-from thriftune.cli.market_records import read_lifetimes, read_prices, record_option
+from thriftune.cli.market_records import read_lifetimes, read_prices, record_option, type_of
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def market_command() -> None:
     """
 
 
-def _type_option(required: bool) -> Callable[..., Any]:
-    return click.option("--type", "kind", required=required, metavar="T", help="Of this type of machine.")
+def _type_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--type", "kind", metavar="T", help="Of this type of machine.")(command)
 
 
 def _zone_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +37,7 @@ def _zone_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @market_command.command("prices")
 @record_option
-@_type_option(required=False)
+@_type_option
 @_zone_option
 @click.option("--max-price", type=float, metavar="P", help="Show when machines are revoked that pay this at most.")
 @plot_option
@@ -93,7 +93,7 @@ def prices_command(
 
 @market_command.command("lifetimes")
 @record_option
-@_type_option(required=False)
+@_type_option
 @plot_option
 @json_option
 def lifetimes_command(
@@ -124,7 +124,7 @@ def lifetimes_command(
 
 @market_command.command("fit")
 @record_option
-@_type_option(required=True)
+@_type_option
 @_zone_option
 @click.option(
     "--by",
@@ -139,7 +139,7 @@ def fit_command(
     file: Path | None,
     synthetic: bool,
     seed: int | None,
-    kind: str,
+    kind: str | None,
     zone: str | None,
     by: By,
     plot: Path | None,
@@ -155,6 +155,7 @@ def fit_command(
 
     _check_plot(plot)
     lives = read_lifetimes(file, synthetic, seed)
+    kind = type_of(lives, kind, synthetic)
     own = chosen(lives, kind, zone)
     with busy("fitting the default"):
         fits = [fit_default(lives, kind, zone)]
@@ -176,7 +177,7 @@ def fit_command(
 
 @market_command.command("compare")
 @record_option
-@_type_option(required=True)
+@_type_option
 @_zone_option
 @click.option(
     "--job",
@@ -200,7 +201,7 @@ def compare_command(
     file: Path | None,
     synthetic: bool,
     seed: int | None,
-    kind: str,
+    kind: str | None,
     zone: str | None,
     jobs: tuple[float, ...],
     checkpoint_minutes: float,
@@ -220,6 +221,7 @@ def compare_command(
 
     _check_plot(plot)
     lives = read_lifetimes(file, synthetic, seed)
+    kind = type_of(lives, kind, synthetic)
     oldest, ages = looked_at(chosen(lives, kind, zone))
     save, restart = checkpoint_minutes / 60.0, restart_minutes / 60.0
     with busy("fitting the lifetimes"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SYNTHETIC_TYPES = ("m4.2xlarge", "r3.xlarge", "r4.large", "r4.2xlarge")
 _SYNTHETIC_ZONES = ("us-east-1a", "us-east-1b")
 _SYNTHETIC_CORES = (2, 4, 8, 16, 32, 64)
+_SYNTHETIC_SHOWN = 16
 _SYNTHETIC_MACHINES = 150  # of each size
 
 
@@ -23,7 +24,7 @@ def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.argument("file", required=False, type=click.Path(path_type=Path)),
         click.option("--synthetic", is_flag=True, help="Of made-up machines, instead of a FILE."),
-        click.option("--seed", type=int, metavar="N", help="Of --synthetic; 0 by default."),
+        click.option("--seed", type=click.IntRange(0), metavar="N", help="Of --synthetic; 0 by default."),
     ):
         command = option(command)
     return command
@@ -38,6 +39,17 @@ def _rng(file: Path | None, synthetic: bool, seed: int | None) -> Any:
     if seed is not None and not synthetic:
         raise SettingError("--seed is for --synthetic; a FILE is as it is")
     return np.random.default_rng(seed or 0) if synthetic else None
+
+
+def type_of(lives: Lifetimes, kind: str | None, synthetic: bool) -> str:
+    """Which type of machine is meant, if that was not said."""
+    if kind is not None:
+        return kind
+    if synthetic:
+        return f"synthetic-{_SYNTHETIC_SHOWN}"
+    if len(lives.types) == 1:
+        return lives.types[0]
+    raise SettingError(f"say which type of machine, with --type; there are {', '.join(lives.types)}")
 
 
 def read_prices(file: Path | None, synthetic: bool, seed: int | None) -> PriceHistory:

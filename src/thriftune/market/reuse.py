@@ -23,6 +23,8 @@ from thriftune.market.survival import Array, Survival, alive, checked, checked_a
 
 Bools = NDArray[np.bool_]
 
+MOST_CELLS = 2000
+
 _SAME = -1e-9
 """A machine without memory is as good as new: what the integral's last digits say does not count."""
 
@@ -64,6 +66,11 @@ class ReuseTable:
             raise SettingError("these machines have no end: give longest_hours=, how far the table should go")
         checked_above_zero("longest_hours", span)
         cells = max(1, math.ceil(span / step - 1e-9))
+        if cells > MOST_CELLS:
+            raise SettingError(
+                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MOST_CELLS} is the most: "
+                f"give {span / MOST_CELLS:g} or more"
+            )
         self._step = span / cells
         self._end = survival.end
         self._span = span

@@ -31,6 +31,7 @@ from thriftune.market.survival import MOMENT, Array, Survival, alive, checked, c
 
 _HOUR = 3600.0
 _PIECES = 1024  # of a stint
+_MOST_SEGMENTS = 20_000
 
 TO_THE_MOMENT = Billing(granularity_seconds=1e-6)
 """No provider counts so; it is what the papers' formulas assume."""
@@ -162,7 +163,13 @@ def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
         whole = math.floor(free / (every + save) + 1e-9)
         rest = free - whole * (every + save) - save
         work = min(work, whole * every + max(0.0, rest))
-    number = np.arange(max(1.0, math.ceil(work / every - 1e-9)))
+    count = max(1.0, math.ceil(work / every - 1e-9))
+    if count > _MOST_SEGMENTS:
+        raise SettingError(
+            f"a stint of {count:g} segments is too long to look at, {_MOST_SEGMENTS:g} is the most: give fewer "
+            "steps=, fewer hours=, or a larger checkpoint_every_seconds="
+        )
+    number = np.arange(count)
     begun = start + number * (every + save)
     ended = begun + np.minimum(every, work - every * number)
     return begun, ended, ended + save

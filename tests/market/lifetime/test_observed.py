@@ -43,6 +43,15 @@ def test_where_all_died_it_is_the_plain_share(hours: list[float]) -> None:
     assert found.end == pytest.approx(max(hours))
 
 
+def test_it_goes_down_in_steps() -> None:
+    found = KaplanMeier.fit([1.0, 2.0, 3.0], [True] * 3)
+    assert found.survival(np.array([0.5, 1.0, 1.5, 2.9, 3.0])) == pytest.approx([1.0, 2 / 3, 2 / 3, 1 / 3, 0.0])
+    assert found.mean() == 2.0
+    assert KaplanMeier.fit([1.0], [True]).mean() == 1.0
+    with pytest.raises(SettingError, match="level 95"):
+        found.interval(95)
+
+
 def test_it_needs_no_death() -> None:
     found = KaplanMeier.fit([1.0, 2.0], [False, False])
     assert found.survival(5.0) == 1.0
@@ -114,8 +123,10 @@ def test_by_zone_and_time_of_day(record: Path) -> None:
     lives = Lifetimes.read(record)
     night = lives.fit("n1-highcpu-2", zone="z", night=True)
     assert night != lives.fit("n1-highcpu-2", zone="z", night=False)
-    nowhere = lives.fit("n1-highcpu-2", zone="nowhere")  # all of the type are its relatives then
-    assert nowhere.mean() == pytest.approx(lives.fit("n1-highcpu-2").mean(), rel=0.2)
+    elsewhere = lives.fit("n1-highcpu-2", zone="y")  # all of the type are its relatives then
+    assert elsewhere.mean() == pytest.approx(lives.fit("n1-highcpu-2").mean(), rel=0.2)
+    with pytest.raises(SettingError, match="in the zone 'nowhere' is recorded; there are some in y, z"):
+        lives.fit("n1-highcpu-2", zone="nowhere")
     with pytest.raises(
         SettingError, match="no lifetime of a n2-highcpu-2 is recorded; there are e2-standard-4, n1"
     ):
@@ -165,6 +176,25 @@ def test_while_nothing_changes_there_is_seldom_an_alarm() -> None:
         for t, c in zip(hours, stopped, strict=True):
             alarms += watch.see(min(t, c), t < c)
     assert alarms <= 3
+
+
+def test_a_watched_model_that_was_fitted_is_not_wrong_again_and_again() -> None:
+    alarms = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        watch = Watch(fit_lifetime(Exponential(10.0).sample(200, rng), [True] * 200))
+        for t in Exponential(10.0).sample(400, rng):
+            watch.see(t, True)
+        alarms.append(len(watch.changes))
+    assert sum(alarms) <= 4
+
+
+def test_what_is_no_lifetime_is_not_watched() -> None:
+    watch = Watch(Exponential(10.0))
+    for hours in (math.nan, -1.0):
+        with pytest.raises(SettingError, match="must be finite and not negative"):
+            watch.see(hours, True)
+    assert watch.seen == 0
 
 
 @pytest.mark.parametrize("then", [Exponential(1.0), Weibull(2.0, 0.5), Exponential(60.0)], ids=repr)

@@ -130,6 +130,11 @@ def observations(hours: Any, ended: Any) -> tuple[Array, npt.NDArray[np.bool_]]:
     return np.maximum(t, LEAST_HOURS), died.astype(bool)
 
 
+def check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise SettingError(f"level {level:g} must be between 0 and 1, such as 0.95")
+
+
 def _inside(t: Hours, end: float) -> npt.NDArray[np.bool_]:
     ages = np.asarray(t, dtype=float)
     return np.asarray((ages >= 0.0) & (ages < end))

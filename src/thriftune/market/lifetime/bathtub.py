@@ -38,7 +38,7 @@ class Bathtub(Fitted):
     )
 
     @classmethod
-    def starts(cls, t: Array, died: Array) -> Starts:  # noqa: ARG003
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:  # noqa: ARG003
         latest = BEYOND * float(t.max())
         return [
             [part, early, late, latest - late * math.log(0.9 * (1.0 / part - 1.0))]

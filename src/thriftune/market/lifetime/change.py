@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from thriftune.market.lifetime.base import Lifetime
+from thriftune.market.lifetime.base import Lifetime, observations
 from thriftune.market.lifetime.pooling import fit_lifetime
 
 RATIO = 2.0
 """Looked out for is a hazard that is so many times what the model says, or one part in so many."""
 
-ALARM = 6.0
+ALARM = 8.0
 """How much likelier that must have become, as a logarithm. Where nothing has changed, a false alarm comes about
 once in some thousand observations."""
 
@@ -20,6 +20,10 @@ _MOST = 700.0  # of what the model's clock says of a machine that outlives what 
 
 FEWEST, FEWEST_DEATHS = 15, 4
 """Observations since the change, before a new model is made of them."""
+
+SETTLED, AGAIN = 60, 15
+"""Until there are so many, the new model is fitted again after every so many: it was made of few, and would soon
+seem to be wrong."""
 
 
 class Watch:
@@ -32,24 +36,27 @@ class Watch:
         self.seen = 0
         self.changes: list[int] = []
         """After how many observations the model was fitted anew."""
-        self._begin(model)
+        self._begin(model, [], [])
 
-    def _begin(self, model: Lifetime) -> None:
+    def _begin(self, model: Lifetime, hours: list[float], ended: list[bool]) -> None:
+        """With this model, from these observations on."""
         self.model = model
         ages = np.array([0.0, *_quantiles(model, (1 / 3, 2 / 3)), math.inf])
         self._from, self._to = ages[:-1], ages[1:]
         self._sums = np.zeros((2, 3))
-        self._since = np.zeros(
-            (2, 3), dtype=int
-        )  # how many of the kept ones were there when the sum was last zero
-        self._hours: list[float] = []
-        self._ended: list[bool] = []
+        self._hours, self._ended = list(hours), list(ended)
+        self._since = np.full((2, 3), len(hours))  # how many of these were there when each sum was last zero
 
     def see(self, hours: float, ended: bool) -> bool:
         """One more lifetime, in the order in which they end. Whether the world has moved, and so the model."""
+        observations([hours], [ended])
         self.seen += 1
         self._hours.append(float(hours))
         self._ended.append(bool(ended))
+        if self.changes and len(self._hours) <= SETTLED:
+            if len(self._hours) % AGAIN == 0:
+                self._begin(fit_lifetime(self._hours, self._ended), self._hours, self._ended)
+            return False
         until, since = (
             np.minimum(-self.model.log_survival(ages), _MOST)
             for ages in (np.clip(hours, self._from, self._to), self._from)
@@ -66,7 +73,7 @@ class Watch:
         if len(new_hours) < FEWEST or sum(new_ended) < FEWEST_DEATHS:
             return False
         self.changes.append(self.seen)
-        self._begin(fit_lifetime(new_hours, new_ended))
+        self._begin(fit_lifetime(new_hours, new_ended), new_hours, new_ended)
         return True
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtri
 
 from thriftune.errors import SettingError
-from thriftune.market.lifetime.base import Array, Lifetime, observations
+from thriftune.market.lifetime.base import Array, Lifetime, check_level, observations
 from thriftune.market.lifetime.kaplan_meier import KaplanMeier
 
 By = Literal["likelihood", "least_squares"]
@@ -48,8 +48,8 @@ class Fitted(Lifetime):
 
     @classmethod
     @abstractmethod
-    def starts(cls, t: Array, died: Array) -> Starts:
-        """From what was seen."""
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
+        """From what was seen, and for how much each counts."""
 
     @classmethod
     def from_free(cls, free: Sequence[float], t: Array) -> Self:  # noqa: ARG003 (some need to know the latest age)
@@ -73,9 +73,11 @@ class Fitted(Lifetime):
         if died.sum() < LEAST_DEATHS:
             what = "1 revocation" if died.sum() else "no revocation"
             raise SettingError(f"lifetimes: {what} among {len(t)} machines; at least {LEAST_DEATHS} are needed")
+        if by not in get_args(By):
+            raise SettingError(f"lifetimes: by {by!r} must be one of {', '.join(map(repr, get_args(By)))}")
         counts = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=float)
         best, least = None, math.inf
-        for start in cls.starts(t, died.astype(float)):
+        for start in cls.starts(t, died.astype(float), counts):
             model, cost = cls._search(cls.to_free(start, t), t, died, counts, by)
             if by == "least_squares":
                 cost = 0.5 * len(t) * math.log(max(cost, 1e-300))
@@ -127,6 +129,7 @@ class Fitted(Lifetime):
         points depend on each other, from fits to observations drawn anew.
         """
         t, died = observations(hours, ended)
+        check_level(level)
         if by == "least_squares":
             rng = np.random.default_rng(seed)
             rows = (rng.integers(len(t), size=len(t)) for _ in range(REDRAWN))
@@ -135,13 +138,22 @@ class Fitted(Lifetime):
             tails = np.quantile(alike, [0.5 - level / 2, 0.5 + level / 2], axis=0)
             return {p.name: (float(a), float(b)) for p, a, b in zip(self.PARAMETERS, *tails, strict=False)}
         free = np.array(self.to_free(self.values(), t))
-        variance = np.diag(self._covariance(free, t, died))
-        # What the observations do not tell has no curvature: any value will do.
-        wide = float(ndtri(0.5 + level / 2)) * np.sqrt(np.where(variance > 0.0, variance, np.inf))
-        return {
-            p.name: (p.value(middle - each), p.value(middle + each))
-            for p, middle, each in zip(self.PARAMETERS, free, wide, strict=False)
-        }
+        covariance, values = self._covariance(free, t, died), self.values()
+        found = {}
+        for i, (p, value) in enumerate(zip(self.PARAMETERS, values, strict=False)):
+            slope = self._slope(i, free, t)
+            variance = float(slope @ covariance @ slope)
+            # What the observations do not tell has no curvature: any value will do.
+            wide = float(ndtri(0.5 + level / 2)) * math.sqrt(variance) if variance > 0.0 else math.inf
+            found[p.name] = p.value(p.free(value) - wide), p.value(p.free(value) + wide)
+        return found
+
+    def _slope(self, i: int, free: Array, t: Array) -> Array:
+        """How a parameter, on its own scale, follows what is searched for: as a rule, that is itself."""
+        scale, step = self.PARAMETERS[i], 1e-4 * np.eye(len(free))
+        moved = (type(self).from_free(each.tolist(), t).values()[i] for each in (*(free + step), *(free - step)))
+        up, down = np.array([scale.free(value) for value in moved]).reshape(2, len(free))
+        return np.asarray((up - down) / 2e-4)
 
     def _covariance(self, free: Array, t: Array, died: Any) -> Array:
         """Of the free parameters: the inverse of the curvature, by differences."""

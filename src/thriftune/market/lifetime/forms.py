@@ -21,8 +21,8 @@ class Exponential(Fitted):
     PARAMETERS = (Parameter("mean_hours", "log"),)
 
     @classmethod
-    def starts(cls, t: Array, died: Array) -> Starts:
-        return [[t.sum() / max(1.0, died.sum())]]
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
+        return [[float(counts @ t) / max(1e-9, float(counts @ died))]]
 
     def log_survival(self, t: Array) -> Array:
         return np.asarray(-t / self.mean_hours)
@@ -41,8 +41,8 @@ class Weibull(Fitted):
     PARAMETERS = (Parameter("scale_hours", "log"), Parameter("shape", "log", width=2.0))
 
     @classmethod
-    def starts(cls, t: Array, died: Array) -> Starts:
-        usual = t.sum() / max(1.0, died.sum())
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
+        usual = float(counts @ t) / max(1e-9, float(counts @ died))
         return [[usual, 1.0], [usual, 0.5]]
 
     def log_survival(self, t: Array) -> Array:
@@ -66,8 +66,8 @@ class GompertzMakeham(Fitted):
     PARAMETERS = (Parameter("rate", "log"), Parameter("ageing", "log"), Parameter("growth", "log"))
 
     @classmethod
-    def starts(cls, t: Array, died: Array) -> Starts:
-        rate, latest = max(1.0, died.sum()) / t.sum(), t.max()
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
+        rate, latest = max(1e-9, float(counts @ died)) / float(counts @ t), t.max()
         return [[rate, rate * np.exp(-growth * latest), growth] for growth in (4.0 / latest, 24.0 / latest)]
 
     def log_survival(self, t: Array) -> Array:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from thriftune.market.lifetime.base import Array, Lifetime, observations
+from thriftune.market.lifetime.base import Array, Lifetime, check_level, observations
 
 
 @dataclass(frozen=True, slots=True)
 class KaplanMeier(Lifetime):
-    """The product-limit estimate, with straight lines between the ages at which machines died.
+    """The product-limit estimate: steps down at the ages at which machines died. Of densities and hazards, these
+    are spread evenly over the time since the death before.
 
     After the last of these, those that are left die at the rate that was seen before.
     """
@@ -40,8 +42,7 @@ class KaplanMeier(Lifetime):
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Of `alive`, by the log of its log, which keeps it between 0 and 1."""
-        from scipy.special import ndtri
-
+        check_level(level)
         with np.errstate(divide="ignore", invalid="ignore"):
             log = np.log(self.alive)
             wide = ndtri(0.5 + level / 2) * np.sqrt(self.variance) / (self.alive * np.abs(log))
@@ -51,8 +52,14 @@ class KaplanMeier(Lifetime):
     def log_survival(self, t: Array) -> Array:
         ages, alive = np.concatenate([[0.0], self.ages]), np.concatenate([[1.0], self.alive])
         with np.errstate(divide="ignore"):
-            found = np.log(np.interp(t, ages, alive))
+            found = np.log(alive[np.searchsorted(ages, t, side="right") - 1])
         return np.asarray(np.where(t > ages[-1], found - self.rate * (t - ages[-1]), found))
+
+    def mean(self) -> float:
+        ages, alive = np.concatenate([[0.0], self.ages]), np.concatenate([[1.0], self.alive])
+        left = float(alive[-1])
+        later = left / self.rate if left > 0.0 and self.rate > 0.0 else math.inf if left > 0.0 else 0.0
+        return float(alive[:-1] @ np.diff(ages)) + later
 
     def log_density(self, t: Array) -> Array:
         ages, alive = np.concatenate([[0.0], self.ages]), np.concatenate([[1.0], self.alive])

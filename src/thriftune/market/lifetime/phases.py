@@ -11,6 +11,9 @@ from scipy.special import log_ndtr
 from thriftune.market.lifetime.base import LEAST_HOURS, Array
 from thriftune.market.lifetime.fitting import Fitted, Parameter, Starts
 
+LAST, LAST_DEATHS = 0.95, 3.0
+"""So many must have died at so much of the latest age or later, before an end of life is looked for."""
+
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -44,14 +47,17 @@ class Phases(Fitted):
         return [*named, self.end_hours, self.spread_hours] if math.isfinite(self.end_hours) else named
 
     @classmethod
-    def starts(cls, t: Array, died: Array) -> Starts:
-        latest, usual = float(t.max()), float(t.sum() / died.sum())
+    def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
+        latest, usual = float(t.max()), float(counts @ t / (counts @ died))
         deaths = np.sort(t[died > 0])
         early = max(float(np.median(deaths[: max(1, len(deaths) // 2)])), 10 * LEAST_HOURS)
         phases = [[0.3, early, 2.0 * usual, 1.0], [0.6, 2.0 * early, 4.0 * usual, 0.7]]
-        # The end of life, if there is one, is where the last ones died close together.
-        last = float(np.median(deaths[deaths >= 0.95 * latest])) if (deaths >= 0.95 * latest).any() else latest
-        return [*phases, *([*each, last, 0.01 * latest] for each in phases)]
+        # The end of life, if there is one, is where the last ones died close together: a single one may always be
+        # the last.
+        together = (t >= LAST * latest) & (died > 0)
+        if counts[together].sum() < LAST_DEATHS:
+            return phases
+        return [*phases, *([*each, float(np.median(t[together])), 0.01 * latest] for each in phases)]
 
     def log_survival(self, t: Array) -> Array:
         return np.logaddexp(*self._weighted(self._young(t)[0], self._old(t)[0])) + self._end(t)[0]

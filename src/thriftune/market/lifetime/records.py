@@ -62,6 +62,9 @@ class Lifetimes:
         its family, count a little."""
         if type not in self.type:
             raise SettingError(f"no lifetime of a {type} is recorded; there are {', '.join(self.types)}")
+        if zone is not None and zone not in self.zone:
+            zones = ", ".join(sorted({str(each) for each in self.zone}))
+            raise SettingError(f"no lifetime in the zone {zone!r} is recorded; there are some in {zones}")
         of_type = self.type == type
         own = of_type.copy()
         if zone is not None:
