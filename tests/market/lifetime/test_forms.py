@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -287,6 +288,20 @@ def test_intervals_of_a_fit_by_least_squares() -> None:
 def test_bad_observations(hours: list[object], ended: list[object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         Weibull.fit(hours, ended)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Weibull(-1.0, 2.0), "Weibull: scale_hours -1 must be above 0"),
+        (lambda: Exponential(0.0), "Exponential: mean_hours 0 must be above 0"),
+        (lambda: Phases(2.0, 1.0, 1.0, 1.0), "Phases: young 2 must be between 0 and 1"),
+        (lambda: Bathtub(0.5, 1.0, 1.0, math.nan), "Bathtub: late_start is not a number"),
+    ],
+)
+def test_forms_that_cannot_be(make: Callable[[], Lifetime], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make()
 
 
 def test_a_lifetime_of_zero_is_one_that_the_clock_could_not_tell() -> None:

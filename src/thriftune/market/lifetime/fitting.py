@@ -33,6 +33,14 @@ class Parameter(NamedTuple):
     """How far from where the search began it is to be expected, on that scale: a prior, all but flat by default,
     so that no parameter goes on for ever where the observations do not tell."""
 
+    def check(self, form: str, value: float) -> None:
+        if self.scale == "log" and not value > 0.0:
+            raise SettingError(f"{form}: {self.name} {value:g} must be above 0")
+        if self.scale == "logit" and not 0.0 <= value <= 1.0:
+            raise SettingError(f"{form}: {self.name} {value:g} must be between 0 and 1")
+        if math.isnan(value):
+            raise SettingError(f"{form}: {self.name} is not a number")
+
     def free(self, value: float) -> float:
         return float({"log": math.log, "logit": logit, "plain": float}[self.scale](value))
 
@@ -45,6 +53,10 @@ class Fitted(Lifetime):
 
     __slots__ = ()
     PARAMETERS: ClassVar[tuple[Parameter, ...]]
+
+    def __post_init__(self) -> None:
+        for parameter in self.PARAMETERS:
+            parameter.check(type(self).__name__, getattr(self, parameter.name))
 
     @classmethod
     @abstractmethod
