@@ -18,17 +18,8 @@ import numpy as np
 from benchmarks.common import Row, main, say
 from benchmarks.search.tables import data
 from thriftune.errors import SettingError
-from thriftune.market.lifetime import (
-    Bathtub,
-    Exponential,
-    GompertzMakeham,
-    KaplanMeier,
-    Lifetime,
-    Lifetimes,
-    Phases,
-    Weibull,
-    fit_lifetime,
-)
+from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes, Phases, fit_lifetime
+from thriftune.market.summary import FORMS
 from thriftune.market.synthetic import synthetic_lifetimes
 
 FEWEST = 30  # revocations, for a type to be judged
@@ -37,9 +28,7 @@ WORST = -50.0  # log-likelihood of a machine: what a form holds impossible is th
 HOURS = np.arange(0.25, 24.0, 0.25)
 AT_RISK = 5  # machines; of fewer, the Kaplan-Meier curve tells little
 DEFAULT = "default"
-FORMS: dict[str, Callable[[Any, Any], Lifetime]] = {
-    form.__name__: form.fit for form in (Exponential, Weibull, GompertzMakeham, Bathtub, Phases)
-}
+FITS: dict[str, Callable[[Any, Any], Lifetime]] = {form.__name__: form.fit for form in FORMS}
 
 
 def recorded(quick: bool) -> Lifetimes:
@@ -96,7 +85,7 @@ def _bathtub(hours: Any, ended: Any) -> Lifetime:
 
 def _held_out(hours: Any, ended: Any, others: tuple[Any, Any], times: int) -> dict[str, tuple[float, float]]:
     rng = np.random.default_rng(0)
-    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in (*FORMS, DEFAULT)}
+    found: dict[str, list[tuple[float, float, int]]] = {name: [] for name in (*FITS, DEFAULT)}
     for _ in range(times):
         for out in np.array_split(rng.permutation(len(hours)), 2):
             kept = np.setdiff1d(np.arange(len(hours)), out)
@@ -107,7 +96,7 @@ def _held_out(hours: Any, ended: Any, others: tuple[Any, Any], times: int) -> di
                     model = (
                         fit_lifetime(hours[kept], ended[kept], relatives=[others])
                         if name == DEFAULT
-                        else FORMS[name](hours[kept], ended[kept])
+                        else FITS[name](hours[kept], ended[kept])
                     )
                 except SettingError:  # too few revocations in this part
                     continue

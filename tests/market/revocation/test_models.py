@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from functools import cache
 
@@ -124,8 +125,8 @@ def test_nothing_is_asked_before_fitting(name: str) -> None:
         MODELS[name]().probability(market(), START + DAY, 0.1)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
-def test_without_torch_the_extra_is_named() -> None:
+def test_without_torch_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     with pytest.raises(MissingExtra, match=r"thriftune\[revpred\]"):
         RevPred().fit(known())
 

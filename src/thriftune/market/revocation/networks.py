@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import time
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self, TypedDict, Unpack
 
 import numpy as np
@@ -45,7 +46,7 @@ class Limits(TypedDict, total=False):
     seconds: float | None
 
 
-class _Network:
+class _Network(ABC):
     """What both share: scaled inputs, class weights phi- and phi+, Adam, and the correction by Eq. 3."""
 
     _name: ClassVar[str]
@@ -118,14 +119,17 @@ class _Network:
     def _scaled(self, inputs: Inputs) -> Inputs:
         return tuple((x - centre) / spread for x, (centre, spread) in zip(inputs, self._scales, strict=True))
 
+    @abstractmethod
     def _max_prices(self, steps: Steps, t: Floats, rng: np.random.Generator) -> Floats:
-        raise NotImplementedError
+        """Those that it is trained with."""
 
+    @abstractmethod
     def _inputs(self, steps: Steps, t: Floats, max_price: Floats) -> Inputs:
-        raise NotImplementedError
+        """What the network sees of each question."""
 
+    @abstractmethod
     def _build(self, torch: Any) -> Any:
-        raise NotImplementedError
+        """The network, from these inputs to log odds."""
 
 
 class RevPred(_Network):
