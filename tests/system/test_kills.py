@@ -256,6 +256,34 @@ def test_no_rung_is_lost_when_the_driver_is_killed(tmp_path: Path, rule: str) ->
         assert trial.failures == 0
 
 
+BEGINS_ANEW = """
+import sys, time
+import thriftune as tt
+
+def train(trial):
+    for step in trial.steps():
+        for _ in range(3):
+            time.sleep(0.01)
+            trial.report(step=step, loss=trial["x"] + 1 / step)
+
+tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=18, max_steps=9, workers=2, searcher="random",
+        stopping=tt.stopping.SuccessiveHalving(9), seed=3, name="search", store=sys.argv[1])
+"""
+
+
+def test_trials_that_begin_anew_get_where_they_were_promoted_to_whatever_is_killed(tmp_path: Path) -> None:
+    """Without checkpoints, and with several reports a step: none is set aside again where it was before."""
+    study = killed_and_resumed(BEGINS_ANEW, tmp_path / "studies.db", "")
+    assert study.result.finished == "all 18 trials done"
+    completed = {trial.id for trial in study.trials if trial.state is State.COMPLETED}
+    assert {
+        min(half, key=lambda trial: trial["x"]).id for half in (study.trials[:9], study.trials[9:])
+    } <= completed
+    for trial in study.trials:
+        assert trial.attempts <= 3 + trial.losses  # a start, and two promotions
+        assert trial.failures == 0
+
+
 def reports_in(store: Path) -> int:
     if not store.exists():
         return 0
