@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,41 +41,58 @@ FITTED = 0.7  # of a market's time
 LIVELY = 100  # changes a day, in the fitted part
 ASKED = 4000  # times of the later part
 OURS = "RevocationModel"
+NETWORKS = ("Tributary", "RevPred", "RevPred as printed")  # chance decides more there: a fit for each seed
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
     markets = {("toy", "a"): _toy()} if options.quick else dict(_chosen(_read(), options.markets))
     models = _models(options)
     told: dict[tuple[str, str, Market], Scores] = {}
-    for market, series in markets.items():
-        for name, make in models.items():
-            for kind, scores in _judged(series, make).items():
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
+        asked = [(market, name) for market in markets for name in models]
+        futures = {
+            pool.submit(_mean_judgement, markets[market], name, options): (market, name) for market, name in asked
+        }
+        for future in as_completed(futures):
+            market, name = futures[future]
+            for kind, scores in future.result().items():
                 told[kind, name, market] = scores
-        say(f"{' '.join(market)}: done")
+            say(f"{' '.join(market)}: {name} done")
     rows: list[Row] = []
     for kind in ("deltas", "multiples"):
         for part, those in _parts(list(markets)).items():
             rows += _table(told, kind, part, those, list(models), judge=not options.quick)
-    return rows + _speed(told, markets, list(models), judge=not options.quick)
+    alone = options.processes == 1  # else each slows the others
+    return rows + _speed(told, markets, list(models), judge=alone and not options.quick)
 
 
 def _models(options: argparse.Namespace) -> dict[str, Callable[[], RevocationPredictor]]:
     limits: Limits = {"rows": options.rows, "epochs": options.epochs, "seconds": options.seconds}
     models: dict[str, Callable[[], RevocationPredictor]] = {OURS: RevocationModel, "logistic": LogisticRegression}
     if not (options.without_torch or options.without_peers):
-        models |= {"Tributary": lambda: Tributary(**limits), "RevPred": lambda: RevPred(**limits)}
-        models["RevPred as printed"] = lambda: RevPred(as_printed=True, **limits)
+        tributary, revpred, printed = NETWORKS
+        models |= {tributary: lambda: Tributary(**limits), revpred: lambda: RevPred(**limits)}
+        models[printed] = lambda: RevPred(as_printed=True, **limits)
     return models
 
 
-def _judged(series: PriceSeries, make: Callable[[], RevocationPredictor]) -> dict[str, Scores]:
-    """By the kind of maximum prices."""
+def _mean_judgement(series: PriceSeries, name: str, options: argparse.Namespace) -> dict[str, Scores]:
+    """By the kind of maximum prices; of as many fits as there are seeds."""
+    seeds = range(options.seeds if name in NETWORKS else 1)
+    each = [_judged(series, _models(options)[name], np.random.default_rng(seed)) for seed in seeds]
+    return {kind: {m: _mean([one[kind][m] for one in each]) for m in told} for kind, told in each[0].items()}
+
+
+def _judged(
+    series: PriceSeries, make: Callable[[], RevocationPredictor], fitting: np.random.Generator
+) -> dict[str, Scores]:
+    """By the kind of maximum prices, which are the same for every model and seed."""
     rng = np.random.default_rng(7)
     steps = Steps(series)
     cut = steps.start + FITTED * (steps.end - steps.start)
     known = series.window(steps.start, cut)
     started = time.perf_counter()
-    model = make().fit(known)
+    model = make().fit(known, fitting)
     seconds = time.perf_counter() - started
     t = np.sort(rng.uniform(cut, steps.end - HOUR, ASKED))
     kinds = {
@@ -217,6 +236,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without-torch", action="store_true", help="leave the networks out")
     parser.add_argument("--rows", type=int, default=20_000, help="minutes that a network is trained on")
     parser.add_argument("--epochs", type=int, default=10, help="of a network")
+    parser.add_argument("--seeds", type=int, default=1, help="fits of a network on a market; means are told")
+    parser.add_argument("--processes", type=int, default=1, help="fits at a time; with more, no speed is judged")
     parser.add_argument("--seconds", type=float, help="at most so long for training a network on a market")
 
 

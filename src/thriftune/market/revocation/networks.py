@@ -27,6 +27,7 @@ from thriftune.market.revocation.steps import Floats, Series, Steps, answer, que
 
 _WIDTH = 32  # of every layer; the papers do not say
 _BORDER = 0.25  # share of RevPred's training maximum prices that are Algorithm 2's
+_LEAST_MARGIN = 1e-6  # of the price
 _AT_ONCE = 4096  # questions
 
 Inputs = tuple[Floats, ...]
@@ -138,8 +139,10 @@ class RevPred(_Network):
 
     The paper trains on the maximum prices of Algorithm 2 alone, which are hardly above the price, and asks about
     prices up to 0.2 dollars above: its network has never seen such a margin, and foretells far too many
-    revocations. Here a quarter are Algorithm 2's and the rest random. `as_printed` trains on Algorithm 2 alone and
-    corrects the odds in the direction of the printed Eq. 3, to reproduce the paper.
+    revocations. Here a quarter are Algorithm 2's and the rest random, and the network sees how far the maximum is
+    above the price, in logarithms, since margins of a thousandth and of a half are both asked about. `as_printed`
+    trains on Algorithm 2 alone, sees the maximum price itself and corrects the odds in the direction of the
+    printed Eq. 3, to reproduce the paper.
     """
 
     _name = "RevPred"
@@ -155,7 +158,10 @@ class RevPred(_Network):
         return np.where(rng.random(t.shape) < _BORDER, border, random_max_prices(steps, t, rng))
 
     def _inputs(self, steps: Steps, t: Floats, max_price: Floats) -> Inputs:
-        return _logs(past_records(steps, t)), np.column_stack([_logs(records(steps, t)), np.log(max_price)])
+        present = records(steps, t)
+        margin = np.maximum(max_price / present[:, 0] - 1.0, _LEAST_MARGIN)
+        asked = np.log(max_price if self._as_printed else margin)
+        return _logs(past_records(steps, t)), np.column_stack([_logs(present), asked])
 
     def _build(self, torch: Any) -> Any:
         nn = torch.nn
