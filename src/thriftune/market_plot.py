@@ -27,7 +27,8 @@ def plot_prices(series: PriceSeries, offer: Offer | None, lost: Revocations | No
     """The price over time; with a maximum price, when machines are revoked."""
     with picture(path, f"{series.type} in {series.zone}", width=9.0) as (axes,):
         times = [_date(t) for t in (*series.times.tolist(), series.end)]
-        axes.step(times, np.append(series.prices, series.prices[-1]), where="post", color=MUTED, lw=1.2)
+        prices = np.append(series.prices, series.prices[-1])
+        axes.step(times, prices, where="post", color=MUTED, lw=1.2, label="spot price")
         shown = series.prices.tolist()
         if offer is not None:
             label = f"on demand, {offer.as_of}"
@@ -47,8 +48,7 @@ def plot_prices(series: PriceSeries, offer: Offer | None, lost: Revocations | No
             axes.yaxis.set_minor_formatter(_dollars)
         axes.yaxis.set_major_formatter(_dollars)
         axes.set(ylabel="dollars an hour", title="Spot price")
-        if axes.get_legend_handles_labels()[0]:
-            legend(axes)
+        legend(axes, columns=4)
         axes.tick_params(axis="x", labelrotation=20)
 
 

@@ -120,6 +120,8 @@ def test_what_lies_outside_the_record_is_not_invented() -> None:
         lambda: one.next_above(0.01, one.end + 1),
         lambda: one.next_above(math.nan, one.start),
         lambda: one.window(one.end, one.start),
+        lambda: one.minutes(one.end, one.start),
+        lambda: PriceHistory([one, one]),
     ):
         with pytest.raises(SettingError, match=r"m4\.large us-east-1a"):
             question()
@@ -278,6 +280,7 @@ def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, rows: str,
         ('{"SpotPriceHistory": [\n', "line 2: is no JSON"),
         ('[{"SpotPrice": "1"}]', "entry 1: has no AvailabilityZone, InstanceType"),
         (json.dumps([aws(0, "1"), aws(1, "x")]), "entry 2: the price is 'x'"),
+        (json.dumps([aws(0, "1") | {"SpotPrice": True}]), "entry 1: the price is True"),
         (json.dumps([aws(0, "1") | {"Timestamp": 5}]), "entry 1: the time is 5; it must be a date and time"),
         (json.dumps([aws(0, "1") | {"InstanceType": None}]), "entry 1: the type is None"),
         (b"\x1f\x8bhello", "gzipped, but not whole"),

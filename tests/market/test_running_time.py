@@ -87,6 +87,7 @@ def test_what_no_machine_lives_to_see_takes_forever() -> None:
     assert expected_hours(Bathtub(), 30.0, 3.0) == math.inf
     assert expected_hours(Bathtub(), 23.9) < math.inf
     assert expected_hours(Bathtub(), 0.0) == 0.0
+    assert expected_hours(Exponential(1.0), 400.0) == math.inf  # e^400 hours, to be exact
 
 
 def test_a_machine_older_than_its_model_knows_is_as_good_as_lost() -> None:
@@ -185,6 +186,11 @@ def test_what_is_no_number_of_hours_is_said(wrong: float) -> None:
         expected_hours(Exponential(), 1.0, wrong)
     with pytest.raises(SettingError, match=f"restart_hours {wrong:g}"):
         expected_hours(Exponential(), 1.0, restart_hours=wrong)
+
+
+def test_words_are_no_hours() -> None:
+    with pytest.raises(SettingError, match="hours 'soon' must be a number"):
+        expected_hours(Exponential(), "soon")
 
 
 def test_a_model_that_runs_out_of_machines_before_its_end_is_no_trouble() -> None:

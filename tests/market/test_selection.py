@@ -239,3 +239,7 @@ def test_what_cannot_be_is_said() -> None:
         offer(FOREVER, price_per_hour=-1.0)
     with pytest.raises(SettingError, match=r"m4\.large: seconds_per_step 0 must be a number above 0"):
         offer(FOREVER, seconds_per_step=0.0)
+    with pytest.raises(SettingError, match=r"m4\.large: seconds_per_step 'one' must be a number above 0"):
+        offer(FOREVER, seconds_per_step="one")
+    with pytest.raises(SettingError, match=r"m4\.large: billing 'ec2' must be a Billing"):
+        offer(FOREVER, billing="ec2")

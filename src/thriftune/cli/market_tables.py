@@ -79,7 +79,7 @@ def show_prices(one: PriceSeries, lost: summary.Revocations | None, repairs: Seq
     console.print(facts)
     if len(one) > 1:
         section(console, f"dollars an hour, by days since {_minute(one.start)} UTC")
-        days_of = ((np.append(one.times, one.end) - one.start) / summary.DAY).tolist()
+        days_of = ((np.append(one.times, one.end) - one.start) / summary.DAY).round(2).tolist()
         prices = np.append(one.prices, one.prices[-1]).tolist()
         chart(console, list(zip(days_of, prices, strict=True)), stairs=True)
     if lost is not None and len(lost.times):
@@ -171,7 +171,8 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
     for fit in fits:
         for i, (parameter, value) in enumerate(fit.parameters.items()):
             low, high = fit.intervals.get(parameter, (math.nan, math.nan))
-            interval = "" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
+            told = not (math.isnan(low) or (low <= 0.0 and math.isinf(high)))
+            interval = f"{low:.4g} to {high:.4g}" if told else "-"
             cells.append((fit.name if i == 0 else "", parameter, f"{value:.4g}", interval))
     table(console, ("form", "parameter", "value", "95 %"), cells, left=2)
     console.print()

@@ -136,7 +136,7 @@ class Catalog:
             raise SettingError(f"{name}: is offered in {places}; say which is meant")
         if named:
             raise SettingError(f"{name}: is not offered in {region}, but in {', '.join(o.region for o in named)}")
-        near = difflib.get_close_matches(name, {offer.name for offer in self}, n=3)
+        near = difflib.get_close_matches(str(name), {offer.name for offer in self}, n=3)
         hint = f"; is {' or '.join(near)} meant?" if near else ""
         raise SettingError(f"{name}: is not in the catalog of {len(self)} offers{hint}")
 

@@ -90,7 +90,7 @@ def read_rows(path: Path, product: str) -> Rows:
         columns.types,
         columns.zones,
         _numbers(columns.seconds, columns.times),
-        _numbers(float, columns.prices),
+        _numbers(_dollars, columns.prices),
         repairs,
     )
     _check(rows, columns)
@@ -173,6 +173,13 @@ def _after_space(text: str, at: int) -> int:
     while at < len(text) and text[at].isspace():
         at += 1
     return at
+
+
+def _dollars(told: Any) -> float:
+    """A number, or one in words as AWS tells it; JSON's true would count as 1."""
+    if isinstance(told, bool):
+        raise TypeError(told)
+    return float(told)
 
 
 def _seconds(text: str) -> float:

@@ -150,15 +150,19 @@ class PriceSeries:
 
     def minutes(self, t0: float, t1: float) -> Floats:
         """The prices at t0, t0 + 60, t0 + 120, ... before t1."""
+        self._check_order(t0, t1)
         return self.price_at(np.arange(t0, t1, MINUTE))
 
     def window(self, t0: float, t1: float) -> PriceSeries:
         """The record from t0 to t1 only, which begins with the price at t0."""
-        if not t0 <= t1:
-            raise SettingError(f"{self.type} {self.zone}: a window from {t0:.0f} to {t1:.0f}, which is earlier")
+        self._check_order(t0, t1)
         first, last = self._row(np.array([t0, t1])).tolist()
         times = np.append(t0, self.times[first + 1 : last + 1])
         return PriceSeries(self.type, self.zone, times, self.prices[first : last + 1], end=t1)
+
+    def _check_order(self, t0: float, t1: float) -> None:
+        if not t0 <= t1:
+            raise SettingError(f"{self.type} {self.zone}: a window from {t0:.0f} to {t1:.0f}, which is earlier")
 
     @cached_property
     def _spent(self) -> Floats:
@@ -189,7 +193,11 @@ class PriceHistory(Mapping[Market, PriceSeries]):
     """The prices of many markets: `history[type, zone]`. `repairs`: sentences on what was put right on reading."""
 
     def __init__(self, series: Iterable[PriceSeries], repairs: Sequence[str] = ()) -> None:
-        self._series = {(one.type, one.zone): one for one in series}
+        self._series: dict[Market, PriceSeries] = {}
+        for one in series:
+            if (one.type, one.zone) in self._series:
+                raise SettingError(f"{one.type} {one.zone}: there are two series of it; give one")
+            self._series[one.type, one.zone] = one
         self.repairs = list(repairs)
 
     @classmethod

@@ -22,6 +22,9 @@ from numpy.typing import ArrayLike
 
 from thriftune.market.survival import Array, Survival, alive, checked
 
+NEVER_HOURS = 1e9
+"""More than a hundred thousand years: as far out as that, a model of lifetimes tells nothing."""
+
 _roots, _weights = np.polynomial.legendre.leggauss(5)
 NODES, WEIGHTS = 0.5 * (_roots + 1.0), 0.5 * _weights
 """Gauss-Legendre on 0..1."""
@@ -64,7 +67,8 @@ def expected_hours(
     """Until a job of so many hours is done that starts on a machine of this age, with all its restarts.
 
     Infinite where no fresh machine lives long enough, as for a job of 24 h on machines that end at 24 h, unless
-    the machine at hand is sure to last: such a job needs checkpoints.
+    the machine at hand is sure to last: such a job needs checkpoints. What would take longer than
+    `NEVER_HOURS` is infinite, too.
     """
     hours, age = checked("hours", hours), checked("age", age)
     restart = float(checked("restart_hours", restart_hours))
@@ -117,6 +121,7 @@ def _fresh(survival: Survival, hours: Array, restart: float) -> Array:
     wasted = _lost(survival, hours, np.zeros(())) + (1.0 - here) * restart
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         told: Array = np.where(here > 0.0, hours + wasted / here, math.inf)
+    told[told > NEVER_HOURS] = math.inf
     return told
 
 

@@ -61,6 +61,8 @@ class Candidate:
         checked_above_zero(f"{self.name}: seconds_per_step", self.seconds_per_step)
         checked_above_zero(f"{self.name}: machines", self.machines)
         checked(f"{self.name}: notice_seconds", self.notice_seconds, finite=False)
+        if not isinstance(self.billing, Billing):
+            raise SettingError(f"{self.name}: billing {self.billing!r} must be a Billing, as billing.EC2_SPOT")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -46,7 +47,10 @@ def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
 
 def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
     """The value as an array, if it is a number of hours, seconds or dollars: not below 0, not NaN."""
-    array = np.asarray(value, dtype=float)
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise SettingError(f"{name} {value!r} must be a number, 0 or more") from None
     wrong = ~(array >= 0.0) | (finite & np.isinf(array))
     if wrong.any():
         first = array[wrong][0] if array.ndim else array[()]
@@ -55,6 +59,8 @@ def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
 
 
 def checked_above_zero(name: str, value: float, *, finite: bool = True) -> float:
+    if not isinstance(value, Real):
+        raise SettingError(f"{name} {value!r} must be a number above 0")
     if not value > 0.0 or (finite and math.isinf(value)):
         raise SettingError(f"{name} {value:g} must be {'a number' if finite else 'a number or inf'} above 0")
     return value

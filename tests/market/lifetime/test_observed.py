@@ -79,6 +79,15 @@ def test_relatives_without_observations_are_no_relatives() -> None:
     assert fit_lifetime(hours, [True] * 4, relatives=[([], [])]) == fit_lifetime(hours, [True] * 4)
 
 
+def test_of_a_machine_never_seen_its_relatives_tell() -> None:
+    kin = np.array([0.5, 1.0, 4.0, 9.0]), [True] * 4
+    assert fit_lifetime([], [], relatives=[kin]) == fit_lifetime(*kin)
+    with pytest.raises(SettingError, match="no observation"):
+        fit_lifetime([], [])
+    with pytest.raises(SettingError, match="relatives: must be a list of pairs"):
+        fit_lifetime([1.0, 2.0], [True, True], relatives=kin)  # type: ignore[arg-type]
+
+
 # --- records
 
 HEADER = "machine_type,zone,lifetime_s,end_kind,start,day_of_week,hour_of_day,idle\n"
@@ -149,6 +158,9 @@ def test_families(type: str, family: str) -> None:
             r"line 3: lifetime_s is -3600.0; it must be finite and not negative",
         ),
         (HEADER + "a,z,soon,stop,x,Monday,1,idle\n", r"line 2: lifetime_s and hour_of_day must be numbers"),
+        (HEADER + row("a", 1.0, hour=25), r"line 2: hour_of_day is 25; it must be from 0 to 24"),
+        (HEADER + row("", 1.0), r"line 2: machine_type is empty"),
+        (HEADER + row("a", 1.0, zone=" "), r"line 2: zone is empty"),
         (HEADER + "a,z,1,gone,x,Monday,1,idle\n", r"line 2: end_kind is 'gone'; it must be preempted or stop"),
     ],
 )

@@ -120,6 +120,12 @@ def test_a_short_series_is_refused(name: str) -> None:
 
 
 @EVERY
+def test_a_whole_history_is_not_one_market(name: str) -> None:
+    with pytest.raises(SettingError, match=r"give history\[type, zone\]"):
+        MODELS[name]().fit({("m", "z"): spiky(3.0)})  # type: ignore[arg-type]
+
+
+@EVERY
 def test_nothing_is_asked_before_fitting(name: str) -> None:
     with pytest.raises(SettingError, match="not fitted yet"):
         MODELS[name]().probability(market(), START + DAY, 0.1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from thriftune.errors import SettingError
 from thriftune.market.lifetime.base import observations
 from thriftune.market.lifetime.phases import Phases
 
@@ -22,9 +23,14 @@ def fit_lifetime(hours: Any, ended: Any, *, relatives: Sequence[Observed] = ()) 
     """The form that fits best as a rule, by likelihood.
 
     `relatives`: lifetimes of machines that are alike, nearest first: the same type in another zone or at another
-    time of day, the same family. Each of these counts a little, so that many observations stand on their own.
+    time of day, the same family. Each of these counts a little, so that many observations stand on their own. Of
+    a machine that none was seen of yet (`hours` is empty), the nearest relatives tell.
     """
-    groups = [observations(hours, ended), *(observations(*each) for each in relatives if len(each[0]))]
+    for each in relatives:
+        if not (isinstance(each, tuple) and len(each) == 2):
+            raise SettingError("relatives: must be a list of pairs, each of hours and whether they ended")
+    given = [each for each in ((hours, ended), *relatives) if np.size(each[0])] or [(hours, ended)]
+    groups = [observations(*each) for each in given]
     weights = [np.full(len(t), 1.0 if i == 0 else min(1.0, WORTH / len(t))) for i, (t, _) in enumerate(groups)]
     together = (np.concatenate(part) for part in zip(*groups, strict=True))
     return Phases.fit(*together, weights=np.concatenate(weights))

@@ -105,6 +105,11 @@ def _rows(path: Path) -> Iterator[tuple[str, str, bool, float, bool]]:
             raise SettingError(f"{where}: lifetime_s and hour_of_day must be numbers, not {row}") from None
         if not (np.isfinite(hours) and hours >= 0.0):
             raise SettingError(f"{where}: lifetime_s is {row['lifetime_s']}; it must be finite and not negative")
+        if not 0.0 <= hour <= 24.0:
+            raise SettingError(f"{where}: hour_of_day is {row['hour_of_day']}; it must be from 0 to 24")
+        for name in ("machine_type", "zone"):
+            if not (row[name] or "").strip():
+                raise SettingError(f"{where}: {name} is empty")
         if row["end_kind"] not in ENDS:
             raise SettingError(f"{where}: end_kind is {row['end_kind']!r}; it must be {' or '.join(ENDS)}")
         yield row["machine_type"], row["zone"], hour >= NIGHT[0] or hour < NIGHT[1], hours, ENDS[row["end_kind"]]

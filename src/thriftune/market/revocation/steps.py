@@ -31,6 +31,8 @@ class Steps:
     """The series with what makes questions about it fast: its integral and the maxima of runs of 2^k prices."""
 
     def __init__(self, series: Series) -> None:
+        if not hasattr(series, "times"):
+            raise SettingError(f"revocation: {series!r} is not one market's prices; give history[type, zone]")
         self.times: Floats = np.asarray(series.times, float)
         self.prices: Floats = np.asarray(series.prices, float)
         if not len(self.times):
