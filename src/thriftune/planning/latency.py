@@ -1,0 +1,69 @@
+"""How long does the provider take? A number of seconds, or a distribution that was fitted to what was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from thriftune.errors import SettingError
+
+Floats = NDArray[np.float64]
+
+_PARTS = (np.arange(2000) + 0.5) / 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Lognormal, which is what waiting for machines looks like: never below 0, and now and then long."""
+
+    mean: float  # seconds
+    std: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and 0.0 <= value < math.inf):
+                raise SettingError(f"latency: {name} {value!r} must be a number of seconds, 0 or more")
+
+    @classmethod
+    def fit(cls, seconds: Sequence[float]) -> Latency:
+        """To recorded ones, by likelihood."""
+        told = np.asarray(seconds, dtype=float)
+        if told.ndim != 1 or len(told) < 2 or not (np.isfinite(told) & (told > 0.0)).all():
+            raise SettingError("latency: needs two or more recorded seconds, each above 0")
+        logs = np.log(told)
+        center, spread = float(logs.mean()), float(logs.var())
+        mean = math.exp(center + spread / 2.0)
+        return cls(mean, mean * math.sqrt(math.expm1(spread)))
+
+    @classmethod
+    def of(cls, given: float | Sequence[float] | Latency) -> Latency:
+        """A number is constant; several are recorded ones, which a distribution is fitted to."""
+        if isinstance(given, Latency):
+            return given
+        return cls(given) if isinstance(given, (int, float)) else cls.fit(given)  # type: ignore[arg-type]
+
+    def quantile(self, part: Any) -> Any:
+        if not self.std:
+            return np.full(np.shape(part), self.mean)
+        spread = math.log1p((self.std / self.mean) ** 2)
+        return self.mean * np.exp(math.sqrt(spread) * ndtri(part) - spread / 2.0)
+
+    def mean_of_longest(self, count: int) -> float:
+        """The expected longest of so many."""
+        if not self.std or count <= 1:
+            return self.mean if count else 0.0
+        return float(self.quantile(_PARTS ** (1.0 / count)).mean())
+
+    def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+        return np.asarray(self.quantile(rng.random(shape)))
+
+    def sample_longest(self, count: int, samples: int, rng: np.random.Generator) -> Floats:
+        """Of so many, each time: drawn at once."""
+        return np.asarray(self.quantile(rng.random(samples) ** (1.0 / count))) if count else np.zeros(samples)
