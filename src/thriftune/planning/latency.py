@@ -47,7 +47,7 @@ class Latency:
         """A number is constant; several are recorded ones, which a distribution is fitted to."""
         if isinstance(given, Latency):
             return given
-        return cls(given) if isinstance(given, (int, float)) else cls.fit(given)  # type: ignore[arg-type]
+        return cls(given) if isinstance(given, (int, float)) else cls.fit(given)
 
     def quantile(self, part: Any) -> Any:
         if not self.std:

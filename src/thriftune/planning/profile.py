@@ -77,7 +77,7 @@ class Profile:
 
     @property
     def mean_factor(self) -> float:
-        """Of `factors`: above 1 where `std` is so large that by a normal law trials would end before they begin."""
+        """Of `factors`: above 1 where `std` is so large that a normal law would go below zero."""
         if not self.std:
             return 1.0
         at = (LEAST_FACTOR - 1.0) / self.variation

@@ -70,7 +70,8 @@ def hyperband(r: int, R: int, eta: int = 3) -> JobSpec:
 
 def asha(n: int, r: int, R: int, eta: int = 3) -> JobSpec:
     """What is to be expected of ASHA with n trials: the i-th to come to a rung goes on with probability
-    floor(i / eta) / i, and the first eta - 1 do. Its trials do not wait for each other, so that this is longer than it takes."""
+    floor(i / eta) / i, and the first eta - 1 do. Its trials do
+    not wait for each other, so that a plan of this is longer than it takes."""
     _check(r=r, R=R, n=n, eta=eta)
     found, step, rung = [], 0, r
     while rung < R:
