@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from thriftune import errors as errors
     from thriftune import market as market
+    from thriftune import planning as planning
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune.errors import StudyInterrupted as StudyInterrupted
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from thriftune.parameters import Choice as Choice
     from thriftune.parameters import Float as Float
     from thriftune.parameters import Int as Int
+    from thriftune.planning.choosing import plan as plan
     from thriftune.result import Result as Result
     from thriftune.simulation import simulate as simulate
     from thriftune.space import Space as Space
@@ -38,6 +40,7 @@ _HOMES = {
     "errors": ["StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
     "parameters": ["Choice", "Float", "Int"],
+    "planning.choosing": ["plan"],
     "result": ["Result"],
     "simulation": ["simulate"],
     "space": ["Space"],
@@ -46,7 +49,7 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "market", "search", "stopping")
+_ROOMS = ("errors", "market", "planning", "search", "stopping")
 
 __all__ = [*_HOME, *_ROOMS]
 

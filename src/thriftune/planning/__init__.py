@@ -1,13 +1,46 @@
-"""How many machines, of which kind, when? The provisioner protocol, and the one for this machine only."""
+"""How many machines, of which kind, when? Plans, the provisioner protocol, and the one for this machine only.
+
+What makes plans is loaded when it is first used.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from thriftune.events import Decision, Event
 from thriftune.history import History
+
+if TYPE_CHECKING:
+    from thriftune.planning.choosing import frontier as frontier
+    from thriftune.planning.cloud import CloudProfile as CloudProfile
+    from thriftune.planning.latency import Latency as Latency
+    from thriftune.planning.plan import Plan as Plan
+    from thriftune.planning.profile import Profile as Profile
+    from thriftune.planning.spec import JobSpec as JobSpec
+    from thriftune.planning.spec import asha as asha
+    from thriftune.planning.spec import hyperband as hyperband
+    from thriftune.planning.spec import successive_halving as successive_halving
+
+_HOMES = {
+    "choosing": ["frontier"],
+    "cloud": ["CloudProfile"],
+    "latency": ["Latency"],
+    "plan": ["Plan"],
+    "profile": ["Profile"],
+    "spec": ["JobSpec", "asha", "hyperband", "successive_halving"],
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["PresentMachines", "Provisioner", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 class Provisioner(Protocol):

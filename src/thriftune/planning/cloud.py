@@ -90,6 +90,11 @@ class CloudProfile:
         """Of a machine."""
         return self.price_per_hour / 3600.0
 
+    @property
+    def least_billed(self) -> float:
+        """Seconds of a machine's life."""
+        return self.minimum if self.billing == "per_instance" else 0.0
+
     def machines_for(self, at_a_time: int, workers: int) -> int:
         """Trials of so many workers: those that fit share a machine and are never split, larger ones have whole
         machines of their own."""

@@ -55,15 +55,13 @@ class Latency:
         spread = math.log1p((self.std / self.mean) ** 2)
         return self.mean * np.exp(math.sqrt(spread) * ndtri(part) - spread / 2.0)
 
-    def mean_of_longest(self, count: int) -> float:
-        """The expected longest of so many."""
-        if not self.std or count <= 1:
-            return self.mean if count else 0.0
-        return float(self.quantile(_PARTS ** (1.0 / count)).mean())
+    def mean_of_longest(self, count: NDArray[np.int_]) -> Floats:
+        """The expected longest of so many, for each of these numbers; of none, 0."""
+        if not self.std:
+            return np.where(count > 0, self.mean, 0.0)
+        numbers, places = np.unique(count, return_inverse=True)
+        means = [self.quantile(_PARTS ** (1.0 / n)).mean() if n > 1 else self.mean * n for n in numbers.tolist()]
+        return np.array(means)[places].reshape(np.shape(count))
 
     def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         return np.asarray(self.quantile(rng.random(shape)))
-
-    def sample_longest(self, count: int, samples: int, rng: np.random.Generator) -> Floats:
-        """Of so many, each time: drawn at once."""
-        return np.asarray(self.quantile(rng.random(samples) ** (1.0 / count))) if count else np.zeros(samples)

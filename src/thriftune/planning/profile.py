@@ -61,7 +61,7 @@ class Profile:
         return self.std / self.seconds_per_step[1]
 
     def seconds(self, workers: int) -> float:
-        """A step's, on average but for `slowest`."""
+        """Of a step."""
         if not 1 <= workers <= self.most_workers:
             raise SettingError(f"{workers} workers: from 1 to {self.most_workers} were measured")
         return float(np.exp(np.interp(math.log(workers), *self._logs)))
@@ -71,13 +71,9 @@ class Profile:
         known = sorted(self.seconds_per_step.items())
         return [math.log(workers) for workers, _ in known], [math.log(each) for _, each in known]
 
-    def factors(self, normal: Any) -> Any:
-        """How much slower than `seconds` trials are, from standard normal draws."""
-        return np.maximum(LEAST_FACTOR, 1.0 + self.variation * normal)
-
     @property
-    def mean_factor(self) -> float:
-        """Of `factors`: above 1 where `std` is so large that a normal law would go below zero."""
+    def mean_slowness(self) -> float:
+        """Of the slownesses: above 1 where `std` is so large that a normal law would go below zero."""
         if not self.std:
             return 1.0
         at = (LEAST_FACTOR - 1.0) / self.variation
@@ -115,3 +111,8 @@ class Profile:
             raise SettingError(f"{path}: is no JSON: {error}") from None
         except SettingError as error:
             raise SettingError(f"{path}: {error}") from None
+
+
+def slownesses(variation: float, normal: Any) -> Any:
+    """How many times as long as on average trials take, from standard normal draws."""
+    return np.maximum(LEAST_FACTOR, 1.0 + variation * normal)

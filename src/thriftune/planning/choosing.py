@@ -1,0 +1,254 @@
+"""Which plan makes the deadline, or keeps to the budget, for the least? And which limits can be kept at all?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from thriftune.errors import SettingError
+from thriftune.planning import exact, planners
+from thriftune.planning.allocation import Choice
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.exact import Graph
+from thriftune.planning.model import Model
+from thriftune.planning.plan import Plan, make
+from thriftune.planning.planners import Asked, Totals
+from thriftune.planning.profile import Profile
+from thriftune.planning.simulate import Executions, executions
+from thriftune.planning.spec import JobSpec
+from thriftune.result import format_dollars, format_seconds
+from thriftune.spec import Duration
+from thriftune.spec import seconds as seconds_of
+
+Planner = Literal["exact", "greedy", "static", "naive_elastic"]
+
+_SIMULATED = 1000
+_TIGHTENED = 12  # times, until a plan makes the deadline as surely as it should
+_NEARLY = 1.0 + 1e-9
+
+
+def plan(
+    spec: JobSpec,
+    profile: Profile,
+    cloud: CloudProfile | Sequence[CloudProfile],
+    *,
+    deadline: Duration | None = None,
+    budget: float | None = None,
+    planner: Planner = "exact",
+    probability: float = 0.95,
+) -> Plan:
+    """The cheapest plan that makes the deadline, or with a budget alone, the quickest within it.
+
+    - `cloud`: what may be rented; of several, each stage has the one that serves best.
+    - `deadline`: seconds, or a text such as "20m". It is made on average, and with this `probability` where
+      anything is random (steps, latencies, machines that may be taken away), which is checked by simulation.
+    - `planner`: "exact", the optimum over all fair allocations; "greedy", RubberBand's; "static", one cluster from
+      beginning to end; "naive_elastic", the same number of workers for every trial.
+    """
+    if planner not in get_args(Planner):
+        raise SettingError(f"planner: {planner!r} must be one of {', '.join(get_args(Planner))}")
+    if not 0.0 <= probability < 1.0:
+        raise SettingError(f"probability: {probability!r} must be from 0 to below 1, such as 0.95")
+    seconds = seconds_of("deadline", deadline)
+    _check_limits(seconds, budget)
+    asking = _Asking(Model(spec, profile), _clouds(cloud), seconds, budget, probability)
+    if seconds is None and budget is None:
+        raise SettingError(f"give a deadline or a budget: {asking.range()}")
+    found = asking.exact() if planner == "exact" else asking.by(planner)
+    if seconds is not None and budget is not None and found.cost > budget * _NEARLY:
+        raise SettingError(
+            f"budget: {format_dollars(budget)} is not enough for the deadline of {format_seconds(seconds)}: the "
+            f"cheapest {planner} plan that makes it costs {format_dollars(found.cost)}"
+        )
+    return asking.finished(found)
+
+
+def frontier(
+    spec: JobSpec, profile: Profile, cloud: CloudProfile | Sequence[CloudProfile], *, points: int = 40
+) -> list[Plan]:
+    """Optimal plans from the quickest to the cheapest, each the cheapest that takes no longer on average."""
+    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+        raise SettingError(f"points: {points!r} must be a whole number, at least 2")
+    asking = _Asking(Model(spec, profile), _clouds(cloud), None, None, 0.0)
+    quickest, cheapest = asking.quickest(), asking.cheapest()
+    found = [quickest]
+    for limit in np.geomspace(quickest.duration, max(cheapest.duration, quickest.duration), points)[1:].tolist():
+        best = exact.best(asking.graph, "seconds", limit)
+        assert best is not None, "the quickest is within it"
+        one = make(asking.model, best.choices, "exact", lower_bound=best.lower_bound)
+        if one.cost < found[-1].cost * (1.0 - 1e-9):
+            found.append(one)
+    return found
+
+
+class _Asking:
+    """One question about plans, and what its answers share."""
+
+    def __init__(
+        self,
+        model: Model,
+        clouds: Sequence[CloudProfile],
+        deadline: float | None,
+        budget: float | None,
+        probability: float,
+    ) -> None:
+        self.model, self.clouds = model, clouds
+        self._deadline, self._budget, self._probability = deadline, budget, probability
+        self.graph = Graph.of(model, clouds)
+        self._random = bool(model.profile.std) or any(
+            cloud.survival is not None or cloud.queue_latency.std or cloud.init_latency.std for cloud in clouds
+        )
+        for i, nodes in enumerate(self.graph.nodes):
+            if not nodes:
+                stage = model.spec.stages[i]
+                raise SettingError(f"stage {i + 1}: no allowed number of machines can run {stage.trials} trials")
+
+    def exact(self) -> Plan:
+        deadline, budget = self._deadline, self._budget
+        if deadline is None:
+            assert budget is not None
+            best = exact.best(self.graph, "dollars", budget)
+            if best is None:
+                raise self._refused()
+            return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+        best = exact.best(self.graph, "seconds", deadline)
+        if best is None:
+            raise self._refused()
+        found = make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+        return found if self._sure(found.choices) else self._surer(found)
+
+    def _surer(self, found: Plan) -> Plan:
+        """The cheapest that makes the deadline as surely as it should, among those that are cheapest for earlier
+        ones; and among the other planners', which look elsewhere."""
+        assert self._deadline is not None
+        low, high = self.quickest().duration, self._deadline
+        others = (planners.static(self._asked()), planners.naive_elastic(self._asked()))
+        sure = [choices for choices in others if choices is not None]
+        for _ in range(_TIGHTENED):
+            middle = 0.5 * (low + high)
+            best = exact.best(self.graph, "seconds", middle)
+            if best is not None and self._sure(best.choices):
+                sure.append(best.choices)
+                low = middle
+            else:
+                high = middle
+        quickest = self.quickest()
+        if self._sure(quickest.choices):
+            sure.append(list(quickest.choices))
+        if not sure:
+            raise self._refused()
+        best_choices = min(sure, key=lambda choices: self._asked().totals(choices)[0])
+        return make(self.model, best_choices, "exact", lower_bound=found.lower_bound)
+
+    def by(self, planner: str) -> Plan:
+        if planner == "greedy" and self._deadline is None:
+            raise SettingError("planner: greedy plans for a deadline; for a budget, take exact or static")
+        ways: dict[str, Callable[[Asked], list[Choice] | None]] = {
+            "static": planners.static,
+            "naive_elastic": planners.naive_elastic,
+            "greedy": planners.greedy,
+        }
+        choices = ways[planner](self._asked())
+        if choices is None:
+            raise self._refused(f"no {planner} plan does; ")
+        return make(self.model, choices, planner)
+
+    def finished(self, found: Plan) -> Plan:
+        """With its limits, how surely it makes the deadline, and where it would fall back."""
+        on_time = None if self._deadline is None else self._probability_of(found.choices)
+        found = replace(found, deadline=self._deadline, budget=self._budget, on_time=on_time)
+        return replace(found, fall_back_at=self._fall_backs(found))
+
+    def quickest(self) -> Plan:
+        best = exact.best(self.graph, "dollars", math.inf)
+        assert best is not None
+        return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+
+    def cheapest(self) -> Plan:
+        best = exact.best(self.graph, "seconds", math.inf)
+        assert best is not None
+        return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+
+    def range(self) -> str:
+        quickest, cheapest = self.quickest(), self.cheapest()
+        return (
+            f"the quickest plan takes {format_seconds(quickest.duration)} for {format_dollars(quickest.cost)}, "
+            f"the cheapest {format_seconds(cheapest.duration)} for {format_dollars(cheapest.cost)}"
+        )
+
+    def _asked(self) -> Asked:
+        by = 0 if self._deadline is not None else 1
+        return Asked(self.model, self.clouds, self._allows, lambda totals: totals[by])
+
+    def _allows(self, choices: Sequence[Choice], totals: Totals) -> bool:
+        dollars, seconds = totals
+        if self._deadline is None:
+            return self._budget is None or dollars <= self._budget * _NEARLY
+        return seconds <= self._deadline * _NEARLY and self._sure(choices)
+
+    def _sure(self, choices: Sequence[Choice]) -> bool:
+        return self._probability_of(choices) >= self._probability
+
+    def _probability_of(self, choices: Sequence[Choice]) -> float:
+        """Of making the deadline; by the same draws for all plans."""
+        assert self._deadline is not None
+        if not self._random:
+            return 1.0
+        return self._durations(choices).probability(self._deadline)
+
+    def _durations(self, choices: Sequence[Choice]) -> Executions:
+        rng = np.random.default_rng(0)
+        return executions(self.model.spec, self.model.profile, choices, _SIMULATED, rng)
+
+    def _fall_backs(self, found: Plan) -> list[float | None] | None:
+        """See Plan.fall_back_at."""
+        stays = [cloud for cloud in self.clouds if cloud.survival is None]
+        if self._deadline is None or all(choice.cloud.survival is None for choice in found.choices):
+            return None
+        latest: list[float | None] = []
+        for i, choice in enumerate(found.choices):
+            if choice.cloud.survival is None or not stays:
+                latest.append(None)
+                continue
+            spec = self.model.spec
+            rest = Model(JobSpec(spec.stages[i:], spec.begins[i:]), self.model.profile)
+            latest.append(self._deadline - float(Graph.of(rest, stays).to_go(1.0, 0.0)[0][0]))
+        return latest
+
+    def _refused(self, why: str = "") -> SettingError:
+        if self._deadline is None:
+            assert self._budget is not None
+            cheapest = self.cheapest()
+            return SettingError(
+                f"budget: {format_dollars(self._budget)} is not enough: {why}the cheapest plan costs "
+                f"{format_dollars(cheapest.cost)} and takes {format_seconds(cheapest.duration)}"
+            )
+        quickest = self.quickest()
+        needed = quickest.duration
+        if self._random and self._probability:
+            needed = float(np.quantile(self._durations(quickest.choices).seconds, self._probability))
+        surely = f" with a probability of {self._probability:g}" if self._random else ""
+        return SettingError(
+            f"deadline: {format_seconds(self._deadline)} cannot be made{surely}: {why}the quickest plan takes "
+            f"{format_seconds(needed)} and costs {format_dollars(quickest.cost)}"
+        )
+
+
+def _clouds(cloud: CloudProfile | Sequence[CloudProfile]) -> list[CloudProfile]:
+    clouds = [cloud] if isinstance(cloud, CloudProfile) else list(cloud)
+    if not clouds or not all(isinstance(each, CloudProfile) for each in clouds):
+        raise SettingError("cloud: give a CloudProfile, or several of them")
+    names = [each.name for each in clouds]
+    if len(set(names)) < len(names):
+        raise SettingError(f"cloud: {', '.join(names)}: give each kind of machine a name= of its own")
+    return clouds
+
+
+def _check_limits(deadline: float | None, budget: float | None) -> None:
+    for name, value in (("deadline", deadline), ("budget", budget)):
+        if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
+            raise SettingError(f"{name}: {value!r} must be above zero and finite")

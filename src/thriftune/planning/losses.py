@@ -1,0 +1,84 @@
+"""How long does a trial take on machines that are taken away?
+
+A trial saves now and then. When a machine of its own is lost it waits for another one, and goes on from what was
+saved last. Trials that share a machine lose it together. Each machine counts as new when a trial starts on it:
+that is the safe side, for machines mostly die young.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thriftune.errors import SettingError
+from thriftune.market.checkpoint_schedule import young_daly_hours
+from thriftune.market.running_time import mean_hours
+from thriftune.planning.allocation import Choice
+from thriftune.planning.profile import Profile
+
+Floats = NDArray[np.float64]
+
+_HOUR = 3600.0
+_MOST_LOSSES = 200
+_GRID = 4000
+
+
+def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.Generator) -> Floats:
+    """Seconds until trials are done that run at the same time, from those of their work: (trials, samples)."""
+    cloud, workers = choice.cloud, choice.allocation.workers
+    assert cloud.survival is not None
+    trials, samples = work.shape
+    together = max(1, cloud.slots // workers)  # trials on a machine
+    each = max(1, -(-workers // cloud.slots))  # machines of a trial
+    on = np.arange(trials) // together
+    lives = _Lives(choice)
+    every = save_every_seconds(choice, profile, float(work.mean()))
+    left = work.copy()
+    spent = np.zeros(work.shape)
+    again = cloud.queue_latency.mean + cloud.init_latency.mean
+    for _ in range(_MOST_LOSSES):
+        segments = np.maximum(np.ceil(left / every) - 1.0, 0.0)
+        need = profile.startup + left + profile.checkpoint * (segments + 1.0)
+        life = lives.sample(on[-1] + 1, each, samples, rng)[on]
+        lost = (life < need) & (left > 0.0)
+        spent += np.where(left > 0.0, np.where(lost, life + again, need), 0.0)
+        if not lost.any():
+            return spent
+        saved = np.floor(np.maximum(life - profile.startup, 0.0) / (every + profile.checkpoint)) * every
+        left = np.where(lost, np.maximum(left - saved, 0.0), 0.0)
+    raise SettingError(
+        f"{cloud.name}: a trial of {work.mean() / _HOUR:.3g} h was lost {_MOST_LOSSES} times: such machines "
+        "live too short for it"
+    )
+
+
+def save_every_seconds(choice: Choice, profile: Profile, work_seconds: float) -> float:
+    """Young and Daly's interval; where saving costs nothing, every step."""
+    cloud = choice.cloud
+    assert cloud.survival is not None
+    if not profile.checkpoint:
+        return profile.seconds(choice.allocation.workers) / cloud.speed
+    hours = young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival))
+    return min(hours * _HOUR, work_seconds)
+
+
+class _Lives:
+    """Of new machines, in seconds: drawn from the survival, whatever form it has."""
+
+    def __init__(self, choice: Choice) -> None:
+        survival = choice.cloud.survival
+        assert survival is not None
+        longest = min(survival.end, 1e4)
+        # Finer towards 0: many machines live for minutes only.
+        self._hours = longest * np.linspace(0.0, 1.0, _GRID) ** 3
+        self._dead = 1.0 - np.asarray(survival.survival(self._hours), dtype=float)
+        if math.isfinite(survival.end):
+            self._dead[-1] = 1.0
+
+    def sample(self, groups: int, machines: int, samples: int, rng: np.random.Generator) -> Floats:
+        """Until the first of a group's machines is lost; inf where none is."""
+        drawn = -np.expm1(np.log1p(-rng.random((groups, samples))) / machines)
+        lives = _HOUR * np.interp(drawn, self._dead, self._hours)
+        return np.where(drawn >= self._dead[-1], np.inf if self._dead[-1] < 1.0 else lives, lives)

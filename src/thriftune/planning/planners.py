@@ -1,0 +1,133 @@
+"""Which plan? RubberBand's planner and its baselines; the default, which finds the optimum, is exact.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.model import Model
+
+WARM_STARTS = (1, 2, 3)
+"""RubberBand's: of so many times the best fixed cluster."""
+
+Totals = tuple[float, float]  # dollars and seconds
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be planned. `allows`: whether choices which come to that are within the limits."""
+
+    model: Model
+    clouds: Sequence[CloudProfile]
+    allows: Callable[[Sequence[Choice], Totals], bool]
+    least: Callable[[Totals], float]  # what is to be least: dollars, or seconds
+
+    def totals(self, choices: Sequence[Choice]) -> Totals:
+        told = self.model.predict(choices)
+        return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
+
+    def best_of(self, candidates: Iterator[list[Choice]]) -> list[Choice] | None:
+        """The best that is within limits; the looks at limits, which may be costly, are few."""
+        found = sorted(((self.totals(each), each) for each in candidates), key=lambda pair: self.least(pair[0]))
+        return next((choices for totals, choices in found if self.allows(choices, totals)), None)
+
+
+def static(asked: Asked) -> list[Choice] | None:
+    """The best cluster that stays as it is from the first stage to the last."""
+    return asked.best_of(fixed_clusters(asked.model, asked.clouds))
+
+
+def fixed_clusters(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[list[Choice]]:
+    """Of every size that makes a difference; each stage uses it as quickly as it can."""
+    for cloud in clouds:
+        sizes = {need for i in range(len(model.spec.stages)) for need, _ in _needs(model, i, cloud)}
+        for machines in sorted(sizes):
+            choices = fixed(model, cloud, machines)
+            if choices is not None:
+                yield choices
+
+
+def fixed(model: Model, cloud: CloudProfile, machines: int) -> list[Choice] | None:
+    """So many machines all along."""
+    choices = []
+    for i in range(len(model.spec.stages)):
+        fitting = [allocation for need, allocation in _needs(model, i, cloud) if need <= machines]
+        if not fitting:
+            return None
+        quickest = min(fitting, key=lambda each: model.train_seconds(i, cloud, each))
+        choices.append(Choice(cloud, machines, quickest))
+    return choices
+
+
+def naive_elastic(asked: Asked) -> list[Choice] | None:
+    """Every trial has the same number of workers in all stages, and the cluster is as large as these need."""
+    return asked.best_of(_fixed_workers(asked.model, asked.clouds))
+
+
+def _fixed_workers(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[list[Choice]]:
+    for cloud in clouds:
+        for workers in range(1, model.profile.most_workers + 1):
+            allocations = [Allocation(stage.trials, workers) for stage in model.spec.stages]
+            choices = [Choice(cloud, cloud.machines_for(*each), each) for each in allocations]
+            if all(choice.machines <= (cloud.max_machines or math.inf) for choice in choices):
+                yield choices
+
+
+def greedy(asked: Asked) -> list[Choice] | None:
+    """RubberBand's Algorithm 2: from a fixed cluster, and from two and three times that, the stage whose next
+    smaller allocation saves the most dollars for the time that it costs gives some up, as long as that pays."""
+    start = static(asked)
+    if start is None:
+        return None
+    found = [_descended(asked, _times(asked.model, start, times)) for times in WARM_STARTS]
+    return asked.best_of(iter([start, *filter(None, found)]))
+
+
+def _times(model: Model, start: Sequence[Choice], times: int) -> list[Choice] | None:
+    """A fixed cluster so many times as large, if there are so many machines; held is what each stage needs."""
+    cloud = start[0].cloud
+    most = min(times * start[0].machines, cloud.max_machines or math.inf)
+    choices = fixed(model, cloud, int(most))
+    return None if choices is None else [_tight(each) for each in choices]
+
+
+def _tight(choice: Choice) -> Choice:
+    return choice._replace(machines=choice.cloud.machines_for(*choice.allocation))
+
+
+def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | None:
+    if choices is None:
+        return None
+    dollars, seconds = asked.totals(choices)
+    if not asked.allows(choices, (dollars, seconds)):
+        return None
+    while True:
+        candidates = []
+        for i, choice in enumerate(choices):
+            if (smaller := _next_smaller(asked.model, i, choice)) is not None:
+                candidate = [*choices[:i], smaller, *choices[i + 1 :]]
+                totals = asked.totals(candidate)
+                saved, longer = dollars - totals[0], totals[1] - seconds
+                if saved > 1e-12 * dollars and asked.allows(candidate, totals):
+                    candidates.append((saved / longer if longer > 0.0 else math.inf, candidate, totals))
+        if not candidates:
+            return choices
+        _, choices, (dollars, seconds) = max(candidates, key=lambda each: each[0])
+
+
+def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
+    smaller = [
+        each
+        for each in fair(model.spec.stages[i].trials, model.profile.most_workers)
+        if each.slots < choice.allocation.slots
+    ]
+    return _tight(choice._replace(allocation=smaller[-1])) if smaller else None
+
+
+def _needs(model: Model, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
+    found = fair(model.spec.stages[i].trials, model.profile.most_workers)
+    needs = ((cloud.machines_for(*each), each) for each in found)
+    return [(need, each) for need, each in needs if need <= (cloud.max_machines or math.inf)]
