@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -671,7 +671,7 @@ def test_two_machines_the_fuller_one_first() -> None:
 def test_a_notice_moves_trials_off_and_nothing_new_is_placed() -> None:
     table = Table(slots=0, trials=3)
     table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a", 2), ready(table, "b", 1))
-    assert table.history.machines["a"].running == {1, 2}
+    assert table.history.machines["a"].running == {1: 1, 2: 1}
     notice = ev.MachineNotice(table.now, "a", table.now + 120)
     assert table(notice) == ["move 1/1", "move 2/1"]
     assert table.dropped(notice)
@@ -775,10 +775,10 @@ def test_a_provisioner_sees_time_pass_and_nothing_goes_to_a_machine_that_is_leav
 
 def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
     class Wrong(PresentMachines):
-        def machine_for_next(self, history: History) -> str | None:
-            return "nowhere"
+        def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+            return {"nowhere": 1}
 
-    with pytest.raises(ThriftuneError, match="Wrong gave trial 0 to 'nowhere', which has no room for it"):
+    with pytest.raises(ThriftuneError, match="Wrong gave trial 0 to nowhere, which has no room for it"):
         Table(provisioner=Wrong(), trials=1)
 
 
@@ -786,9 +786,9 @@ def test_a_provisioner_is_asked_for_a_place_only_while_there_is_one() -> None:
     class Asked(PresentMachines):
         free: ClassVar[list[int]] = []
 
-        def machine_for_next(self, history: History) -> str | None:
+        def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
             self.free.append(sum(machine.free for machine in history.machines.values()))
-            return super().machine_for_next(history)
+            return super().workers_for(trial, history)
 
     table = Table(slots=2, trials=3, provisioner=Asked())
     assert Asked.free == [2, 1]
@@ -796,7 +796,7 @@ def test_a_provisioner_is_asked_for_a_place_only_while_there_is_one() -> None:
     assert Asked.free == [2, 1]
     assert table.end(0) == ["create 2", "place 2/1"]
     assert table.report(1, 1, 0.5) + table.end(1) == []
-    assert Asked.free == [2, 1, 1, 1]
+    assert Asked.free == [2, 1, 1]  # no trial is left to ask for
 
 
 # --- stopping rules ---------------------------------------------------------------------------------------
@@ -951,6 +951,71 @@ def test_the_first_word_stands() -> None:
     assert table.report(0, 1, 9.0) == ["stop 0/1"]
     assert table.end(0, cut=True) == ["finish: all 1 trials done"]
     assert table.trial(0).state is State.STOPPED
+
+
+# --- trials of several workers ----------------------------------------------------------------------------
+
+
+class Gangs(PresentMachines):
+    """Three workers a trial, on as few machines as they fit."""
+
+    def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+        left, found = 3, {}
+        for machine in history.machines.values():
+            if machine.free and left:
+                found[machine.id] = min(left, machine.free)
+                left -= found[machine.id]
+        return None if left else found
+
+
+def test_a_trial_has_all_its_workers_or_none() -> None:
+    table = Table(slots=0, trials=2, provisioner=Gangs())
+    table(ev.DriverStarted(table.now, 1, "host"))
+    assert table(ready(table, "a", 2)) == []
+    assert table(ready(table, "b", 2)) == ["create 0", "place 0/1 on a"]
+    assert table.trial(0).workers == {"a": 2, "b": 1}
+    assert (table.history.machines["a"].free, table.history.machines["b"].free, table.history.fleet.free) == (
+        0,
+        1,
+        1,
+    )
+    assert table(ready(table, "c", 2)) == ["create 1", "place 1/1 on b"]
+    table.report(0, 1, 0.5)
+    assert table.end(0) == []
+    assert table.history.machines["b"].running == {1: 1}
+
+
+def test_a_machine_that_is_lost_takes_every_trial_that_has_a_worker_there() -> None:
+    table = Table(slots=0, trials=2, provisioner=Gangs())
+    table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a", 2), ready(table, "b", 2), ready(table, "c", 2))
+    table.report(1, 1, 0.5, saved=True)
+    assert table(ev.MachineLost(table.now, "b", "revoked")) == ["place 0/2 on a"]
+    assert table.trial(0).workers == {"a": 2, "c": 1}
+    assert table.trial(1).state is State.WAITING
+    assert table(ready(table, "d", 2)) == ["place 1/2 on c from 1"]
+    assert (table.trial(1).losses, table.trial(1).resumed_from) == (1, 1)
+
+
+def test_a_notice_moves_every_trial_that_has_a_worker_there() -> None:
+    table = Table(slots=0, trials=1, provisioner=Gangs())
+    table(ev.DriverStarted(table.now, 1, "host"), ready(table, "a", 2), ready(table, "b", 2))
+    assert table(ev.MachineNotice(table.now, "b", table.now + 120)) == ["move 0/1"]
+    table.report(0, 1, 0.5, saved=True)
+    assert table.end(0, cut=True) == []
+    assert table.history.fleet.free == 2
+
+
+def test_a_provisioner_may_let_a_trial_wait_and_another_go_first() -> None:
+    class Evens(PresentMachines):
+        def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+            number = len(history.trials) if trial is None else trial.id
+            return super().workers_for(trial, history) if number % 2 == 0 else None
+
+    table = Table(slots=1, trials=3, provisioner=Evens())
+    assert table.fail(0) == ["place 0/2"]
+    assert table.fail(0) == ["give up 0"]
+    assert table.history.fleet.free == 1
+    assert len(table.history.trials) == 1
 
 
 # --- the log ----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ the store, and only then has the decisions among it carried out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -256,33 +256,41 @@ class Conductor:
             self._decide(ev.Place(now, created, 1, ev.OUTSIDE, 0))
 
     def _fill(self, now: float) -> None:
-        """Gives every free slot a trial: one that waits, else a promoted one, else a new one."""
-        history, provisioner = self.history, self._provisioner
-        while history.fleet.free and (machine := provisioner.machine_for_next(history)) is not None:
-            trial_id = self._next_trial(now)
-            if trial_id is None:
-                break
-            trial = history.trials[trial_id]
-            if not self._decide(ev.Place(now, trial_id, trial.attempts + 1, machine, trial.resume_step)):
-                policy = type(provisioner).__name__
-                raise ThriftuneError(f"{policy} gave trial {trial_id} to {machine!r}, which has no room for it")
-
-    def _next_trial(self, now: float) -> int | None:
+        """Gives trials to free slots: those that wait, else a promoted one, else a new one."""
         history = self.history
-        if history.waiting:
-            return next(iter(history.waiting))
+        while history.fleet.free and (found := self._next_trial(now)) is not None:
+            trial, workers = history.trials[found[0]], found[1]
+            first = next(iter(workers), "")
+            several = workers if workers != {first: 1} else None
+            place = ev.Place(now, trial.id, trial.attempts + 1, first, trial.resume_step, several)
+            if not self._decide(place):
+                policy, where = type(self._provisioner).__name__, ", ".join(workers) or "nowhere"
+                raise ThriftuneError(f"{policy} gave trial {trial.id} to {where}, which has no room for it")
+
+    def _next_trial(self, now: float) -> tuple[int, Mapping[str, int]] | None:
+        """Which one is to run, and its workers."""
+        history, workers_for = self.history, self._provisioner.workers_for
+        for trial_id in history.waiting:
+            if (workers := workers_for(history.trials[trial_id], history)) is not None:
+                return trial_id, workers
         more = self._more
         if self._stopper is not None and (paused := self._stopper.promote(history, more)) is not None:
             known = paused in range(len(history.trials))
-            if not known or not self._decide(ev.Promote(now, paused)):
-                state = f"is {history.trials[paused].state} and not PAUSED" if known else "is not there"
-                raise ThriftuneError(f"{type(self._stopper).__name__} promoted trial {paused!r}, which {state}")
-            return paused
-        if not more:
+            if known and history.trials[paused].state is State.PAUSED:
+                workers = workers_for(history.trials[paused], history)
+                if workers is None:
+                    return None
+                self._decide(ev.Promote(now, paused))
+                return paused, workers
+            state = f"is {history.trials[paused].state} and not PAUSED" if known else "is not there"
+            raise ThriftuneError(f"{type(self._stopper).__name__} promoted trial {paused!r}, which {state}")
+        if not more or (workers := workers_for(None, history)) is None:
             return None
         created = self._create(now)
+        if created is not None:
+            return created, workers
         # That the searcher has nothing left may be what a rule has waited for.
-        return created if created is not None or self._stopper is None else self._next_trial(now)
+        return None if self._stopper is None else self._next_trial(now)
 
     @property
     def _more(self) -> bool:

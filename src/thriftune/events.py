@@ -243,12 +243,16 @@ class Create(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Place(Decision):
-    """Run the trial on the machine, from its last recorded checkpoint (`resume_step` 0: from the start)."""
+    """Run the trial on the machine, from its last recorded checkpoint (`resume_step` 0: from the start).
+
+    `workers`: of a trial that has several, how many on which machine, the given one among them; else there is one.
+    """
 
     trial: int
     attempt: int
     machine: str
     resume_step: int
+    workers: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

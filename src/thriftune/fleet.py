@@ -6,6 +6,7 @@ nothing new. A machine's id is used once, but for this machine's, which comes an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thriftune import events as ev
@@ -19,11 +20,12 @@ class Machine:
     offer: str
     price_per_hour: float
     since: float  # billed from
-    slots: int = 0  # trials at a time; 0 until it is ready
+    slots: int = 0  # workers at a time; 0 until it is ready
     until: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
     releasing: bool = False  # it is to be given back
-    running: set[int] = field(default_factory=set)  # trials; no more than slots
+    running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
+    taken: int = 0  # slots: the workers of all of them
 
     @property
     def leaving(self) -> bool:
@@ -32,7 +34,7 @@ class Machine:
     @property
     def free(self) -> int:
         """Slots that may be given to a trial now."""
-        return 0 if self.leaving else self.slots - len(self.running)
+        return 0 if self.leaving else self.slots - self.taken
 
     def seconds(self, now: float) -> float:
         return max(0.0, (now if self.until is None else self.until) - self.since)
@@ -60,20 +62,26 @@ class Fleet:
 
     # --- trials come and go -------------------------------------------------------------------------------
 
-    def seat(self, machine_id: str, trial_id: int) -> bool:
-        """Gives a trial a slot of the machine. False: it has none to give."""
-        machine = self.present.get(machine_id)
-        if machine is None or machine.free <= 0:
-            return False
-        machine.running.add(trial_id)
-        self.free -= 1
-        return True
+    def seat(self, workers: Mapping[str, int], trial_id: int) -> bool:
+        """Gives a trial's workers slots of these machines, all or none. False: there are not so many free."""
+        for machine_id, count in workers.items():
+            machine = self.present.get(machine_id)
+            if machine is None or not 0 < count <= machine.free:
+                return False
+        for machine_id, count in workers.items():
+            machine = self.present[machine_id]
+            machine.running[trial_id] = count
+            machine.taken += count
+            self.free -= count
+        return bool(workers)
 
-    def leave(self, machine_id: str, trial_id: int) -> None:
-        machine = self.present.get(machine_id)
-        if machine is not None:
-            machine.running.discard(trial_id)
-            self.free += not machine.leaving
+    def leave(self, workers: Mapping[str, int], trial_id: int) -> None:
+        for machine_id in workers:
+            machine = self.present.get(machine_id)
+            if machine is not None:
+                count = machine.running.pop(trial_id, 0)
+                machine.taken -= count
+                self.free += 0 if machine.leaving else count
 
     def _count_free(self) -> None:
         """After machines have changed, which is seldom."""
@@ -152,7 +160,7 @@ class Fleet:
         for machine_id, machine in self.present.items():
             assert machine.id == machine_id
             assert machine.until is None
-            assert len(machine.running) <= machine.slots
+            assert machine.taken == sum(machine.running.values()) <= machine.slots
             assert machine_id not in self.renting
         assert self.free == sum(machine.free for machine in self.present.values())
         assert all(machine.until is not None and not machine.running for machine in self.past)

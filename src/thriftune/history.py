@@ -174,8 +174,8 @@ class History:
 
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
-        if trial.machine is not None:
-            self.fleet.leave(trial.machine, trial.id)
+        self.fleet.leave(trial.workers, trial.id)
+        trial.workers = {}
         if trial.started_at is not None:
             trial.seconds += max(0.0, at - trial.started_at)
         trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
@@ -270,8 +270,11 @@ class History:
         trial = self.trials[event.trial]
         if trial.state is not State.WAITING:
             return False
-        if event.machine != ev.OUTSIDE and not self.fleet.seat(event.machine, trial.id):
-            return False
+        if event.machine != ev.OUTSIDE:
+            workers = event.workers or {event.machine: 1}
+            if not self.fleet.seat(workers, trial.id):
+                return False
+            trial.workers = workers
         trial.attempts, trial.cut_because = event.attempt, None
         trial.machine = event.machine
         trial.started_at = event.at
@@ -434,7 +437,7 @@ class History:
 
     def _machine_gone(self, machine_id: str, at: float, *, stalls: bool) -> bool:
         running = self.machines[machine_id].running if machine_id in self.machines else ()
-        for trial_id in sorted(running):  # a set's own order may differ from one replay to the next
+        for trial_id in sorted(running):  # in whatever order they came
             self._lose(self.trials[trial_id], at, stalls=stalls)
         return self.fleet.gone(machine_id, at)
 
@@ -464,9 +467,11 @@ class History:
             assert steps == sorted(set(steps))
             assert not trial.resume_step or trial.resume_step in steps
             if running and trial.machine != ev.OUTSIDE:
-                assert trial.id in self.machines[str(trial.machine)].running
+                assert trial.machine in trial.workers
+            for machine_id, count in trial.workers.items():
+                assert self.machines[machine_id].running[trial.id] == count
         for machine in self.machines.values():
-            assert all(self.trials[i].machine == machine.id for i in machine.running)
+            assert all(self.trials[i].workers[machine.id] == count for i, count in machine.running.items())
         self.fleet.validate()
         self._leaders.validate()
 

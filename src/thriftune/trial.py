@@ -69,7 +69,8 @@ class TrialRecord:
     error: str | None = None  # of the last failed attempt
     error_kind: str | None = None
     output: str = ""  # the end of what the last failed attempt printed
-    machine: str | None = None  # where it runs; None unless RUNNING
+    machine: str | None = None  # where it runs, or its first worker does; None unless RUNNING
+    workers: Mapping[str, int] = field(default_factory=dict)  # machine -> how many of its workers run there
     started_at: float | None = None  # of the current or last attempt
     ended_at: float | None = None
     seconds: float = 0.0  # spent on machines, over all attempts

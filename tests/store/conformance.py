@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -34,6 +35,8 @@ _fields: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def _values(hint: Any) -> st.SearchStrategy[Any]:
+    if get_origin(hint) is UnionType:  # of something, or None
+        return st.none() | _values(get_args(hint)[0])
     if get_origin(hint) is Mapping:
         return st.dictionaries(st.text(), _numbers if get_args(hint)[1] is float else _json, max_size=4)
     if get_origin(hint) is Sequence:

@@ -6,12 +6,13 @@ What makes plans is loaded when it is first used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from thriftune.events import Decision, Event
 from thriftune.history import History
+from thriftune.trial import TrialRecord
 
 if TYPE_CHECKING:
     from thriftune.planning.choosing import frontier as frontier
@@ -53,8 +54,12 @@ class Provisioner(Protocol):
         """
         ...
 
-    def machine_for_next(self, history: History) -> str | None:
-        """Where the next trial shall start now; None: it waits. Asked only while a machine has a free slot."""
+    def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+        """How many workers the trial shall have now on which machine, the first of them first; None: it waits.
+
+        `trial` waits, or is paused and would be promoted; None: a new one would be made. Asked only while a
+        machine has a free slot.
+        """
         ...
 
 
@@ -64,10 +69,10 @@ class PresentMachines:
     def react(self, event: Event, history: History) -> Sequence[Decision]:  # noqa: ARG002 (the protocol's)
         return ()
 
-    def machine_for_next(self, history: History) -> str | None:
+    def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
         fullest, least = None, sys.maxsize
         for machine in history.machines.values():
             free = machine.free
             if 0 < free < least:
                 fullest, least = machine.id, free
-        return fullest
+        return None if fullest is None else {fullest: 1}
