@@ -52,7 +52,7 @@ class Conductor:
         self.history = history
         self._searcher = searcher
         self._provisioner = provisioner
-        self._stopper = stopper
+        self.stopper = stopper
         self._driving = (
             False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
         )
@@ -93,7 +93,7 @@ class Conductor:
             self._finish_if_done(now, out_of)
 
     def _take_in_report(self, event: ev.Reported, now: float) -> None:
-        stopper = self._stopper if self._tells_a_new_step(event) else None
+        stopper = self.stopper if self._tells_a_new_step(event) else None
         if self.history.apply(event):
             self._log.append(event)
             if stopper is not None:
@@ -274,7 +274,7 @@ class Conductor:
             if (workers := workers_for(history.trials[trial_id], history)) is not None:
                 return trial_id, workers
         more = self._more
-        if self._stopper is not None and (paused := self._stopper.promote(history, more)) is not None:
+        if self.stopper is not None and (paused := self.stopper.promote(history, more)) is not None:
             known = paused in range(len(history.trials))
             if known and history.trials[paused].state is State.PAUSED:
                 workers = workers_for(history.trials[paused], history)
@@ -283,14 +283,14 @@ class Conductor:
                 self._decide(ev.Promote(now, paused))
                 return paused, workers
             state = f"is {history.trials[paused].state} and not PAUSED" if known else "is not there"
-            raise ThriftuneError(f"{type(self._stopper).__name__} promoted trial {paused!r}, which {state}")
+            raise ThriftuneError(f"{type(self.stopper).__name__} promoted trial {paused!r}, which {state}")
         if not more or (workers := workers_for(None, history)) is None:
             return None
         created = self._create(now)
         if created is not None:
             return created, workers
         # That the searcher has nothing left may be what a rule has waited for.
-        return None if self._stopper is None else self._next_trial(now)
+        return None if self.stopper is None else self._next_trial(now)
 
     @property
     def _more(self) -> bool:
@@ -319,7 +319,7 @@ class Conductor:
         """No further trial may be made, and none that is set aside deserves more."""
         if self._more:
             return False
-        return self._stopper is None or self._stopper.promote(self.history, more=False) is None
+        return self.stopper is None or self.stopper.promote(self.history, more=False) is None
 
     def _finish_if_done(self, now: float, out_of: str | None) -> None:
         """Nothing runs and nothing will: say why. Halted or not, what has something left is resumed later."""

@@ -235,6 +235,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         folder=f"{spec.storage}/trials/{trial.id}",
         keep=spec.keep,
         judged=spec.judged,
+        workers=sum(trial.workers.values()) or 1,
     )
 
 

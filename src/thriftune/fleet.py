@@ -56,6 +56,11 @@ class Fleet:
         """What the machines cost so far, at the price of their offers."""
         return self._dollars_before + sum(machine.dollars(now) for machine in self.present.values())
 
+    @property
+    def rented_so_far(self) -> int:
+        """Machines, whatever has become of them."""
+        return len(self._rented)
+
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
         return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))

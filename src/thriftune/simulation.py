@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thriftune import events as ev
+from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.curve_tables import read_table
 from thriftune.driver import make_run
@@ -128,17 +129,30 @@ def run(
     price_per_hour: float = 0.0,
     restart_seconds: float = 0.0,
 ) -> Result:
-    """Drives the study to its end by the one conductor, as driver.py does on real machines; records nothing."""
+    """Drives the study to its end on one machine that is there all along."""
     clock = VirtualClock()
     engine = SimulatedEngine(curves, clock, restart_seconds)
     conductor = Conductor(spec, spec.new_history(), searcher, PresentMachines(), stopper)
-    history = conductor.history
+    machine = ev.MachineReady(0.0, ev.THIS_MACHINE, MACHINE, spec.workers, price_per_hour)
+    drive(conductor, engine, clock, [machine])
+    now = clock.time
+    conductor.handle([ev.MachineReleased(now, ev.THIS_MACHINE), ev.DriverStopped(now)], now)
+    return Result(spec, conductor.history)
+
+
+def drive(
+    conductor: Conductor,
+    engine: SimulatedEngine,
+    clock: VirtualClock,
+    machines: Sequence[ev.Event] = (),
+    cloud: SimulatedCloud | None = None,
+) -> None:
+    """Turns the one conductor to the study's end, as driver.py does on real machines; records nothing."""
+    spec, history = conductor.spec, conductor.history
     limited = spec.deadline_seconds or spec.budget_dollars or spec.timeout_seconds
-    events: list[ev.Event] = [
-        ev.DriverStarted(0.0, 0, MACHINE),
-        ev.MachineReady(0.0, ev.THIS_MACHINE, MACHINE, spec.workers, price_per_hour),
-    ]
+    events: list[ev.Event] = [ev.DriverStarted(clock.time, 0, MACHINE), *machines]
     while history.finished is None:
+        answers: list[ev.Event] = []
         for entry in conductor.handle(events, clock.time):
             if type(entry) is ev.Reported:  # what nearly all entries are
                 continue
@@ -149,12 +163,20 @@ def run(
                     engine.tell_to_end(entry.trial, entry.attempt)
                 case ev.Kill():
                     engine.kill(entry.trial, entry.attempt)
+                case ev.Rent() if cloud is not None:
+                    answers += cloud.rent(entry.machine, entry.offer, clock.time)
+                case ev.Release() if cloud is not None:
+                    answers += cloud.release(entry.machine, clock.time)
                 case _:
                     pass
-        wake_at = conductor.wake_at(clock.time) if limited else None
+        if answers:
+            events = answers
+            continue
+        times = [conductor.wake_at(clock.time) if limited else None, None if cloud is None else cloud.due()]
+        wake_at = min((at for at in times if at is not None), default=None)
         events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
+        if cloud is not None:
+            events = [*events, *cloud.take(clock.time)]
         if not events and wake_at is None and history.finished is None:  # a user's own rule may do that
-            rule = type(stopper).__name__
+            rule = type(conductor.stopper).__name__
             raise ThriftuneError(f"nothing runs, and {rule} promotes none: the study stands still")
-    conductor.handle([ev.MachineReleased(clock.time, ev.THIS_MACHINE), ev.DriverStopped(clock.time)], clock.time)
-    return Result(spec, history)

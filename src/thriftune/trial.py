@@ -152,6 +152,7 @@ class Run:
     folder: str  # of this trial: its checkpoints, and a command's working state
     keep: int
     judged: bool = False  # each report is answered: a rule may find the trial not worth another step
+    workers: int = 1
 
 
 class Link(Protocol):

@@ -37,12 +37,17 @@ class VirtualClock:
 
 
 class _Attempt:
-    __slots__ = ("curve", "done", "first", "last", "metrics", "number", "seconds", "steps", "told", "trial")
+    __slots__ = (
+        "curve", "done", "first", "last", "metrics", "number",
+        "seconds", "since", "steps", "told", "trial", "workers",
+    )  # fmt: skip
 
-    def __init__(self, run: Run, curve: Curve) -> None:
-        self.trial, self.number = run.trial, run.attempt
+    def __init__(self, run: Run, curve: Curve, pace: float, now: float) -> None:
+        self.trial, self.number, self.workers, self.since = run.trial, run.attempt, run.workers, now
         self.curve = curve
         self.steps, self.metrics, self.seconds = curve.steps, curve.metrics, curve.seconds  # at hand for each step
+        if pace != 1.0:
+            self.seconds = [pace * seconds for seconds in curve.seconds]
         self.first = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
         self.done = self.first  # the same, by now
         self.last = len(curve.steps) if run.max_steps is None else bisect_right(curve.steps, run.max_steps)
@@ -55,15 +60,26 @@ class _Attempt:
 class SimulatedEngine:
     """Every step is saved, and told of at once; a trial that is told to end after a step ends right then.
 
-    `restart_seconds`: what it costs to take a trial up again from its checkpoint.
+    - `restart_seconds`: what it costs to take a trial up again from its checkpoint; `start_seconds`: to begin one.
+    - `end_seconds`: from the last step of an attempt to its end, to save.
+    - `pace`: how long a step takes with so many workers, over that with one.
     """
 
     def __init__(
-        self, curves: Callable[[Config], Curve], clock: VirtualClock, restart_seconds: float = 0.0
+        self,
+        curves: Callable[[Config], Curve],
+        clock: VirtualClock,
+        restart_seconds: float = 0.0,
+        *,
+        start_seconds: float = 0.0,
+        end_seconds: float = 0.0,
+        pace: Callable[[int], float] = lambda _workers: 1.0,
     ) -> None:
         self._curves = curves
         self._clock = clock
-        self._restart_seconds = restart_seconds
+        self._restart_seconds, self._start_seconds, self._end_seconds = restart_seconds, start_seconds, end_seconds
+        self._pace = pace
+        self.worker_seconds = 0.0  # of all attempts that have ended, from their start to their end
         self._curve_of: dict[int, Curve] = {}  # by trial, also of one that is set aside
         self._attempts: dict[tuple[int, int], _Attempt] = {}
         self._due: list[tuple[float, int, _Attempt | Event]] = []  # a heap: who has a step done, or what comes
@@ -80,8 +96,10 @@ class SimulatedEngine:
             curve = self._curve_of[run.trial] = self._curves(run.config)
             if not isinstance(curve, Curve):
                 raise SettingError(f"the function to simulate returned {curve!r}; it must return a Curve")
-        attempt = self._attempts[run.trial, run.attempt] = _Attempt(run, curve)
-        at = self._clock.time + (self._restart_seconds if run.resume_step else 0.0)
+        attempt = self._attempts[run.trial, run.attempt] = _Attempt(
+            run, curve, self._pace(run.workers), self._clock.time
+        )
+        at = self._clock.time + (self._restart_seconds if run.resume_step else self._start_seconds)
         if attempt.done < attempt.last:
             self._schedule(at + attempt.seconds[attempt.done], attempt)
         else:
@@ -92,7 +110,8 @@ class SimulatedEngine:
         found = self._attempts.get((trial, attempt))
         if found is not None and not found.told:
             found.told = True
-            self._end(found, Ended(self._clock.time, trial, attempt, found.seconds_taken(), cut=True))
+            at = self._clock.time + self._end_seconds
+            self._end(found, Ended(at, trial, attempt, found.seconds_taken(), cut=True))
 
     def answer(self, trial: int, attempt: int, number: int) -> None: ...
 
@@ -139,10 +158,11 @@ class SimulatedEngine:
         if curve.error is not None and attempt.last == len(curve.steps):
             self._end(attempt, Failed(at, trial, number, "raised", curve.error))
         else:
-            self._end(attempt, Ended(at, trial, number, attempt.seconds_taken()))
+            self._end(attempt, Ended(at + self._end_seconds, trial, number, attempt.seconds_taken()))
 
     def _end(self, attempt: _Attempt, event: Event) -> None:
         del self._attempts[attempt.trial, attempt.number]
+        self.worker_seconds += attempt.workers * (event.at - attempt.since)
         self._schedule(event.at, event)
 
     def _schedule(self, at: float, what: _Attempt | Event) -> None:

@@ -1,8 +1,10 @@
 """What must be done, and what before what? A plan as tasks that depend on each other (RubberBand 4.2, Figure 7).
 
 For each stage: where machines are missing, SCALE (the provider hands them over) and then INIT_INSTANCE, one for
-each; TRAIN, one for each trial, in chains where trials take turns; and SYNC, which waits for all of them. Machines
-that are let go, at the SYNC before, cost no time. A job is done when its longest path is.
+each; TRAIN, one for each trial; and SYNC, which waits for all of them. Where there is not room for all trials at a
+time, the next one starts as soon as one is done, as RubberBand's executor has it (section 5); its simulator says
+beforehand who waits for whom, which takes longer. Machines that are let go, at the SYNC before, cost no time.
+A job is done when its longest path is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from thriftune.planning.allocation import Choice
 from thriftune.planning.losses import with_losses
 from thriftune.planning.profile import Profile, slownesses
-from thriftune.planning.spec import JobSpec
+from thriftune.planning.spec import JobSpec, Stage
 
 Floats = NDArray[np.float64]
 
@@ -39,12 +41,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class StageNodes:
-    """Where a stage's nodes are: the machines it rents, the trials by turns, the end."""
+    """Where a stage's nodes are."""
 
     kept: int  # machines that were there before
     scale: int | None
     inits: tuple[int, ...]
-    trains: tuple[tuple[int, ...], ...]  # by turn, then by place in it
+    trains: tuple[int, ...]
     sync: int
 
 
@@ -57,10 +59,30 @@ class Dag:
     def ends(self, seconds: Floats) -> Floats:
         """When each node is done, from how long it takes; both of (nodes, samples)."""
         done = np.array(seconds, dtype=float)
-        for i, node in enumerate(self.nodes):
-            if node.after:
-                done[i] += done[list(node.after)].max(axis=0)
+        start = np.zeros(done.shape[1])
+        for choice, stage in zip(self.choices, self.stages, strict=True):
+            if stage.scale is not None:
+                done[stage.scale] += start
+                done[list(stage.inits)] += done[stage.scale]
+                start = done[list(stage.inits)].max(axis=0)
+            trains = list(stage.trains)
+            done[trains] = start + queued(seconds[trains], choice.allocation.at_a_time)
+            start = done[stage.sync] = done[trains].max(axis=0)
         return done
+
+
+def queued(seconds: Floats, at_a_time: int) -> Floats:
+    """When each of these is done, (trials, samples), if so many run at a time and the next begins at once."""
+    if at_a_time >= len(seconds):
+        return seconds
+    done = np.array(seconds)
+    busy = np.array(seconds[:at_a_time])  # until when each place is
+    every = np.arange(seconds.shape[1])
+    for trial in range(at_a_time, len(seconds)):
+        place = busy.argmin(axis=0)
+        done[trial] += busy[place, every]
+        busy[place, every] = done[trial]
+    return done
 
 
 def build(spec: JobSpec, choices: Sequence[Choice]) -> Dag:
@@ -80,13 +102,9 @@ def build(spec: JobSpec, choices: Sequence[Choice]) -> Dag:
             scale = add(Kind.SCALE, i, frontier)
             inits = tuple(add(Kind.INIT_INSTANCE, i, (scale,)) for _ in range(choice.machines - kept))
             frontier = inits
-        turns: list[tuple[int, ...]] = []
-        for turn in range(stage.trials // choice.allocation.at_a_time):
-            places = range(choice.allocation.at_a_time)
-            after = [(turns[-1][place],) if turn else frontier for place in places]
-            turns.append(tuple(add(Kind.TRAIN, i, each) for each in after))
-        sync = add(Kind.SYNC, i, turns[-1])
-        dag.stages.append(StageNodes(kept, scale, inits, tuple(turns), sync))
+        trains = tuple(add(Kind.TRAIN, i, frontier) for _ in range(stage.trials))
+        sync = add(Kind.SYNC, i, trains)
+        dag.stages.append(StageNodes(kept, scale, inits, trains, sync))
         frontier, before = (sync,), choice
     return dag
 
@@ -105,18 +123,18 @@ def sampled(dag: Dag, spec: JobSpec, profile: Profile, samples: int, rng: np.ran
         if nodes.scale is not None:
             seconds[nodes.scale] = cloud.queue_latency.sample((samples,), rng)
             seconds[list(nodes.inits)] = cloud.init_latency.sample((len(nodes.inits), samples), rng)
-        for turn in nodes.trains:
-            seconds[list(turn)] = train_seconds(stage.steps, len(turn), choice, profile, samples, rng)
+        seconds[list(nodes.trains)] = train_seconds(stage, choice, profile, samples, rng)
     return seconds
 
 
 def train_seconds(
-    steps: int, trials: int, choice: Choice, profile: Profile, samples: int, rng: np.random.Generator
+    stage: Stage, choice: Choice, profile: Profile, samples: int, rng: np.random.Generator
 ) -> Floats:
-    """Of trials that run at the same time, an array of (trials, samples)."""
-    cloud, workers = choice.cloud, choice.allocation.workers
-    noise: Any = slownesses(profile.variation, rng.standard_normal((trials, samples))) if profile.std else 1.0
-    work = np.broadcast_to(steps * profile.seconds(workers) / cloud.speed * noise, (trials, samples))
+    """How long each of a stage's trials takes, (trials, samples)."""
+    cloud, shape = choice.cloud, (stage.trials, samples)
+    noise: Any = slownesses(profile.variation, rng.standard_normal(shape)) if profile.std else 1.0
+    mean = stage.steps * profile.seconds(choice.allocation.workers) / cloud.speed
+    work = np.broadcast_to(mean * noise, shape)
     if cloud.survival is None:
         return np.asarray(profile.startup + work + profile.checkpoint)
     return with_losses(work, choice, profile, rng)

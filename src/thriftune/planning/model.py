@@ -5,7 +5,7 @@ longest paths, and its expectation the sum of theirs. A stage that holds h machi
 before, takes
 
     ready + train,    ready = queue + longest of `new` inits, or 0 if there are none,
-                      train = longest of its chains of trials,
+                      train = until the last of its trials is done,
 
 and costs, where machines are billed, (h - new) (ready + train) + new (ready - queue + train) machine-seconds, the
 download of `new` machines, and at the end of a machine's life what is missing to the minimum; where functions are
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.dag import machines_kept, train_seconds
+from thriftune.planning.dag import machines_kept, queued, train_seconds
 from thriftune.planning.profile import Profile, slownesses
-from thriftune.planning.spec import JobSpec, Stage
+from thriftune.planning.spec import JobSpec
 
 Floats = NDArray[np.float64]
 Cohorts = list[tuple[int, float]]
@@ -95,7 +95,7 @@ class Model:
         if cloud.survival is not None:
             return self._lossy_seconds(i, cloud, allocation)[0]
         work = stage.steps * profile.seconds(allocation.workers) / cloud.speed
-        longest = _longest_chain(stage.trials, allocation.at_a_time, profile.variation)
+        longest = _longest(stage.trials, allocation.at_a_time, profile.variation)
         turns = stage.trials // allocation.at_a_time
         return turns * (profile.startup + profile.checkpoint) + work * longest
 
@@ -118,19 +118,10 @@ class Model:
         if key not in self._known:
             stage, choice = self.spec.stages[i], Choice(cloud, 0, allocation)
             rng = np.random.default_rng((_SEED, i))
-            total = chained(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
-            turns = stage.trials // allocation.at_a_time
-            self._known[key] = float(total.max(axis=0).mean()), float(total.mean()) / turns
+            each = train_seconds(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
+            longest = queued(each, allocation.at_a_time).max(axis=0)
+            self._known[key] = float(longest.mean()), float(each.mean())
         return self._known[key]
-
-
-def chained(stage: Stage, choice: Choice, profile: Profile, samples: int, rng: np.random.Generator) -> Floats:
-    """Seconds of each chain of trials that take turns, (chains, samples)."""
-    at_a_time = choice.allocation.at_a_time
-    total = np.zeros((at_a_time, samples))
-    for _ in range(stage.trials // at_a_time):
-        total += train_seconds(stage.steps, at_a_time, choice, profile, samples, rng)
-    return total
 
 
 def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
@@ -146,12 +137,11 @@ def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, flo
 
 
 @lru_cache(maxsize=4096)
-def _longest_chain(trials: int, at_a_time: int, variation: float) -> float:
-    """The expected longest of so many chains of trials, where one trial takes 1 on average."""
+def _longest(trials: int, at_a_time: int, variation: float) -> float:
+    """When the last of these trials is done, on average, where one takes 1."""
     if not variation:
         return float(trials // at_a_time)
-    chains = _slownesses(trials, variation).reshape(-1, at_a_time, SAMPLES).sum(axis=0)
-    return float(chains.max(axis=0).mean())
+    return float(queued(_slownesses(trials, variation), at_a_time).max(axis=0).mean())
 
 
 @lru_cache(maxsize=64)

@@ -50,7 +50,7 @@ def executions(
             there.append((new, ends[nodes.scale]))
             dollars += new * (cloud.data_gb or profile.data_gb) * cloud.data_price
         if cloud.billing == "per_function":
-            trained = seconds[[node for turn in nodes.trains for node in turn]].sum(axis=0)
+            trained = seconds[list(nodes.trains)].sum(axis=0)
             dollars += trained * choice.allocation.workers / cloud.slots * cloud.dollars_per_second
         now, before = ends[nodes.sync], choice
     if before is not None:

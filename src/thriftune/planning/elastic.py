@@ -1,0 +1,131 @@
+"""How is a plan followed? Stage by stage: machines are rented and let go as it says, and trials get their workers.
+
+A stage's trials start when all its machines are there, and the next stage begins when all of them have come to its
+end: what the plan took for granted. Which stage it is follows from the history alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from thriftune import events as ev
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.planning.plan import Plan
+from thriftune.trial import State, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A stage, and which trials may be in it: those that begin together."""
+
+    first: int
+    last: int
+    begins: int
+    ends: int
+    trials: int
+
+
+class Elastic:
+    """A provisioner that does what a plan says."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._choices = plan.choices
+        self._turns = _turns(plan)
+        self._now = 0  # the stage it is; a cache
+        self._of: History | None = None
+
+    def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
+        if type(event) is ev.Reported:  # ends no stage: what is to end after it has yet to save
+            return ()
+        if isinstance(event, ev.Finish):
+            return [ev.Release(event.at, machine.id) for machine in history.machines.values() if machine.offer]
+        return list(self._adjusted(event.at, history))
+
+    def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+        now = self._stage(history)
+        if now is None or not self._is_in(trial, self._turns[now], history):
+            return None
+        choice = self._choices[now]
+        machines = _usable(history, choice.cloud.name)
+        if len(machines) < choice.machines or len(history.running) >= choice.allocation.at_a_time:
+            return None
+        return fitted(choice.allocation.workers, machines)
+
+    def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
+        """What brings the machines that are there to those of the stage."""
+        now = self._stage(history)
+        if now is None:
+            return
+        choice = self._choices[now]
+        kind = choice.cloud.name
+        there = _present(history, kind)
+        coming = sum(1 for offer in history.fleet.renting.values() if offer == kind)
+        idle = [machine for machine in history.machines.values() if not machine.running and not machine.leaving]
+        for machine in idle:
+            if machine.offer != kind and machine.offer:
+                yield ev.Release(at, machine.id)
+        surplus = len(there) + coming - choice.machines
+        for machine in [each for each in there if not each.running][: max(0, surplus)]:  # the oldest first
+            yield ev.Release(at, machine.id)
+        for number in range(max(0, -surplus)):
+            yield ev.Rent(at, f"{kind}-{history.fleet.rented_so_far + number + 1}", kind)
+
+    def _stage(self, history: History) -> int | None:
+        """None: all are over."""
+        if self._of is not history:
+            self._of, self._now = history, 0
+        while self._now < len(self._turns) and _over(self._turns[self._now], history):
+            self._now += 1
+        return self._now if self._now < len(self._turns) else None
+
+    def _is_in(self, trial: TrialRecord | None, turn: _Turn, history: History) -> bool:
+        if trial is None:  # a new one
+            return turn.begins == 0 and turn.first <= len(history.trials) < turn.last
+        return turn.first <= trial.id < turn.last and turn.begins <= trial.step < turn.ends
+
+
+def fitted(workers: int, machines: Sequence[Machine]) -> dict[str, int] | None:
+    """Where a trial's workers find room: on the fullest machine that has it, or on machines of their own."""
+    slots = max((machine.slots for machine in machines), default=0)
+    if workers <= slots:
+        fitting = [machine for machine in machines if machine.free >= workers]
+        return {min(fitting, key=lambda machine: machine.free).id: workers} if fitting else None
+    found: dict[str, int] = {}
+    for machine in machines:
+        if not machine.taken and workers:
+            found[machine.id] = min(workers, machine.slots)
+            workers -= found[machine.id]
+    return None if workers else found
+
+
+def _turns(plan: Plan) -> list[_Turn]:
+    found: list[_Turn] = []
+    first = last = 0
+    for stage in plan.stages:
+        if stage.begins == 0:
+            first, last = last, last + stage.trials
+        found.append(_Turn(first, last, stage.begins, stage.begins + stage.steps, stage.trials))
+    return found
+
+
+def _over(turn: _Turn, history: History) -> bool:
+    """Whether all of its trials have come to its end, or to their own."""
+    came = done = 0
+    for trial in history.trials[turn.first : turn.last]:
+        step = trial.step
+        came += step >= turn.begins
+        if step >= turn.ends:
+            done += trial.state is not State.RUNNING or trial.resumed_from >= turn.ends
+        elif step >= turn.begins:
+            done += trial.state.ended
+    return done >= (turn.trials if turn.begins == 0 else max(1, min(turn.trials, came)))
+
+
+def _present(history: History, kind: str) -> list[Machine]:
+    return [machine for machine in history.machines.values() if machine.offer == kind and not machine.leaving]
+
+
+def _usable(history: History, kind: str) -> list[Machine]:
+    return [machine for machine in _present(history, kind) if machine.slots]
