@@ -204,3 +204,12 @@ def test_what_cannot_be_is_said() -> None:
         best_schedule(Job(100.0, 0.1), Exponential())
     with pytest.raises(SettingError, match="no machine lives to do"):
         best_schedule(Job(30.0, 9.0), Uniform(end=10.0), resolution_hours=2.0)
+
+
+def test_cheap_checkpoints_are_not_without_number() -> None:
+    machine = Exponential()
+    assert len(young_daly_schedule(Job(12.0, 1e-12), machine).segments) <= 2001
+    with pytest.raises(SettingError, match="interval_hours 1e-06: would save"):
+        even_schedule(Job(12.0, 1e-3), machine, 1e-6)
+    with pytest.raises(SettingError, match="must be a second or more"):
+        Job(1e-9, 0.1)

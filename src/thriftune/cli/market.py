@@ -182,7 +182,7 @@ def fit_command(
 @click.option(
     "--job",
     "jobs",
-    type=click.FloatRange(0.0, 200.0, min_open=True),
+    type=click.FloatRange(0.01, 200.0),
     multiple=True,
     default=(1.0, 4.0, 12.0),
     show_default=True,
@@ -190,10 +190,18 @@ def fit_command(
     help="How long a job takes on a machine that is not lost; as often as you like.",
 )
 @click.option(
-    "--checkpoint-minutes", type=click.FloatRange(0.0), default=1.0, show_default=True, help="To save its state."
+    "--checkpoint-minutes",
+    type=click.FloatRange(0.0, 1440.0),
+    default=1.0,
+    show_default=True,
+    help="To save its state.",
 )
 @click.option(
-    "--restart-minutes", type=click.FloatRange(0.0), default=5.0, show_default=True, help="To get a new machine."
+    "--restart-minutes",
+    type=click.FloatRange(0.0, 1440.0),
+    default=5.0,
+    show_default=True,
+    help="To get a new machine.",
 )
 @plot_option
 @json_option

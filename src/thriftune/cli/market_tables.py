@@ -14,6 +14,7 @@ from rich.text import Text
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section, table
 from thriftune.market import lifetime, summary
 from thriftune.market.checkpoint_schedule import Schedule, young_daly_hours
+from thriftune.market.lifetime.pooling import WORTH
 from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
 from thriftune.result import format_seconds
@@ -176,8 +177,9 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
             cells.append((fit.name if i == 0 else "", parameter, f"{value:.4g}", interval))
     table(console, ("form", "parameter", "value", "95 %"), cells, left=2)
     console.print()
-    default = "The default is Phases, by likelihood, with what the type's relatives tell counted a little."
-    console.print(f"{default} r2: on the Kaplan-Meier curve.", style="dim")
+    default = "The default is Phases, by likelihood. Relatives (other zones, the family) count for"
+    worth = f"{WORTH:g} machines each at most: the fewer machines of its own, the more they decide."
+    console.print(f"{default} {worth} r2: on the Kaplan-Meier curve.", style="dim")
 
 
 # --- jobs -------------------------------------------------------------------------------------------------
@@ -228,7 +230,8 @@ def show_jobs(
 ) -> None:
     console = open_console()
     lived = model.mean()
-    console.print(f"{name}: by the default fit, machines live {_hours(lived)} h on average", markup=False)
+    told = "are hardly ever lost" if math.isinf(lived) else f"live {_hours(lived)} h on average"
+    console.print(f"{name}: by the default fit, machines {told}", markup=False)
     section(console, f"without checkpoints, {60 * restart_hours:g} min to get a new machine")
     rows = []
     for start in starts:

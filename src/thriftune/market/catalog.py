@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import csv
 import difflib
+import gzip
+import io
 import math
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -109,13 +112,16 @@ class Catalog:
 
     @classmethod
     def read(cls, path: str | Path) -> Catalog:
-        """A CSV with all of `COLUMNS`, in any order; others are ignored, and so are empty lines.
+        """A CSV, perhaps gzipped, with all of `COLUMNS`, in any order; others are ignored, and so are empty lines.
 
         A machine without accelerators leaves their cells empty, and so does one whose spot price is not known.
         """
         try:
-            with Path(path).open(newline="", encoding="utf-8-sig") as file:
-                return cls(_rows(path, file))
+            data = Path(path).read_bytes()
+            text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
+            return cls(_rows(path, io.StringIO(text, newline="")))
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise SettingError(f"{path}: is gzipped, but not whole; get it again") from None
         except OSError as error:
             raise SettingError(f"{path}: cannot be read ({error.strerror})") from None
         except UnicodeDecodeError:
@@ -170,6 +176,9 @@ class Catalog:
 
     def __len__(self) -> int:
         return len(self._offers)
+
+    def __repr__(self) -> str:
+        return f"Catalog({len(self)} offers of {', '.join(sorted({offer.provider for offer in self}))})"
 
 
 def smallest_with(cores: int) -> Offer:

@@ -21,10 +21,16 @@ from thriftune.market.checkpoint_table import CheckpointTable
 from thriftune.market.running_time import lived_hours, mean_hours
 from thriftune.market.survival import MOMENT, Survival, alive, checked, checked_above_zero
 
+LEAST_WORK_HOURS = 1.0 / 3600.0
+MOST_SEGMENTS = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What there is to do, and what it takes to save it and to begin again. `age`: the machine's, at the start."""
+    """What there is to do, and what it takes to save it and to begin again. `age`: the machine's, at the start.
+
+    A job is of a second at least: what is shorter is not told from nothing.
+    """
 
     work_hours: float
     checkpoint_hours: float
@@ -33,6 +39,8 @@ class Job:
 
     def __post_init__(self) -> None:
         checked_above_zero("work_hours", self.work_hours)
+        if self.work_hours < LEAST_WORK_HOURS:
+            raise SettingError(f"work_hours {self.work_hours:g}: must be a second or more, {LEAST_WORK_HOURS:.2g}")
         for name in ("checkpoint_hours", "restart_hours", "age"):
             checked(name, getattr(self, name))
 
@@ -89,14 +97,19 @@ def young_daly_hours(checkpoint_hours: float, mean_lifetime_hours: float) -> flo
 
 def young_daly_schedule(job: Job, survival: Survival) -> Schedule:
     """Young-Daly's interval by the mean lifetime of these machines. Without a cost it would save all the time: it
-    then saves a hundred times."""
-    interval = young_daly_hours(job.checkpoint_hours, mean_hours(survival))
-    return even_schedule(job, survival, interval or 1e-2 * job.work_hours)
+    then saves a hundred times; and never more than `MOST_SEGMENTS` times."""
+    interval = young_daly_hours(job.checkpoint_hours, mean_hours(survival)) or 1e-2 * job.work_hours
+    return even_schedule(job, survival, max(interval, job.work_hours / MOST_SEGMENTS))
 
 
 def even_schedule(job: Job, survival: Survival, interval_hours: float) -> Schedule:
     """A checkpoint after every so many hours of work; inf: none."""
     checked_above_zero("interval_hours", interval_hours, finite=False)
+    if job.work_hours > interval_hours * (MOST_SEGMENTS + 1):
+        raise SettingError(
+            f"interval_hours {interval_hours:g}: would save {job.work_hours / interval_hours:.3g} times, and "
+            f"{MOST_SEGMENTS} is the most: give a longer one"
+        )
     whole = math.floor(job.work_hours / interval_hours + MOMENT)
     segments = [interval_hours] * whole
     rest = job.work_hours - math.fsum(segments)

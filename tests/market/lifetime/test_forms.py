@@ -25,6 +25,7 @@ from thriftune.market.lifetime import (
     Weibull,
 )
 from thriftune.market.lifetime.fitting import By
+from thriftune.market.lifetime.pooling import fit_lifetime
 from thriftune.market.running_time import expected_hours, mean_hours
 
 MODELS: dict[str, Lifetime] = {
@@ -306,3 +307,38 @@ def test_forms_that_cannot_be(make: Callable[[], Lifetime], message: str) -> Non
 
 def test_a_lifetime_of_zero_is_one_that_the_clock_could_not_tell() -> None:
     assert math.isfinite(Weibull.fit([0.0, 0.0, 1.0, 2.0], [True] * 4).shape)
+
+
+# --- coarse clocks, and many machines
+
+
+@pytest.mark.parametrize("tick", [1.0, 0.5, 0.25])
+@pytest.mark.parametrize("seed", range(3))
+def test_rounded_hours_are_fitted_as_the_whole_that_they_are(tick: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    hours = np.minimum(rng.exponential(50.0, 200), 24.0 + rng.normal(0.0, 0.2, 200))
+    hours = np.round(hours / tick) * tick
+    found = fit_lifetime(hours, np.ones(200, dtype=bool))
+    assert found.mean() == pytest.approx(hours.mean(), rel=0.02)
+    assert found.survival(20.0) == pytest.approx(np.mean(hours > 20.0), abs=0.03)
+
+
+@pytest.mark.parametrize("form", [Exponential, Weibull, Phases])
+def test_where_all_are_equal_there_is_a_fit(form: type[Fitted]) -> None:
+    found = form.fit(np.full(50, 2.0), np.ones(50, dtype=bool))
+    assert found.mean() == pytest.approx(2.0, rel=0.2)
+
+
+def test_a_wall_that_all_run_into_leaves_the_rest_of_the_curve_as_it_is() -> None:
+    truth = Phases(0.3, 0.5, 60.0, 1.0, 30.0, 0.1)
+    hours = np.minimum(truth.sample(400, np.random.default_rng(1)), 24.0)
+    found = fit_lifetime(hours, np.ones(400, dtype=bool))
+    early = np.array([0.5, 2.0, 10.0, 20.0])
+    assert found.cdf(early) == pytest.approx(truth.cdf(early), abs=0.05)
+
+
+def test_many_machines_are_fitted_as_few_are() -> None:
+    truth = Phases(0.3, 0.5, 60.0, 1.0, 24.3, 0.25)
+    found = fit_lifetime(truth.sample(20_000, np.random.default_rng(0)), np.ones(20_000, dtype=bool))
+    ages = np.array([0.1, 0.5, 2.0, 10.0, 23.0, 24.3, 24.6])
+    assert found.cdf(ages) == pytest.approx(truth.cdf(ages), abs=0.012)

@@ -120,6 +120,12 @@ def test_a_record_is_read(record: Path) -> None:
     assert len(lives.only(lives.type == "n1-highcpu-16")) == 3
 
 
+def test_a_record_with_a_mark_at_its_beginning_is_read(record: Path) -> None:
+    text = gzip.decompress(record.read_bytes()) if record.suffix == ".gz" else record.read_bytes()
+    (record.parent / "marked.csv").write_bytes(b"\xef\xbb\xbf" + text)
+    assert len(Lifetimes.read(record.parent / "marked.csv")) == len(Lifetimes.read(record))
+
+
 def test_a_type_borrows_from_its_family_alone(record: Path) -> None:
     lives = Lifetimes.read(record)
     found = lives.fit("n1-highcpu-16")
@@ -150,7 +156,7 @@ def test_families(type: str, family: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "there is no column machine_type or zone"),
+        ("", "is empty"),
         ("type,zone\n", "there is no column machine_type or lifetime_s"),
         (HEADER, "there is no lifetime in it"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ def test_the_next_hour_is_as_probable_as_said(probability: float) -> None:
     assert expected_hours(found, 0.01) >= 0.01
 
 
-@pytest.mark.parametrize("probability", [-0.1, 1.1, math.nan])
-def test_what_is_no_probability(probability: float) -> None:
-    with pytest.raises(SettingError, match="must be between 0 and 1"):
+@pytest.mark.parametrize("probability", [-0.1, 1.1, math.nan, "likely", np.array([0.1, 0.2])])
+def test_what_is_no_probability(probability: Any) -> None:
+    with pytest.raises(SettingError, match="must be one number between 0 and 1"):
         as_survival(probability)
 
 

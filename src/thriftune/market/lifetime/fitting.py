@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtri
 
 from thriftune.errors import SettingError
-from thriftune.market.lifetime.base import Array, Lifetime, check_level, observations
+from thriftune.market.lifetime.base import LEAST_HOURS, Array, Lifetime, check_level, observations
 from thriftune.market.lifetime.kaplan_meier import KaplanMeier
 
 By = Literal["likelihood", "least_squares"]
@@ -21,6 +21,8 @@ Starts = list[list[float]]
 the same form with fewer parameters; it is taken if the others tell too little (by Schwarz's criterion)."""
 
 LEAST_DEATHS = 2
+TIED = 0.05  # of deaths: where more are at the hour of another one, the clock was coarse
+MANY, NEAR = 5000, 0.004  # observations; and the part of an age that makes no difference among them
 REDRAWN = 100  # times, for intervals of a fit by least squares
 _WORST = 1e12
 
@@ -88,6 +90,8 @@ class Fitted(Lifetime):
         if by not in get_args(By):
             raise SettingError(f"lifetimes: by {by!r} must be one of {', '.join(map(repr, get_args(By)))}")
         counts = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=float)
+        if by == "likelihood":
+            t, died, counts = _gathered(t, died, counts)
         best, least = None, math.inf
         for start in cls.starts(t, died.astype(float), counts):
             model, cost = cls._search(cls.to_free(start, t), t, died, counts, by)
@@ -106,6 +110,7 @@ class Fitted(Lifetime):
     ) -> tuple[Self | None, float]:
         begin, widths = np.array(start), np.array([p.width for p in cls.PARAMETERS[: len(start)]])
         curve = KaplanMeier.fit(t, died) if by == "least_squares" else None
+        within = clock(t, died)
 
         def prior(free: Array) -> float:
             return 0.5 * float(np.sum(((free - begin) / widths) ** 2))
@@ -119,8 +124,7 @@ class Fitted(Lifetime):
                 found = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
                 found += 1e-6 * prior(free)
             else:
-                each = np.where(died, model.log_density(t), model.log_survival(t))
-                found = prior(free) - float(counts @ each)
+                found = prior(free) - float(counts @ _log_likelihoods(model, t, died, within))
             return found if math.isfinite(found) else _WORST
 
         with np.errstate(all="ignore"):
@@ -171,8 +175,10 @@ class Fitted(Lifetime):
         """Of the free parameters: the inverse of the curvature, by differences."""
         n, step = len(free), 1e-3
 
+        within = clock(t, died)
+
         def cost(at: Array) -> float:
-            return -type(self).from_free(at.tolist(), t).log_likelihood(t, died)
+            return -float(_log_likelihoods(type(self).from_free(at.tolist(), t), t, died, within).sum())
 
         moves = step * np.eye(n)
         curvature = np.empty((n, n))
@@ -181,3 +187,38 @@ class Fitted(Lifetime):
                 ends = [cost(free + a * moves[i] + b * moves[j]) for a in (1, -1) for b in (1, -1)]
                 curvature[i, j] = (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * step**2)
         return np.asarray(np.linalg.pinv(0.5 * (curvature + curvature.T), hermitian=True))
+
+
+def clock(t: Array, died: Any) -> float:
+    """How far from the truth recorded hours may be: half of the least that two of them differ by, where many are
+    equal; 0 where they are not.
+
+    Of hours that were rounded, a form could tell the few that are left ever more sharply, and nothing else.
+    """
+    told, counts = np.unique(t[died], return_counts=True)
+    if counts[counts > 1].sum() <= TIED * counts.sum():
+        return 0.0
+    least = float(np.diff(told).min()) if len(told) > 1 else 0.01 * float(told[0])
+    return 0.5 * max(least, LEAST_HOURS)
+
+
+def _log_likelihoods(model: Lifetime, t: Array, died: Any, within: float) -> Array:
+    """Of a death, the density; where the clock is coarse, the mean density between its ticks."""
+    alive = model.log_survival(t)
+    if not within:
+        return np.where(died, model.log_density(t), alive)
+    before, after = model.log_survival(np.maximum(t - within, 0.0)), model.log_survival(t + within)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        dying = before + np.log(-np.expm1(np.minimum(after - before, 0.0)))
+    return np.where(died, dying - np.log(within + np.minimum(t, within)), alive)
+
+
+def _gathered(t: Array, died: Any, counts: Array) -> tuple[Array, Any, Array]:
+    """Of many observations, those that are all but alike together: it takes as long to fit as there are ages."""
+    if len(t) <= MANY:
+        return t, died, counts
+    near = np.exp(np.round(np.log(t) / NEAR) * NEAR)
+    ages, places = np.unique(np.stack([near, died]), axis=1, return_inverse=True)
+    places = places.ravel()
+    together = np.asarray(np.bincount(places, counts), dtype=float)
+    return np.bincount(places, counts * t) / together, ages[1].astype(bool), together

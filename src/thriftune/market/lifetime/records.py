@@ -87,11 +87,13 @@ def family_of(type: str) -> str:
 def _rows(path: Path) -> Iterator[tuple[str, str, bool, float, bool]]:
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
     except (EOFError, zlib.error):
         raise SettingError(f"{path}: is gzipped, but not whole; get it again") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read: {error}") from None
+    if not text.strip():
+        raise SettingError(f"{path}: is empty")
     table = csv.DictReader(io.StringIO(text))
     if missing := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
         raise SettingError(

@@ -122,6 +122,7 @@ def revoked(steps: Steps, t: Floats, max_price: Floats, seconds: float = HOUR) -
 
 
 def answer(steps: Steps, t: Floats, max_price: Floats, told: Floats, shape: tuple[int, ...]) -> float | Floats:
-    """The probabilities in the shape asked for, a float for floats; where the price is above already, it is 1."""
-    told = np.where(steps.price(t) > max_price, 1.0, told)
+    """The probabilities in the shape asked for, a float for floats; where the price is above already, it is 1,
+    and without a maximum 0."""
+    told = np.where(steps.price(t) > max_price, 1.0, np.where(np.isinf(max_price), 0.0, told))
     return told.reshape(shape) if shape else float(told[0])
