@@ -54,6 +54,10 @@ class NothingLeft(ThriftuneError):
     """The searcher has no further configuration to suggest, as when a grid is used up."""
 
 
+class ProfileError(ThriftuneError):
+    """How long a step takes could not be measured: the training function failed, or did none in the time."""
+
+
 class MissingExtra(ThriftuneError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

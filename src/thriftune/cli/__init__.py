@@ -30,6 +30,7 @@ _COMMANDS = {
     "delete": "manage",
     "export": "export",
     "simulate": "simulate",
+    "profile": "profile",
     "market": "market",
     "report": "report",
 }

@@ -1,0 +1,135 @@
+"""`thriftune profile`: how long a step of the training function takes, by its number of workers."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from thriftune.cli.common import json_option, print_json
+from thriftune.errors import SettingError
+
+if TYPE_CHECKING:
+    from thriftune.planning.timing import Measured
+
+# What is heavy is imported when the command runs: `thriftune --help` needs none of it.
+
+
+def _numbers(ctx: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...] | None:  # noqa: ARG001
+    try:
+        return None if given is None else tuple(int(each) for each in given.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{given!r} must be whole numbers with commas between, such as 1,2,4") from None
+
+
+@click.command("profile")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seconds", type=float, default=20.0, show_default=True, help="For each number of workers, about.")
+@click.option("--workers", callback=_numbers, metavar="1,2,4", help="Default: powers of two up to the cores here.")
+@click.option("--repeats", type=int, default=2, show_default=True, help="Trials that share them, turn about.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Default: study.profile.json of study.toml."
+)
+@json_option
+def profile_command(
+    file: Path, seconds: float, workers: tuple[int, ...] | None, repeats: int, output: Path | None, as_json: bool
+) -> None:
+    """Measure how long a step takes, with 1, 2, 4, ... workers.
+
+    Runs trials of one configuration of the study that FILE describes on this machine, where a worker is a core,
+    and writes a profile to make plans with. No study is recorded.
+    """
+    from thriftune.profiling import measure
+    from thriftune.study_file import read_study_file
+
+    spec = read_study_file(file).spec
+    where = file.with_suffix(".profile.json") if output is None else output
+    _check_output(where)
+    with _sigterm_interrupts():
+        found = measure(spec, workers, seconds, repeats, say=lambda line: click.echo(line, err=True))
+    found.profile.write(where)
+    if as_json:
+        print_json({"file": str(where), **_as_json(found)})
+    else:
+        _show(found, file, where)
+
+
+def _check_output(path: Path) -> None:
+    """Before the minutes that measuring takes."""
+    from thriftune.planning.profile import Profile
+
+    if not path.parent.is_dir():
+        raise SettingError(f"--output: there is no folder {path.parent}; make it first")
+    if path.exists():
+        try:
+            Profile.read(path)
+        except SettingError as error:
+            raise SettingError(f"--output: {error}; so it is not overwritten, give another file") from None
+
+
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """As Ctrl-C does, so that no folder is left behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(found: Measured, file: Path, where: Path) -> None:
+    from rich.text import Text
+
+    from thriftune.cli.screen import facts_table, open_console, table
+    from thriftune.words import config_line
+
+    console = open_console()
+    profile = found.profile
+    alone = profile.seconds_per_step[1]
+    columns = ("workers", "steps measured", "seconds a step", "times as fast as with 1")
+    rows = [
+        (str(row.workers), str(row.steps), _seconds(row.seconds_per_step), f"{alone / row.seconds_per_step:.2f}")
+        for row in found.rows
+    ]
+    table(console, columns, rows, left=0)
+    console.print()
+    facts = facts_table()
+    facts.add_row("configuration", Text(config_line(found.config)))
+    facts.add_row("startup", f"{_seconds(profile.startup)} s")
+    facts.add_row("checkpoint", f"{_seconds(profile.checkpoint)} s")
+    facts.add_row("from trial to trial", f"{_seconds(profile.std)} s a step (standard deviation)")
+    for remark in found.remarks:
+        facts.add_row("note", remark)
+    facts.add_row("written to", Text(str(where)))
+    facts.add_row("next", Text(f"thriftune plan {shlex.quote(str(file))} --profile {shlex.quote(str(where))}"))
+    console.print(facts)
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _as_json(found: Measured) -> dict[str, Any]:
+    alone = found.profile.seconds_per_step[1]
+    rows = [
+        {
+            "workers": row.workers,
+            "steps": row.steps,
+            "seconds_per_step": row.seconds_per_step,
+            "times_as_fast": alone / row.seconds_per_step,
+            "trials": [asdict(trial) for trial in row.trials],
+        }
+        for row in found.rows
+    ]
+    return {
+        "profile": found.profile.to_json(),
+        "config": dict(found.config),
+        "measurements": rows,
+        "remarks": found.remarks,
+    }

@@ -1,0 +1,237 @@
+"""How long does a step of this function take, with so many cores?
+
+RubberBand section 5, "Planning": before anything is rented, a trial is run for a while with 1, 2, 4, ... workers,
+and plans are made with how long its steps take. Here a worker is a core of this machine. The trials are real ones,
+on the engine that a study runs on; but nothing is recorded, and nothing is left when it is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from thriftune.clouds.local import cores
+from thriftune.engines.local import LocalEngine
+from thriftune.errors import ProfileError, SettingError
+from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Lost, Reported, Warned
+from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
+from thriftune.printed import last_line, plain
+from thriftune.search.random import Random
+from thriftune.spec import Spec, Target
+from thriftune.stopping.checks import check_whole
+from thriftune.trial import Run
+from thriftune.words import config_line, several
+
+Say = Callable[[str], object]
+
+_THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR"))
+"""How many threads a library takes is told by these, and torch goes by the first. Where they are not set it counts
+the cores, and some count all that the machine has."""
+
+_GRACE_SECONDS = 10.0
+"""A trial that was told to end has so long for it at least, so that it can do so in good order."""
+
+_LOOK_SECONDS = 0.05
+_OUTPUT_LINES = 20
+
+
+def measure(
+    spec: Spec,
+    workers: Sequence[int] | None = None,
+    seconds: float = 20.0,
+    repeats: int = 2,
+    say: Say | None = None,
+) -> Measured:
+    """Runs one configuration of the study with each number of workers, for about so many seconds.
+
+    The configuration is the first that random search suggests with the study's seed. `workers`: 1 among them;
+    by default the powers of two up to the cores this process may use. `repeats`: so many trials share the seconds
+    of each number, turn about, for a machine is not as fast at one time as at another. `say` is told how it
+    goes on, a line at a time. ProfileError: a trial failed, or did no step in its time.
+    """
+    workers = powers_of_two(cores()) if workers is None else workers
+    _check(spec.target, workers, seconds, repeats)
+    say = say or (lambda _: None)
+    config = first_config(spec)
+    numbers = ", ".join(map(str, workers))
+    say(f"{config_line(config)}, about {seconds:g} s for each number of workers: {numbers}")
+    busy = _busy(max(workers))
+    for remark in busy:
+        say(remark)
+    timed: dict[int, list[TrialTimes]] = {each: [] for each in workers}
+    resumed: list[float] = []
+    for turn in range(repeats):
+        for each in workers:
+            # What it takes to take a trial up does not go by its workers; so one number is enough for that.
+            one, again = _trial(spec, config, each, seconds / repeats, say, resume=each == 1)
+            timed[each].append(one)
+            resumed += again
+            what = f"{several(each, 'worker')}, trial {turn + 1} of {repeats}"
+            say(f"{what} ... {one.seconds_per_step:.3g} s a step")
+    rows = tuple(Row(each, tuple(trials)) for each, trials in timed.items())
+    found = summary(rows, resumed, config)
+    return replace(found, remarks=(*busy, *found.remarks))
+
+
+def powers_of_two(most: int) -> tuple[int, ...]:
+    return tuple(1 << power for power in range(most.bit_length()))
+
+
+def first_config(spec: Spec) -> Config:
+    """As trial 0 of the study has it where its searcher is `random`."""
+    return Random().suggest(spec.new_history(), np.random.default_rng((spec.seed, 0)))
+
+
+def _busy(workers: int) -> tuple[str, ...]:
+    """A remark if other programs leave less than so many cores: all trials are slower then, and alike, so that
+    nothing in the figures shows it."""
+    load, machine = os.getloadavg()[0], os.cpu_count() or 1
+    if load + workers <= machine + 0.5:
+        return ()
+    figures = f"load average {load:.1f}, {several(machine, 'core')}"
+    return (f"the machine is busy ({figures}): steps take longer than on an idle one",)
+
+
+def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int) -> None:
+    if target.kind not in ("function", "command"):
+        raise SettingError(
+            f"a trial of this study runs {target}; only a command, or a function of a file, can be measured"
+        )
+    there = cores()
+    for each in workers:
+        check_whole("workers", each, 1)
+        if each > there:
+            raise SettingError(
+                f"workers: {each} are more than the cores this process may use, {there}; give fewer"
+            )
+    if 1 not in workers or len(set(workers)) < len(workers):
+        told = ", ".join(map(str, workers)) or "none"
+        raise SettingError(f"workers: {told}: must have 1, which the others are held against, and none twice")
+    if isinstance(seconds, bool) or not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):
+        raise SettingError(f"seconds: {seconds!r} must be a number above 0")
+    check_whole("repeats", repeats, 1)
+
+
+# --- the trials ---------------------------------------------------------------------------------------------
+
+
+def _trial(
+    spec: Spec, config: Config, workers: int, seconds: float, say: Say, *, resume: bool
+) -> tuple[TrialTimes, list[float]]:
+    """One trial; and, if it is to `resume` and has saved its state, what it took to take it up from there."""
+    with TemporaryDirectory(prefix="thriftune-profile-") as folder:
+        metrics = tuple(objective.metric for objective in spec.objectives)
+        run = Run(0, 1, config, 0, metrics, spec.max_steps, spec.seed % 2**32, f"{folder}/trial", spec.keep)
+        bench = _Bench(spec.target, workers, seconds, say)
+        seen = bench.attempt(run, least_seconds=seconds, least_steps=2)
+        if not seen.reports:
+            raise ProfileError(_no_step(seen, workers, seconds))
+        found = times(seen)
+        # Another step is known to follow on it, so there is one to do; and the last two checkpoints are kept.
+        saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
+        if not (resume and saved):
+            return found, []
+        seen = bench.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=1)
+        return found, [startup(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Runs attempts with so many cores, each in a process of its own, as on a machine that was rented for it: what
+    the training function imports is part of its start."""
+
+    target: Target
+    workers: int
+    seconds: float  # for an attempt
+    say: Say
+
+    def attempt(self, run: Run, least_seconds: float, least_steps: int) -> Seen:
+        """Until it has had the least of seconds and of steps, and then to the end of its next step.
+
+        It is ended without a report if none came in its seconds, and by force where it does not end.
+        """
+        engine = LocalEngine(Path(run.folder).with_name(f"run-{run.attempt}"), 1, asdict(self.target))
+        reports: list[Reported] = []
+        steps: set[int] = set()
+        told = False
+        try:
+            engine.recover()
+            with _limited(self.workers, self.target.folder):
+                engine.open()
+                # Until it has a worker, so that to start what keeps the workers is not a trial's time.
+                while any(worker.pid is None for worker in engine.doing()):
+                    engine.wait(_LOOK_SECONDS)
+                started, began = time.time(), time.monotonic()
+                engine.start(run, THIS_MACHINE)
+            while (passed := time.monotonic() - began) < self._patience(bool(reports)):
+                if not told and passed >= least_seconds and len(steps) >= least_steps:
+                    engine.tell_to_end(run.trial, run.attempt)
+                    told = True
+                for event in engine.wait(_LOOK_SECONDS):
+                    match event:
+                        case Reported():
+                            reports.append(event)
+                            steps.add(event.step)
+                        case Ended():
+                            return Seen(started, reports, event)
+                        case Failed():
+                            raise ProfileError(_failure(event, run))
+                        case Lost(why=why):
+                            raise ProfileError(f"the trial was lost: {why}; measure again")
+                        case Warned(message=message) | DiskFull(error=message):
+                            self.say(plain(message))
+            return Seen(started, reports, None)
+        finally:
+            engine.close()
+
+    def _patience(self, reported: bool) -> float:
+        return self.seconds + max(self.seconds, _GRACE_SECONDS) if reported else self.seconds
+
+
+@contextlib.contextmanager
+def _limited(workers: int, folder: str) -> Iterator[None]:
+    """Processes that are started within may use so many cores and threads; this one is as it was afterwards."""
+    allowed = os.sched_getaffinity(0)
+    before = {name: os.environ.get(name) for name in _THREADS}
+    try:
+        with contextlib.chdir(folder or "."):  # where a study of this target runs
+            os.environ.update(dict.fromkeys(_THREADS, str(workers)))
+            os.sched_setaffinity(0, sorted(allowed)[:workers])
+            yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _no_step(seen: Seen, workers: int, seconds: float) -> str:
+    if seen.ended is not None:
+        return "the training function ended without a report; call trial.report() after each step"
+    how = several(workers, "worker")
+    return f"with {how}, no step was done within the {seconds:g} s of a trial; give more --seconds"
+
+
+def _failure(failed: Failed, run: Run) -> str:
+    """All of it, for there is no record in which to look the rest up."""
+    when = f" when it was taken up after step {run.resume_step}" if run.resume_step else ""
+    error = plain(failed.error).rstrip()
+    lines = [
+        f"the training function failed{when}: {last_line(error)}",
+        f"It was run with {config_line(run.config)}",
+    ]
+    if "\n" in error:
+        lines.append(error)
+    if failed.output:
+        lines += ["Its last output:", *plain(failed.output).splitlines()[-_OUTPUT_LINES:]]
+    return "\n".join(lines)

@@ -1,0 +1,166 @@
+"""`thriftune profile`, on studies whose trials are real."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.programs import PATIENCE_SECONDS, run, run_json, start, until
+from tests.engines.processes import all_gone, marked
+from thriftune.cli import cli
+from thriftune.planning.profile import Profile
+
+FILE = """
+function = "train.py:train"
+minimize = "loss"
+trials = 4
+max_steps = 6
+seed = 0
+[space.size]
+type = "int"
+low = 40
+high = 50
+"""
+
+TRAIN = """
+import numpy as np
+
+def train(trial):
+    matrix = np.full((trial["size"], trial["size"]), 0.01)
+    for step in trial.steps():
+        for _ in range(50):
+            matrix = np.tanh(matrix @ matrix)
+        trial.report(loss=float(matrix.sum()), save=lambda folder: np.save(folder / "matrix", matrix))
+"""
+
+SLOW = """
+import time
+
+def train(trial):
+    for step in trial.steps():
+        open("begun", "w").close()
+        time.sleep(0.05)
+        trial.report(loss=1 / step)
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "study.toml").write_text(FILE)
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path / "study.toml"
+
+
+def typed(*args: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["profile", *map(str, args)])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_a_profile_is_measured_shown_and_written_beside_the_study_file(study: Path) -> None:
+    out, err = run("profile", "study.toml", "--workers", "1", cwd=study.parent)
+    assert "1 worker, trial 1 of 2 ... " in err
+    assert "1 worker, trial 2 of 2 ... " in err
+    header, row, *_ = (line.split() for line in out.splitlines())
+    assert " ".join(header) == "workers steps measured seconds a step times as fast as with 1"
+    assert (row[:2], row[-1]) == (["1", "10"], "1.00")
+    assert "configuration        size=4" in out
+    assert "every step saves its state" in out
+    assert "thriftune plan study.toml --profile study.profile.json" in out
+    profile = Profile.read(study.parent / "study.profile.json")
+    assert list(profile.seconds_per_step) == [1]
+    assert profile.checkpoint == 0.0
+    left = {"study.toml", "study.profile.json", "train.py", "__pycache__"}
+    assert {path.name for path in study.parent.iterdir()} <= left, "no study is recorded"
+
+
+def test_json_has_the_profile_and_what_was_measured(study: Path) -> None:
+    told = run_json("profile", "study.toml", "--workers", "1", "--repeats", "3", cwd=study.parent)
+    assert told["file"] == "study.profile.json"
+    assert Profile.from_json(told["profile"]) == Profile.read(study.parent / "study.profile.json")
+    (row,) = told["measurements"]
+    assert (row["workers"], row["steps"], row["times_as_fast"]) == (1, 15, 1.0)
+    assert [trial["steps"] for trial in row["trials"]] == [5, 5, 5]
+    assert row["seconds_per_step"] == sorted(trial["seconds_per_step"] for trial in row["trials"])[1]
+    assert list(told["config"]) == ["size"]
+    assert "every step saves" in told["remarks"][-1]
+
+
+def test_an_older_profile_is_overwritten_and_nothing_else_is(study: Path, tmp_path: Path) -> None:
+    output = tmp_path / "mine.json"
+    Profile({1: 123.0}).write(output)
+    typed(study, "--workers", "1", "--repeats", "1", "--output", output)
+    assert Profile.read(output).seconds_per_step[1] < 123.0
+    assert not (tmp_path / "study.profile.json").exists()
+    said = typed(study, "--output", study, status=1).stderr
+    assert said.startswith(f"error: --output: {study}: is no JSON")
+    assert said.endswith("so it is not overwritten, give another file\n")
+    assert study.read_text() == FILE
+    assert "there is no folder" in typed(study, "--output", tmp_path / "nowhere" / "a.json", status=1).stderr
+
+
+def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> None:
+    (study.parent / "train.py").write_text("def train(trial):\n    raise ValueError('no data')")
+    failed = typed(study, status=1)
+    assert "error: the training function failed: ValueError: no data\n" in failed.stderr
+    assert "line 2, in train" in failed.stderr
+    assert failed.stdout == ""
+    assert not (study.parent / "study.profile.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (("--workers", "1,two"), 2, "'1,two' must be whole numbers with commas between"),
+        (("--workers", "1,4096"), 1, "workers: 4096 are more than the cores this process may use"),
+        (("--workers", "4,2"), 1, "workers: "),
+        (("--seconds", "-1"), 1, "seconds: -1.0 must be a number above 0"),
+        (("--repeats", "0"), 1, "repeats 0 must be a whole number"),
+    ],
+)
+def test_mistakes_are_told(study: Path, args: tuple[str, ...], status: int, says: str) -> None:
+    assert says in typed(study, *args, status=status).stderr
+
+
+def test_a_study_file_is_read_as_run_reads_it(study: Path) -> None:
+    study.write_text(FILE.replace("trials", "trails"))
+    assert "trails: unknown; did you mean trials?" in typed(study, status=1).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_profile_leaves_nothing_behind(
+    study: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    folder = study.parent
+    study.write_text(FILE.replace("max_steps = 6", "max_steps = 100000"))
+    (folder / "train.py").write_text(SLOW)
+    (folder / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder / "temporary"))
+    monkeypatch.setenv("TEST_MARK", str(folder))
+    with start("profile", "study.toml", "--workers", "1", "--seconds", "600", cwd=folder) as process:
+        try:
+            until((folder / "begun").exists)
+            assert len(marked(f"TEST_MARK={folder}")) > 1
+            assert list((folder / "temporary").iterdir())
+            os.kill(process.pid, number)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("interrupted\n")
+    all_gone(f"TEST_MARK={folder}")
+    assert list((folder / "temporary").iterdir()) == []
+    assert not (folder / "study.profile.json").exists()
+
+
+def test_the_example_has_the_space_of_its_script() -> None:
+    from examples.digits import SPACE
+    from thriftune.space import Space
+    from thriftune.study_file import read_study_file
+
+    file = Path(__file__).parents[2] / "examples" / "digits.toml"
+    assert read_study_file(file).spec.space.difference(Space(SPACE)) == []
