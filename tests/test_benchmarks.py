@@ -53,6 +53,7 @@ def run(*arguments: str) -> str:
         "market.reuse",
         "market.revocation",
         "market.synthetic",
+        "planning.executed",
         "search.multi",
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from thriftune.engines import Engine
@@ -124,3 +126,17 @@ def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
 def test_cut_short_of_it_a_bad_end_does_not_come(engine: SimulatedEngine) -> None:
     engine.start(run(0, 3, error="later", max_steps=2), THIS_MACHINE)
     assert all_of(engine)[-1] == ("Ended", 2.0)
+
+
+def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(
+        curves, clock, 0.5, start_seconds=2.0, end_seconds=1.0, pace=lambda workers: 1.0 / workers
+    )
+    engine.start(replace(run(0, 2, pace=4.0), workers=4), THIS_MACHINE)
+    assert all_of(engine) == [("Reported", 3.0, 0, 1), ("Reported", 4.0, 0, 2), ("Ended", 5.0)]
+    assert engine.worker_seconds == 4 * 5.0
+    engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2), THIS_MACHINE)
+    assert short(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
+    engine.tell_to_end(1, 2)
+    assert all_of(engine) == [("Ended", 8.5)]
+    assert engine.worker_seconds == 4 * 5.0 + 2 * 3.5
