@@ -12,8 +12,9 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.planning import exact, planners
 from thriftune.planning.allocation import Choice
+from thriftune.planning.checks import check_number
 from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.exact import Graph
+from thriftune.planning.graph import Graph
 from thriftune.planning.model import Model
 from thriftune.planning.plan import Plan, make
 from thriftune.planning.planners import Asked, Totals
@@ -126,7 +127,7 @@ class _Asking:
         ones; and among the other planners', which look elsewhere."""
         assert self._deadline is not None
         low, high = self.quickest().duration, self._deadline
-        others = (planners.static(self._asked()), planners.naive_elastic(self._asked()))
+        others = (planner(self._asked()) for planner in (planners.greedy, planners.naive_elastic))
         sure = [choices for choices in others if choices is not None]
         for _ in range(_TIGHTENED):
             middle = 0.5 * (low + high)
@@ -216,7 +217,9 @@ class _Asking:
                 continue
             spec = self.model.spec
             rest = Model(JobSpec(spec.stages[i:], spec.begins[i:]), self.model.profile)
-            latest.append(self._deadline - float(Graph.of(rest, stays).to_go(1.0, 0.0)[0][0]))
+            quickest = exact.best(Graph.of(rest, stays), "dollars", math.inf)
+            assert quickest is not None
+            latest.append(self._deadline - quickest.lower_bound)
         return latest
 
     def _refused(self, why: str = "") -> SettingError:
@@ -250,5 +253,5 @@ def _clouds(cloud: CloudProfile | Sequence[CloudProfile]) -> list[CloudProfile]:
 
 def _check_limits(deadline: float | None, budget: float | None) -> None:
     for name, value in (("deadline", deadline), ("budget", budget)):
-        if value is not None and not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
-            raise SettingError(f"{name}: {value!r} must be above zero and finite")
+        if value is not None:
+            check_number(name, value, above_zero=True)

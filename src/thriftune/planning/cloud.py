@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
@@ -11,6 +10,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
 from thriftune.market.catalog import Offer
 from thriftune.market.survival import Survival
+from thriftune.planning.checks import check_number
 from thriftune.planning.latency import Latency
 
 By = Literal["per_instance", "per_function"]
@@ -52,11 +52,7 @@ class CloudProfile:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise SettingError(f"cloud: {name}: {value!r} must be a whole number, at least {least}")
         for name in ("price_per_hour", "minimum", "data_gb", "data_price", "speed"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 <= value < math.inf):
-                raise SettingError(f"cloud: {name}: {value!r} must be a number, 0 or more")
-        if not self.speed:
-            raise SettingError("cloud: speed: must be above 0")
+            check_number(f"cloud: {name}", getattr(self, name), above_zero=name == "speed")
         if self.billing not in get_args(By):
             raise SettingError(f"cloud: billing: {self.billing!r} must be one of {', '.join(get_args(By))}")
         object.__setattr__(self, "queue_latency", Latency.of(self.queue))

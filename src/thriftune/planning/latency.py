@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from thriftune.errors import SettingError
+from thriftune.planning.checks import check_number
 
 Floats = NDArray[np.float64]
 
@@ -27,9 +28,9 @@ class Latency:
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 <= value < math.inf):
-                raise SettingError(f"latency: {name} {value!r} must be a number of seconds, 0 or more")
+            check_number(f"latency: {name}", getattr(self, name))
+        if self.std and not self.mean:
+            raise SettingError(f"latency: std {self.std:g} needs a mean above 0")
 
     @classmethod
     def fit(cls, seconds: Sequence[float]) -> Latency:

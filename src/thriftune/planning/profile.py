@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from thriftune.errors import SettingError
+from thriftune.planning.checks import check_number
 
 LEAST_FACTOR = 0.05
 """No trial is faster than so much of the mean, however large `std` is."""
@@ -44,12 +45,9 @@ class Profile:
         for workers, each in self.seconds_per_step.items():
             if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
                 raise SettingError(f"seconds_per_step: {workers!r} workers: must be a whole number, at least 1")
-            if not (isinstance(each, (int, float)) and 0.0 < each < math.inf):
-                raise SettingError(f"seconds_per_step: {each!r} with {workers} workers: must be above 0")
+            check_number(f"seconds_per_step: with {workers} workers", each, above_zero=True)
         for name in ("std", "startup", "checkpoint", "data_gb"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 <= value < math.inf):
-                raise SettingError(f"{name}: {value!r} must be a number, 0 or more")
+            check_number(name, getattr(self, name))
 
     @property
     def most_workers(self) -> int:

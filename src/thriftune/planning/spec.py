@@ -74,7 +74,7 @@ def asha(n: int, r: int, R: int, eta: int = 3) -> JobSpec:
     not wait for each other, so that a plan of this is longer than it takes."""
     _check(r=r, R=R, n=n, eta=eta)
     found, step, rung = [], 0, r
-    while rung < R:
+    while rung * eta <= R:  # above the last rung there are fewer than eta times as many steps left
         found.append(brackets.Stage(n, step, rung))
         n = max(1, round(sum(1.0 if i < eta else (i // eta) / i for i in range(1, n + 1))))
         step, rung = rung, rung * eta

@@ -1,0 +1,108 @@
+"""What may each stage run on, and what does it take to get there? All fair plans, as paths through a graph.
+
+A stage's node is so many machines of a kind, and the allocation on them. To go from a stage's node to one of the
+next costs seconds and dollars (model.py).
+
+Of numbers of machines only those matter which some stage needs: what is held beyond saves no wait, or one that is
+longer the fewer are missing, and costs by the machine; so either all or none of it pays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.model import Model
+
+Floats = NDArray[np.float64]
+Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and dollars of use
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The nodes of each stage, and what it takes to get from those of the stage before to them."""
+
+    model: Model
+    nodes: list[list[Choice]]
+    seconds: list[Floats]  # by stage: (nodes before, nodes)
+    dollars: list[Floats]
+    new_billed: list[Floats]  # seconds, of machines that come
+
+    @cached_property
+    def short(self) -> list[NDArray[np.bool_]]:
+        """Whether machines come that are not as old as the least that is billed when the stage ends."""
+        least = [np.array([node.cloud.least_billed for node in nodes]) for nodes in self.nodes]
+        return [billed < most for billed, most in zip(self.new_billed, least, strict=True)]
+
+    @classmethod
+    def of(cls, model: Model, clouds: Sequence[CloudProfile]) -> Graph:
+        useful = [[_useful(model, i, cloud) for cloud in clouds] for i in range(len(model.spec.stages))]
+        held = [sorted({need for stage in useful for need, *_ in stage[c]}) for c in range(len(clouds))]
+        nodes = [
+            [
+                Choice(cloud, machines, allocation)
+                for c, cloud in enumerate(clouds)
+                for machines in held[c]
+                for allocation in _best_on(stage[c], machines, cloud)
+            ]
+            for stage in useful
+        ]
+        graph = cls(model, nodes, [], [], [])
+        before: list[Choice | None] = [None]
+        for i, now in enumerate(nodes):
+            told = _transitions(model, i, before, now)
+            for matrices, found in zip((graph.seconds, graph.dollars, graph.new_billed), told, strict=True):
+                matrices.append(found)
+            before = list(now)
+        return graph
+
+    def choices(self, path: Sequence[int]) -> list[Choice]:
+        return [nodes[at] for nodes, at in zip(self.nodes, path, strict=True)]
+
+
+def _useful(model: Model, i: int, cloud: CloudProfile) -> list[Useful]:
+    """What no other one beats in all of its figures."""
+    found: list[Useful] = []
+    most = cloud.max_machines or math.inf
+    by_function = cloud.billing == "per_function"
+    for allocation in fair(model.spec.stages[i].trials, model.profile.most_workers):
+        need = cloud.machines_for(*allocation)
+        if need > most:
+            continue
+        seconds = model.train_seconds(i, cloud, allocation)
+        found.append(
+            (need, seconds, model.function_dollars(i, cloud, allocation) if by_function else 0.0, allocation)
+        )
+    found.sort()
+    kept: list[Useful] = []
+    for each in found:
+        if not any(other[1] <= each[1] and other[2] <= each[2] for other in kept):
+            kept.append(each)
+    return kept
+
+
+def _best_on(useful: list[Useful], machines: int, cloud: CloudProfile) -> list[Allocation]:
+    fitting = [each for each in useful if each[0] <= machines]
+    if cloud.billing == "per_instance":
+        fitting = sorted(fitting, key=lambda each: each[1])[:1]
+    return [allocation for *_, allocation in fitting]
+
+
+def _transitions(
+    model: Model, i: int, before: Sequence[Choice | None], now: Sequence[Choice]
+) -> tuple[Floats, Floats, Floats]:
+    """Seconds, dollars, and seconds billed of new machines, each of (nodes before, nodes)."""
+    held = np.array([0 if one is None else one.machines for one in before])
+    columns = []
+    for choice in now:
+        same = np.array([one is not None and one.cloud is choice.cloud for one in before])
+        columns.append(model.expected(i, choice, np.where(same, np.minimum(held, choice.machines), 0)))
+    seconds, dollars, billed = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
+    return seconds, dollars, billed
