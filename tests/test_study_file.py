@@ -123,7 +123,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
     ("text", "message"),
     [
         ("trails = 8\n" + BASE + SPACE, "trails: unknown; did you mean trials?"),
-        ("colour = 8\n" + BASE + SPACE, "colour: unknown; it may have name, command, function,"),
+        ("hue = 8\n" + BASE + SPACE, "hue: unknown; it may have name, command, function,"),
         ("minimize = \n" + SPACE, "is no valid TOML: Invalid value (at line 1, column 12)"),
         (BASE + SPACE + "x = [1,", "is no valid TOML: Invalid value (at line 9, the end of the file)"),
         (BASE.replace("8", "'ten'") + SPACE, "trials: 'ten' must be a whole number"),

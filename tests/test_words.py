@@ -127,3 +127,9 @@ def test_what_was_set_aside_in_a_finished_study_waits_for_nothing() -> None:
     assert words.waits_for(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
     table.history.finished = "all done"
     assert words.waits_for(table.trial(0), table.history, spec, False) == "set aside by asha"
+
+
+def test_a_unit_that_fits() -> None:
+    assert [words.time_unit(seconds)[0] for seconds in (12.0, 300.0, 17_999.0, 18_000.0)] == [
+        "seconds", "minutes", "minutes", "hours",
+    ]  # fmt: skip

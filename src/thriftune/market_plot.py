@@ -16,7 +16,7 @@ from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.market.summary import Fit, Revocations
-from thriftune.pictures import ACCENT, INK, MUTED, SERIES, legend, picture
+from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.words import several
 
 _FINE = 600  # points of a curve
@@ -40,13 +40,7 @@ def plot_prices(series: PriceSeries, offer: Offer | None, lost: Revocations | No
             label = several(len(at), "revocation")
             axes.plot(at, np.full(len(at), lost.max_price), "v", color=ACCENT, markersize=5, label=label)
             shown.append(lost.max_price)
-        if wants_log(shown):
-            from matplotlib.ticker import LogLocator  # late: needs the extra
-
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-            axes.yaxis.set_minor_formatter(_dollars)
-        axes.yaxis.set_major_formatter(_dollars)
+        dollar_axis(axes, log=wants_log(shown))
         axes.set(ylabel="dollars an hour", title="Spot price")
         legend(axes, columns=4)
         axes.tick_params(axis="x", labelrotation=20)
@@ -113,10 +107,6 @@ def plot_jobs(
 
 def _seen(curve: KaplanMeier) -> tuple[Any, Any]:
     return np.append(0.0, curve.ages), np.append(0.0, 1.0 - curve.alive)
-
-
-def _dollars(value: float, _position: object) -> str:
-    return f"${value:g}"
 
 
 def _date(t: float) -> datetime:

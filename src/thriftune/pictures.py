@@ -65,3 +65,18 @@ def picture(path: Path, title: str, panels: int = 1, width: float = 6.2) -> Iter
 def legend(axes: Any, columns: int = 3) -> None:
     """Beside the title, above the axes: inside them it would lie over some of the data."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.3, ncols=columns)
+
+
+def dollar_axis(axes: Any, *, log: bool) -> None:
+    """The y axis."""
+    if log:
+        from matplotlib.ticker import LogLocator  # late: needs the extra
+
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_formatter(_dollars)
+    axes.yaxis.set_major_formatter(_dollars)
+
+
+def _dollars(value: float, _position: object) -> str:
+    return f"${value:g}"

@@ -21,7 +21,10 @@ from thriftune.warm_start import in_folder
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
 _DURATION = "seconds, or a string such as '20m'"
 
-_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+Types = Mapping[str, tuple[tuple[type, ...], str]]
+"""By key: what its value may be, and that in words."""
+
+_TYPES: Types = {
     "name": ((str,), _TEXT),
     "command": ((list,), "a list of strings, such as ['python', 'train.py', '--lr', '{lr}']"),
     "function": ((str,), "a string such as 'train.py:train'"),
@@ -43,6 +46,8 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "storage": ((str,), "the path of a folder"),
     "keep": ((int,), _WHOLE),
     "disk_full": ((str,), "'stop' or 'go_on'"),
+    "profile": ((str, dict), "the path of a profile, or a table such as {seconds_per_step = {1 = 4.0, 2 = 2.2}}"),
+    "cloud": ((dict, list), "a table of a kind of machine, or several: write [cloud] or [[cloud]]"),
     "space": ((dict,), "a table: write [space.NAME] for every parameter"),
     "metrics": ((dict,), "a table: write [metrics] and in it NAME = 'regular expression'"),
 }
@@ -55,12 +60,17 @@ _AS_GIVEN = (
 
 @dataclass(frozen=True, slots=True)
 class StudyFile:
-    """A study file, checked. `store` is None where it names none; `seed`, too."""
+    """A study file, checked. `store` is None where it names none; `seed`, too.
+
+    `profile` and `cloud` are as they stand there: plan_file reads them, and whoever does not plan ignores them.
+    """
 
     spec: Spec
     warm_start: list[str]
     store: str | None
     seed: int | None
+    profile: str | Mapping[str, Any] | None
+    cloud: Mapping[str, Any] | list[Any]
 
 
 def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
@@ -91,7 +101,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     for key, value in data.items():
-        _check(key, value)
+        check_key(key, value, _TYPES)
     folder = path.parent
     if not data.get("space"):
         raise SettingError("space: there is none; write [space.NAME] for every parameter")
@@ -114,16 +124,19 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         _warm_start(data.get("warm_start", []), folder),
         _in(folder, data.get("store")),
         data.get("seed"),
+        data.get("profile"),
+        data.get("cloud", []),
     )
 
 
-def _check(key: str, value: object) -> None:
-    if key not in _TYPES:
-        close = get_close_matches(key, _TYPES, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(_TYPES)}"
+def check_key(key: str, value: object, known: Types) -> None:
+    """Whether a table may have it, and with such a value."""
+    if key not in known:
+        close = get_close_matches(key, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(known)}"
         raise SettingError(f"{key}: unknown; {hint}")
-    types, what = _TYPES[key]
-    if not isinstance(value, types) or isinstance(value, bool):
+    types, what = known[key]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise SettingError(f"{key}: {value!r} must be {what}")
 
 

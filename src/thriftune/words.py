@@ -25,6 +25,13 @@ def several(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def time_unit(longest_seconds: float) -> tuple[str, float]:
+    """For a column or an axis that goes so far: its name, and its seconds."""
+    if longest_seconds < 300.0:
+        return "seconds", 1.0
+    return ("minutes", 60.0) if longest_seconds < 18_000.0 else ("hours", 3600.0)
+
+
 def setting(value: Any) -> str:
     """A parameter's value."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

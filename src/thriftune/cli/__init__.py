@@ -31,6 +31,7 @@ _COMMANDS = {
     "export": "export",
     "simulate": "simulate",
     "profile": "profile",
+    "plan": "plan",
     "market": "market",
     "report": "report",
 }

@@ -45,11 +45,12 @@ def profile_command(
     Runs trials of one configuration of the study that FILE describes on this machine, where a worker is a core,
     and writes a profile to make plans with. No study is recorded.
     """
+    from thriftune.planning.profile import profile_path
     from thriftune.profiling import measure
     from thriftune.study_file import read_study_file
 
     spec = read_study_file(file).spec
-    where = file.with_suffix(".profile.json") if output is None else output
+    where = profile_path(file) if output is None else output
     _check_output(where)
     with _sigterm_interrupts():
         found = measure(spec, workers, seconds, repeats, say=lambda line: click.echo(line, err=True))

@@ -114,3 +114,8 @@ class Profile:
 def slownesses(variation: float, normal: Any) -> Any:
     """How many times as long as on average trials take, from standard normal draws."""
     return np.maximum(LEAST_FACTOR, 1.0 + variation * normal)
+
+
+def profile_path(study_file: Path) -> Path:
+    """Where `thriftune profile` writes, and `thriftune plan` looks, unless told otherwise."""
+    return study_file.with_suffix(".profile.json")

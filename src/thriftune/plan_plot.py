@@ -1,0 +1,89 @@
+"""What does a plan look like? Among what else could be had for the time and the money, and machine by machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+from thriftune.curves import wants_log
+from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
+from thriftune.planning import Plan
+from thriftune.result import format_dollars, format_seconds
+from thriftune.words import time_unit
+
+_MARKS = {"exact": "D", "greedy": "s", "static": "^", "naive_elastic": "v"}
+_TIMES = "\u00d7"
+_THIS = "this plan"
+_BEYOND = (
+    2.0  # times the longest and the dearest plan that is marked, or the limit: no further does the picture go
+)
+_CHARACTER = 0.017
+"""Of the plan's time: as wide as a character is. What has no room on its stage is not written there."""
+
+
+def plot_plan(name: str, plan: Plan, others: Mapping[str, Plan | None], curve: Sequence[Plan], path: Path) -> None:
+    """Left: the frontier with this plan and the `others`, by planner. Right: the machines held over time.
+
+    `curve`: optimal plans, from the quickest to the cheapest.
+    """
+    title = f"{name}: {format_dollars(plan.cost)} in {format_seconds(plan.duration)}"
+    with picture(path, title, 2) as (left, right):
+        _draw_frontier(left, plan, others, curve)
+        _draw_machines(right, plan)
+
+
+def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], curve: Sequence[Plan]) -> None:
+    marked = {**{name: one for name, one in others.items() if one is not None}, _THIS: plan}
+    # The curve is of a few deadlines only: an optimal plan for this one is as good a point of it.
+    optimal = [*curve, *(one for one in marked.values() if one.planner == "exact" and not one.gap)]
+    optimal.sort(key=lambda one: one.duration)
+    longest = _BEYOND * max(plan.deadline or 0.0, *(one.duration for one in marked.values()))
+    dearest = _BEYOND * max(plan.budget or 0.0, *(one.cost for one in marked.values()))
+    shown = [one for one in optimal if one.duration <= longest]
+    unit, seconds = time_unit(max(one.duration for one in (*shown, *marked.values())))
+    times, costs = [one.duration / seconds for one in shown], [one.cost for one in shown]
+    axes.plot(times, costs, ".-", color=MUTED, linewidth=1.5, markersize=5, label="optimal")
+    for i, (name, one) in enumerate(marked.items(), 1):
+        mark, size, color = ("o", 9, ACCENT) if name == _THIS else (_MARKS[name], 7, SERIES[i])
+        label = name.replace("_", " ")
+        axes.plot(one.duration / seconds, one.cost, mark, color=color, markersize=size, label=label, zorder=3)
+    limit: Any = {"color": INK, "linestyle": "--", "linewidth": 1.2}
+    if plan.deadline is not None:
+        axes.axvline(plan.deadline / seconds, label="deadline", **limit)
+    if plan.budget is not None:
+        axes.axhline(plan.budget, label="budget", **limit)
+    axes.set(xlabel=f"time, {unit}", ylabel="expected cost", title="Cost")
+    log = wants_log([one.cost for one in marked.values()])
+    dollar_axis(axes, log=log)
+    # The quickest plans may be so dear that all others would lie on the axis.
+    axes.set_ylim(None if log else 0.0, min(dearest, 1.08 * max(axes.dataLim.y1, plan.budget or 0.0)))
+    legend(axes, columns=4)
+
+
+def _draw_machines(axes: Any, plan: Plan) -> None:
+    unit, seconds = time_unit(plan.duration)
+    kinds: list[str] = []
+    for kind, run in groupby(plan.stages, key=lambda stage: stage.offer):
+        label = None if kind in kinds else kind  # once in the legend
+        kinds += [kind] if label else []
+        stages = list(run)
+        edges = [stage.starts / seconds for stage in stages]
+        edges.append((stages[-1].starts + stages[-1].seconds) / seconds)
+        machines = [stage.machines for stage in stages]
+        color = SERIES[kinds.index(kind) % len(SERIES)]
+        axes.stairs(machines, edges, fill=True, color=color, alpha=0.18)
+        axes.stairs(machines, edges, color=color, linewidth=2, label=label)
+        axes.vlines(edges[1:-1], 0, [min(pair) for pair in pairwise(machines)], color=color, linewidth=0.8)
+    most = max(stage.machines for stage in plan.stages)
+    for number, stage in enumerate(plan.stages, 1):
+        shape = f"{stage.trials}{_TIMES}{stage.workers}"
+        lines = [text for text in (str(number), shape) if len(text) * _CHARACTER * plan.duration <= stage.seconds]
+        at = ((stage.starts + stage.seconds / 2) / seconds, stage.machines)
+        style: Any = {"ha": "center", "va": "bottom", "color": INK, "fontsize": 8, "linespacing": 1.1}
+        axes.annotate("\n".join(lines), at, (0, 3), textcoords="offset points", **style)
+    axes.set(ylabel="machines held", ylim=(0, 1.2 * most), title="Machines")
+    axes.set_xlabel(f"time, {unit} (on top: the stage, its trials{_TIMES}workers)")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    legend(axes)
