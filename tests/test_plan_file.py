@@ -17,9 +17,10 @@ from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential, Phases
 from thriftune.objectives import parse_objectives
-from thriftune.plan_file import PlanFile, clouds_of, job_of, profile_path, read_plan_file
+from thriftune.plan_file import PlanFile, clouds_of, job_of, read_plan_file
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.latency import Latency
+from thriftune.planning.profile import profile_path
 from thriftune.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
