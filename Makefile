@@ -14,6 +14,8 @@ demo: $(VENV)/.examples
 	$(BIN)/thriftune show digits --store out/demo/studies.db --plot out/digits.png
 	$(BIN)/thriftune market compare --synthetic --type synthetic-16
 	$(BIN)/thriftune market compare --synthetic --type synthetic-16 --plot out/market.png
+	$(BIN)/thriftune plan examples/plan/study.toml
+	$(BIN)/thriftune plan examples/plan/study.toml --plot out/plan.png
 
 test: check
 	$(BIN)/pytest
