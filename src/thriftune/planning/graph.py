@@ -3,8 +3,9 @@
 A stage's node is so many machines of a kind, and the allocation on them. To go from a stage's node to one of the
 next costs seconds and dollars (model.py).
 
-Of numbers of machines only those matter which some stage needs: what is held beyond saves no wait, or one that is
-longer the fewer are missing, and costs by the machine; so either all or none of it pays.
+Where the wait for new machines does not depend on how many they are, and nothing is billed beyond their lives,
+only those numbers of machines matter which some stage needs: what is held beyond costs by the machine, and saves
+nothing unless no machine is missing then. Else the others are looked at as well, up to `ALL_HELD`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
 
 Floats = NDArray[np.float64]
+ALL_HELD = 64
+"""Machines: where more are needed, plans hold only numbers that some stage needs."""
+
 Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and dollars of use
 
 
@@ -44,7 +48,9 @@ class Graph:
     @classmethod
     def of(cls, model: Model, clouds: Sequence[CloudProfile]) -> Graph:
         useful = [[_useful(model, i, cloud) for cloud in clouds] for i in range(len(model.spec.stages))]
-        held = [sorted({need for stage in useful for need, *_ in stage[c]}) for c in range(len(clouds))]
+        held = [
+            _held(cloud, {need for stage in useful for need, *_ in stage[c]}) for c, cloud in enumerate(clouds)
+        ]
         nodes = [
             [
                 Choice(cloud, machines, allocation)
@@ -65,6 +71,14 @@ class Graph:
 
     def choices(self, path: Sequence[int]) -> list[Choice]:
         return [nodes[at] for nodes, at in zip(self.nodes, path, strict=True)]
+
+
+def _held(cloud: CloudProfile, needed: set[int]) -> list[int]:
+    """The numbers of machines that are worth a look, from those that some stage needs."""
+    most = max(needed, default=0)
+    if (cloud.init_latency.std or cloud.least_billed) and most <= ALL_HELD:
+        return list(range(min(needed, default=1), most + 1))
+    return sorted(needed)
 
 
 def _useful(model: Model, i: int, cloud: CloudProfile) -> list[Useful]:

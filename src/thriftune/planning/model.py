@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 Cohorts = list[tuple[int, float]]
 """Machines that came together and the seconds that they have been billed for, the oldest first."""
 
+_Lossy = tuple[CloudProfile, float, float]
 SAMPLES = 1000
 """Draws behind an expectation that has no formula."""
 _LOSSY_SAMPLES = 200
@@ -50,7 +51,9 @@ class Expected:
 class Model:
     spec: JobSpec
     profile: Profile
-    _known: dict[tuple[int, int, Allocation], tuple[float, float]] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[int, int, Allocation], tuple[CloudProfile, float, float]] = field(
+        default_factory=dict, repr=False
+    )
 
     def predict(self, choices: Sequence[Choice]) -> list[Expected]:
         """Stage by stage; their sums are the job's."""
@@ -114,14 +117,14 @@ class Model:
 
     def _lossy_seconds(self, i: int, cloud: CloudProfile, allocation: Allocation) -> tuple[float, float]:
         """On machines that are taken away: of the stage, and of one trial on average."""
-        key = (i, id(cloud), allocation)
+        key = (i, id(cloud), allocation)  # the cloud is kept with it, so that no other one gets its id
         if key not in self._known:
             stage, choice = self.spec.stages[i], Choice(cloud, 0, allocation)
             rng = np.random.default_rng((_SEED, i))
             each = train_seconds(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
             longest = queued(each, allocation.at_a_time).max(axis=0)
-            self._known[key] = float(longest.mean()), float(each.mean())
-        return self._known[key]
+            self._known[key] = cloud, float(longest.mean()), float(each.mean())
+        return self._known[key][1:]
 
 
 def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
