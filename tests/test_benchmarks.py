@@ -54,6 +54,10 @@ def run(*arguments: str) -> str:
         "market.revocation",
         "market.synthetic",
         "planning.executed",
+        "planning.optimum",
+        "planning.placement",
+        "planning.studies",
+        "planning.speed",
         "search.multi",
     ],
 )

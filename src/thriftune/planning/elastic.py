@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from thriftune import events as ev
 from thriftune.fleet import Machine
 from thriftune.history import History
+from thriftune.placement import place
 from thriftune.planning.plan import Plan
 from thriftune.trial import State, TrialRecord
 
@@ -51,7 +52,12 @@ class Elastic:
         machines = _usable(history, choice.cloud.name)
         if len(machines) < choice.machines or len(history.running) >= choice.allocation.at_a_time:
             return None
-        return fitted(choice.allocation.workers, machines)
+        number = len(history.trials) if trial is None else trial.id
+        before = {i: history.trials[i].workers for i in history.running}
+        wanted = {i: sum(workers.values()) for i, workers in before.items()}
+        wanted[number] = choice.allocation.workers
+        slots = {machine.id: machine.slots for machine in machines}
+        return place(wanted, slots, before, reserved=before).placement.get(number)
 
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
         """What brings the machines that are there to those of the stage."""
@@ -84,20 +90,6 @@ class Elastic:
         if trial is None:  # a new one
             return turn.begins == 0 and turn.first <= len(history.trials) < turn.last
         return turn.first <= trial.id < turn.last and turn.begins <= trial.step < turn.ends
-
-
-def fitted(workers: int, machines: Sequence[Machine]) -> dict[str, int] | None:
-    """Where a trial's workers find room: on the fullest machine that has it, or on machines of their own."""
-    slots = max((machine.slots for machine in machines), default=0)
-    if workers <= slots:
-        fitting = [machine for machine in machines if machine.free >= workers]
-        return {min(fitting, key=lambda machine: machine.free).id: workers} if fitting else None
-    found: dict[str, int] = {}
-    for machine in machines:
-        if not machine.taken and workers:
-            found[machine.id] = min(workers, machine.slots)
-            workers -= found[machine.id]
-    return None if workers else found
 
 
 def _turns(plan: Plan) -> list[_Turn]:

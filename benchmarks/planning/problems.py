@@ -1,0 +1,135 @@
+"""What is there to plan? Random problems: small ones, of which every plan can be looked at, and large ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thriftune.planning.allocation import Choice, fair
+from thriftune.planning.cloud import By, CloudProfile
+from thriftune.planning.latency import Latency
+from thriftune.planning.model import Model
+from thriftune.planning.profile import Profile
+from thriftune.planning.spec import JobSpec, hyperband, successive_halving
+
+MOST_PLANS = 5000
+"""Of a small problem."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    model: Model
+    clouds: Sequence[CloudProfile]
+
+    @property
+    def choices(self) -> list[list[Choice]]:
+        """Of each stage: every fair allocation, on every number of machines that has room for it."""
+        return [
+            [
+                Choice(cloud, machines, allocation)
+                for cloud in self.clouds
+                for allocation in fair(stage.trials, self.model.profile.most_workers)
+                for machines in range(cloud.machines_for(*allocation), (cloud.max_machines or 0) + 1)
+            ]
+            for stage in self.model.spec.stages
+        ]
+
+    @cached_property
+    def totals(self) -> NDArray[np.float64]:
+        """Dollars and seconds of every plan there is, (plans, 2)."""
+        return np.array([self.total(each) for each in itertools.product(*self.choices)])
+
+    def total(self, choices: Sequence[Choice]) -> tuple[float, float]:
+        told = self.model.predict(choices)
+        return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
+
+    def least_dollars(self, seconds: float) -> float:
+        """Of all plans that take no longer."""
+        return float(self.totals[self.totals[:, 1] <= seconds * (1.0 + 1e-9), 0].min())
+
+    def least_seconds(self, dollars: float) -> float:
+        """Of all plans that are no dearer."""
+        return float(self.totals[self.totals[:, 0] <= dollars * (1.0 + 1e-9), 1].min())
+
+
+def small(
+    rng: np.random.Generator,
+    *,
+    kinds: int = 1,
+    billing: By = "per_instance",
+    least_billed: bool = False,
+    noise: bool = False,
+    random_waits: bool = False,
+) -> Problem:
+    """With few enough plans that all of them can be looked at. In half of the problems new trials begin later."""
+    while True:
+        trials, stages = int(rng.integers(2, 9)), []
+        halving = rng.random() < 0.5
+        for _ in range(int(rng.integers(2, 5))):
+            stages.append((trials, round(10.0 ** rng.uniform(0.0, 2.0))))
+            trials = max(1, trials // 2) if halving else int(rng.integers(1, 9))
+        model = Model(JobSpec.of(stages), _profile(rng, int(rng.integers(1, 4)), 0.3 if noise else 0.0))
+        clouds = [
+            CloudProfile(
+                slots=int(rng.choice([1, 2, 4])),
+                price_per_hour=float(rng.uniform(0.5, 20.0)),
+                queue=float(rng.uniform(0.0, 20.0)),
+                init=Latency(float(rng.uniform(1.0, 40.0)), float(rng.uniform(5.0, 50.0)) * random_waits),
+                billing=billing,
+                minimum=float(rng.choice([30.0, 60.0, 200.0])) * least_billed,
+                data_price=float(rng.choice([0.0, 0.02])),
+                speed=float(rng.uniform(0.5, 2.0)),
+                max_machines=int(rng.integers(1, 9)),
+                name=f"kind {i + 1}",
+            )
+            for i in range(kinds)
+        ]
+        problem = Problem(model, clouds)
+        if 1 < math.prod(len(each) for each in problem.choices) <= MOST_PLANS:
+            return problem
+
+
+def large(rng: np.random.Generator, *, noise: bool = False) -> Problem:
+    """Up to 256 trials, up to 64 workers each, on up to three kinds of machines."""
+    if rng.random() < 0.2:
+        spec = hyperband(1, int(rng.choice([27, 81])), 3)
+    else:
+        n, r, eta = int(rng.integers(8, 257)), int(rng.integers(1, 9)), int(rng.integers(2, 5))
+        spec = successive_halving(n, r, int(r * rng.integers(20, 300)), eta)
+    model = Model(spec, _profile(rng, int(rng.choice([1, 4, 8, 16, 64])), 0.3 if noise else 0.0))
+    clouds = [
+        CloudProfile(
+            slots=int(slots),
+            price_per_hour=float(slots * rng.uniform(0.5, 4.0)),
+            queue=float(rng.choice([0.0, 5.0, 30.0])),
+            init=float(rng.choice([0.0, 15.0, 100.0])),
+            minimum=float(rng.choice([0.0, 60.0])),
+            data_price=float(rng.choice([0.0, 0.02])),
+            speed=float(rng.uniform(0.5, 2.0)),
+            max_machines=int(rng.integers(4, 257)),
+            name=f"kind {i + 1}",
+        )
+        for i, slots in enumerate(rng.choice([1, 2, 4, 8], int(rng.integers(1, 4))))
+    ]
+    return Problem(model, clouds)
+
+
+def _profile(rng: np.random.Generator, most_workers: int, variation: float) -> Profile:
+    seconds, exponent = float(rng.uniform(1.0, 10.0)), float(rng.uniform(0.3, 1.0))
+    steps = {1: seconds}
+    for workers in (2, 3, 4, 8, 16, 32, 64):
+        if workers <= most_workers:
+            steps[workers] = seconds / workers**exponent
+    return Profile(
+        steps,
+        std=variation * seconds,
+        startup=float(rng.uniform(0.0, 5.0)),
+        checkpoint=float(rng.uniform(0.0, 3.0)),
+        data_gb=float(rng.choice([0.0, 5.0])),
+    )
