@@ -64,7 +64,7 @@ def _stragglers(quick: bool) -> list[Row]:
         for billing, each in found.items()
         for std, costs in zip(stds, each, strict=True)
     ]
-    _plot("stragglers", "std of a trial's seconds a step", stds, found)
+    _plot("stragglers", quick, "std of a trial's seconds a step", stds, found)
     ratios = [a["exact"] / b["exact"] for a, b in zip(found["per_instance"], found["per_function"], strict=True)]
     figure = f"{ratios[0]:.2f} times as dear at std {stds[0]:g} s, {ratios[-1]:.2f} at {stds[-1]:g}; "
     figure += f"deadline {deadline / 60:.0f} min, 1.5 times the quickest at the largest"
@@ -89,7 +89,7 @@ def _data(quick: bool) -> list[Row]:
         for name, each in found.items()
         for price, costs in zip(prices, each, strict=True)
     ]
-    _plot("data price", "dollars a gigabyte", prices, found)
+    _plot("data price", quick, "dollars a gigabyte", prices, found)
     gains = {name: [_gain(costs) for costs in each] for name, each in found.items()}
     shown = "; ".join(f"{name} {each[0]:.2f} to {each[-1]:.2f}" for name, each in gains.items())
     large, small = gains.values()
@@ -115,7 +115,7 @@ def _trials(quick: bool) -> list[Row]:
         for billing, each in found.items()
         for n, costs in zip(counts, each, strict=True)
     ]
-    _plot("trials", "trials", counts, found)
+    _plot("trials", quick, "trials", counts, found)
     saved = [costs["static"] - costs["exact"] for costs in found["per_instance"]]
     figure = f"saved against static, per instance: {', '.join(f'${each:.2f}' for each in saved)}; 20 min"
     met = saved[-1] > saved[0] and min(saved) >= -1e-9
@@ -144,7 +144,7 @@ def _waits(quick: bool) -> list[Row]:
         for name, each in found.items()
         for deadline, costs in zip(deadlines, each, strict=True)
     ]
-    _plot("waits", "deadline, minutes", [each / 60.0 for each in deadlines], found)
+    _plot("waits", quick, "deadline, minutes", [each / 60.0 for each in deadlines], found)
     gains = {name: [_gain(costs) for costs in each] for name, each in found.items()}
     tightest = ", ".join(f"{name} {each[0]:.2f}" for name, each in gains.items())
     about = "waits: how many times as dear static is at the tightest deadline"
@@ -194,8 +194,8 @@ def _row(what: str, costs: Costs) -> Row:
     return Row(what, figure, "exact never dearer", costs["exact"] <= best * (1.0 + 1e-9), dict(costs))
 
 
-def _plot(name: str, label: str, values: Sequence[float], found: dict[str, list[Costs]]) -> None:
-    path = OUT / "planning" / f"{name.replace(' ', '_')}.png"
+def _plot(name: str, quick: bool, label: str, values: Sequence[float], found: dict[str, list[Costs]]) -> None:
+    path = OUT / "planning" / ("quick" if quick else "") / f"{name.replace(' ', '_')}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     with picture(Path(path), f"RubberBand's study of {name}", len(found)) as panels:
         for axes, (title, each) in zip(panels, found.items(), strict=True):
