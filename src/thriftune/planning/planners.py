@@ -111,11 +111,13 @@ def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | Non
                 candidate = [*choices[:i], smaller, *choices[i + 1 :]]
                 totals = asked.totals(candidate)
                 saved, longer = dollars - totals[0], totals[1] - seconds
-                if saved > 1e-12 * dollars and asked.allows(candidate, totals):
+                if saved > 1e-12 * dollars:
                     candidates.append((saved / longer if longer > 0.0 else math.inf, candidate, totals))
-        if not candidates:
+        candidates.sort(key=lambda each: -each[0])  # a look at limits may be costly: the best first
+        found = next((each for each in candidates if asked.allows(each[1], each[2])), None)
+        if found is None:
             return choices
-        _, choices, (dollars, seconds) = max(candidates, key=lambda each: each[0])
+        _, choices, (dollars, seconds) = found
 
 
 def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
