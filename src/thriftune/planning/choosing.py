@@ -52,7 +52,7 @@ def plan(
     """
     if planner not in get_args(Planner):
         raise SettingError(f"planner: {planner!r} must be one of {', '.join(get_args(Planner))}")
-    if not 0.0 <= probability < 1.0:
+    if not isinstance(probability, (int, float)) or not 0.0 <= probability < 1.0:
         raise SettingError(f"probability: {probability!r} must be from 0 to below 1, such as 0.95")
     seconds = seconds_of("deadline", deadline)
     _check_limits(seconds, budget)
@@ -63,7 +63,7 @@ def plan(
     if seconds is not None and budget is not None and found.cost > budget * _NEARLY:
         raise SettingError(
             f"budget: {format_dollars(budget)} is not enough for the deadline of {format_seconds(seconds)}: the "
-            f"cheapest {planner} plan that makes it costs {format_dollars(found.cost)}"
+            f"cheapest {planner} plan that makes it costs {_dollars_or_more(found.cost)}"
         )
     return asking.finished(found)
 
@@ -106,7 +106,10 @@ class _Asking:
         for i, nodes in enumerate(self.graph.nodes):
             if not nodes:
                 stage = model.spec.stages[i]
-                raise SettingError(f"stage {i + 1}: no allowed number of machines can run {stage.trials} trials")
+                raise SettingError(
+                    f"stage {i + 1}: no number of machines that is allowed, and lives long enough, can run its "
+                    f"{stage.trials} trials"
+                )
 
     def exact(self) -> Plan:
         deadline, budget = self._deadline, self._budget
@@ -115,12 +118,23 @@ class _Asking:
             best = exact.best(self.graph, "dollars", budget)
             if best is None:
                 raise self._refused()
-            return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+            return self._at_no_cost(make(self.model, best.choices, "exact", lower_bound=best.lower_bound))
         best = exact.best(self.graph, "seconds", deadline)
         if best is None:
             raise self._refused()
         found = make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
-        return found if self._sure(found.choices) else self._surer(found)
+        return self._at_no_cost(found if self._sure(found.choices) else self._surer(found))
+
+    def _at_no_cost(self, found: Plan) -> Plan:
+        """Of plans that cost as much, the quickest; of those that are as quick, the cheapest."""
+        by_deadline = self._deadline is not None
+        limited: exact.Limited = "dollars" if by_deadline else "seconds"
+        best = exact.best(self.graph, limited, found.cost if by_deadline else found.duration)
+        if best is None or (by_deadline and not self._sure(best.choices)):
+            return found
+        other = make(self.model, best.choices, "exact", lower_bound=found.lower_bound)
+        better = other.duration < found.duration if by_deadline else other.cost < found.cost
+        return other if better else found
 
     def _surer(self, found: Plan) -> Plan:
         """The cheapest that makes the deadline as surely as it should, among those that are cheapest for earlier
@@ -228,22 +242,35 @@ class _Asking:
             cheapest = self.cheapest()
             return SettingError(
                 f"budget: {format_dollars(self._budget)} is not enough: {why}the cheapest plan costs "
-                f"{format_dollars(cheapest.cost)} and takes {format_seconds(cheapest.duration)}"
+                f"{_dollars_or_more(cheapest.cost)} and takes {format_seconds(cheapest.duration)}"
             )
         quickest = self.quickest()
         needed = quickest.duration
         if self._random and self._probability:
-            needed = float(np.quantile(self._durations(quickest.choices).seconds, self._probability))
-        surely = f" with a probability of {self._probability:g}" if self._random else ""
+            surely = np.quantile(self._durations(quickest.choices).seconds, self._probability, method="higher")
+            needed = max(needed, float(surely))
+        how = f" with a probability of {self._probability:g}" if self._random else ""
         return SettingError(
-            f"deadline: {format_seconds(self._deadline)} cannot be made{surely}: {why}the quickest plan takes "
-            f"{format_seconds(needed)} and costs {format_dollars(quickest.cost)}"
+            f"deadline: {format_seconds(self._deadline)} cannot be made{how}: {why}the quickest plan takes "
+            f"{_seconds_or_more(needed)} and costs {format_dollars(quickest.cost)}"
         )
 
 
+def _seconds_or_more(seconds: float) -> str:
+    """Rounded up, to what is written: a deadline that can be made."""
+    unit = 0.1 if seconds < 89.0 else 1.0 if seconds < 3600.0 else 60.0
+    return format_seconds(math.ceil(seconds / unit - 1e-9) * unit)
+
+
+def _dollars_or_more(dollars: float) -> str:
+    unit = 0.01 if dollars >= 1.0 else 1e-4
+    return format_dollars(math.ceil(dollars / unit - 1e-9) * unit)
+
+
 def _clouds(cloud: CloudProfile | Sequence[CloudProfile]) -> list[CloudProfile]:
-    clouds = [cloud] if isinstance(cloud, CloudProfile) else list(cloud)
-    if not clouds or not all(isinstance(each, CloudProfile) for each in clouds):
+    given = cloud if isinstance(cloud, Sequence) else [cloud]
+    clouds = [each for each in given if isinstance(each, CloudProfile)]
+    if not clouds or len(clouds) < len(given):
         raise SettingError("cloud: give a CloudProfile, or several of them")
     names = [each.name for each in clouds]
     if len(set(names)) < len(names):

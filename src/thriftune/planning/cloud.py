@@ -12,6 +12,7 @@ from thriftune.market.catalog import Offer
 from thriftune.market.survival import Survival
 from thriftune.planning.checks import check_number
 from thriftune.planning.latency import Latency
+from thriftune.stopping.checks import check_whole
 
 By = Literal["per_instance", "per_function"]
 
@@ -47,10 +48,9 @@ class CloudProfile:
     init_latency: Latency = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, least in (("slots", 1), ("max_machines", 1)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise SettingError(f"cloud: {name}: {value!r} must be a whole number, at least {least}")
+        check_whole("cloud: slots:", self.slots, 1)
+        if self.max_machines is not None:
+            check_whole("cloud: max_machines:", self.max_machines, 1)
         for name in ("price_per_hour", "minimum", "data_gb", "data_price", "speed"):
             check_number(f"cloud: {name}", getattr(self, name), above_zero=name == "speed")
         if self.billing not in get_args(By):

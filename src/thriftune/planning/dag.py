@@ -67,7 +67,8 @@ class Dag:
                 start = done[list(stage.inits)].max(axis=0)
             trains = list(stage.trains)
             done[trains] = start + queued(seconds[trains], choice.allocation.at_a_time)
-            start = done[stage.sync] = done[trains].max(axis=0)
+            done[stage.sync] += done[trains].max(axis=0)
+            start = done[stage.sync]
         return done
 
 

@@ -91,6 +91,8 @@ def _useful(model: Model, i: int, cloud: CloudProfile) -> list[Useful]:
         if need > most:
             continue
         seconds = model.train_seconds(i, cloud, allocation)
+        if not math.isfinite(seconds):
+            continue
         found.append(
             (need, seconds, model.function_dollars(i, cloud, allocation) if by_function else 0.0, allocation)
         )

@@ -35,7 +35,10 @@ class Latency:
     @classmethod
     def fit(cls, seconds: Sequence[float]) -> Latency:
         """To recorded ones, by likelihood."""
-        told = np.asarray(seconds, dtype=float)
+        try:
+            told = np.asarray(seconds, dtype=float)
+        except (TypeError, ValueError):
+            raise SettingError(f"latency: {seconds!r} must be a number of seconds, or recorded ones") from None
         if told.ndim != 1 or len(told) < 2 or not (np.isfinite(told) & (told > 0.0)).all():
             raise SettingError("latency: needs two or more recorded seconds, each above 0")
         logs = np.log(told)

@@ -34,7 +34,7 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
     each = max(1, -(-workers // cloud.slots))  # machines of a trial
     on = np.arange(trials) // together
     lives = _Lives(choice)
-    every = save_every_seconds(choice, profile, float(work.mean()))
+    every = min(save_every_seconds(choice, profile), 2.0 * float(work.max()))
     left = work.copy()
     spent = np.zeros(work.shape)
     again = cloud.queue_latency.mean + cloud.init_latency.mean
@@ -54,14 +54,13 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
     )
 
 
-def save_every_seconds(choice: Choice, profile: Profile, work_seconds: float) -> float:
-    """Young and Daly's interval; where saving costs nothing, every step."""
+def save_every_seconds(choice: Choice, profile: Profile) -> float:
+    """Young and Daly's interval; where saving costs nothing, every step. Infinite if machines are never lost."""
     cloud = choice.cloud
     assert cloud.survival is not None
     if not profile.checkpoint:
         return profile.seconds(choice.allocation.workers) / cloud.speed
-    hours = young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival))
-    return min(hours * _HOUR, work_seconds)
+    return young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival)) * _HOUR
 
 
 class _Lives:

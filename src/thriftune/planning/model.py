@@ -15,6 +15,7 @@ can be are short of the minimum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +23,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
@@ -121,7 +123,10 @@ class Model:
         if key not in self._known:
             stage, choice = self.spec.stages[i], Choice(cloud, 0, allocation)
             rng = np.random.default_rng((_SEED, i))
-            each = train_seconds(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
+            try:
+                each = train_seconds(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
+            except SettingError:  # such machines live too short for it
+                each = np.full((stage.trials, 1), math.inf)
             longest = queued(each, allocation.at_a_time).max(axis=0)
             self._known[key] = cloud, float(longest.mean()), float(each.mean())
         return self._known[key][1:]

@@ -44,7 +44,8 @@ class Plan:
       from a planner that does not know.
     - `on_time`: the probability of making the deadline, from simulation where anything is random.
     - `fall_back_at`: for each stage on machines that may be taken away, the latest second at which the rest of the
-      job, on machines that are not, would still be done by the deadline; None if there is none.
+      job, on machines that are not, would still be done by the deadline; below 0 if it never would, None if there
+      are no such machines.
     """
 
     model: Model = field(repr=False)

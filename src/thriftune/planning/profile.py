@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ class Profile:
         return float(LEAST_FACTOR * ndtr(at) + 1.0 - ndtr(at) + self.variation * density)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "seconds_per_step": {str(k): v for k, v in self.seconds_per_step.items()}}
+        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**found, "seconds_per_step": {str(k): v for k, v in self.seconds_per_step.items()}}
 
     @classmethod
     def from_json(cls, data: Any) -> Profile:
@@ -90,7 +91,7 @@ class Profile:
             raise SettingError(f"profile: {', '.join(unknown)}: unknown; there are {', '.join(sorted(names))}")
         steps = data["seconds_per_step"]
         try:
-            known = {int(workers): each for workers, each in steps.items()}
+            known = {int(str(workers)): each for workers, each in steps.items()}
         except (AttributeError, ValueError):
             raise SettingError(f"profile: seconds_per_step: {steps!r} must be by number of workers") from None
         return cls(**{**data, "seconds_per_step": known})

@@ -1,0 +1,372 @@
+"""Plans for deadlines and budgets, frontiers and refusals: whether what they say is so."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import thriftune as tt
+from benchmarks.planning.problems import Problem, large, small
+from tests.market.machines import Exponential
+from thriftune.errors import SettingError
+from thriftune.planning import CloudProfile, JobSpec, Latency, Plan, Profile, frontier, successive_halving
+from thriftune.planning.model import Model
+
+SPEC = successive_halving(16, 2, 62)
+PROFILE = Profile({1: 4.0, 2: 2.4, 4: 1.6}, startup=3.0, checkpoint=1.0)
+NOISY = replace(PROFILE, std=1.2)
+CLOUD = CloudProfile(4, 12.24, queue=5.0, init=15.0, minimum=60.0, max_machines=16)
+RANDOM = replace(CLOUD, queue=Latency(5.0, 2.0), init=Latency(15.0, 6.0))
+ON_DEMAND = CloudProfile(1, 3.0, queue=10.0, init=20.0, max_machines=32, name="on demand")
+SPOT = replace(ON_DEMAND, price_per_hour=1.0, survival=Exponential(rate=0.2), name="spot")
+
+
+def planned(problem: Problem, **limits: Any) -> Plan:
+    return tt.plan(problem.model.spec, problem.model.profile, problem.clouds, **limits)
+
+
+def points(problem: Problem, count: int = 40) -> list[Plan]:
+    return frontier(problem.model.spec, problem.model.profile, problem.clouds, points=count)
+
+
+def quickest(profile: Profile = PROFILE, cloud: CloudProfile = CLOUD) -> float:
+    return frontier(SPEC, profile, cloud)[0].duration
+
+
+# --- what a plan says
+
+
+def test_a_plan_is_told_stage_by_stage() -> None:
+    plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=1.3 * quickest())
+    shape = [(stage.trials, stage.begins, stage.steps) for stage in plan.stages]
+    assert shape == [(16, 0, 2), (8, 2, 4), (4, 6, 8), (2, 14, 16), (1, 30, 32)]
+    starts = np.cumsum([0.0, *(stage.seconds for stage in plan.stages)])
+    assert [stage.starts for stage in plan.stages] == pytest.approx(starts[:-1].tolist())
+    assert plan.duration == pytest.approx(starts[-1])
+    assert plan.cost == pytest.approx(sum(stage.dollars for stage in plan.stages))
+    assert plan.duration <= 1.3 * quickest()
+    assert (plan.planner, plan.on_time, plan.gap, plan.fall_back_at) == ("exact", 1.0, 0.0, None)
+    for stage, choice in zip(plan.stages, plan.choices, strict=True):
+        assert (stage.machines, stage.offer) == (choice.machines, "machine")
+        assert CLOUD.machines_for(stage.at_a_time, stage.workers) <= stage.machines <= 16
+
+
+def test_what_is_simulated_is_the_plan() -> None:
+    plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=1.3 * quickest())
+    told = plan.simulate(5)
+    assert told.seconds == pytest.approx(plan.duration)
+    assert told.dollars == pytest.approx(plan.cost)
+    random = tt.plan(SPEC, NOISY, RANDOM, deadline=2.0 * quickest())
+    np.testing.assert_array_equal(random.simulate(9, seed=3).seconds, random.simulate(9, seed=3).seconds)
+    assert (random.simulate(9, seed=3).seconds != random.simulate(9, seed=4).seconds).all()
+
+
+def test_a_plan_is_written_as_json() -> None:
+    plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, SPOT], deadline="30m")
+    told = json.loads(json.dumps(plan.to_json()))
+    assert told["cost"] == plan.cost
+    assert told["deadline"] == 1800.0
+    assert told["stages"][0]["trials"] == 16
+    assert len(told["fall_back_at"]) == len(plan.stages)
+    assert told["budget"] is None
+
+
+def test_a_deadline_may_be_a_text() -> None:
+    assert tt.plan(SPEC, PROFILE, CLOUD, deadline="20m").deadline == 1200.0
+
+
+# --- the best one
+
+
+def test_no_plan_in_time_is_cheaper_and_none_within_the_budget_quicker() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        problem = small(rng, kinds=2)
+        dollars, seconds = (float(np.quantile(problem.totals[:, i], 0.3)) for i in (0, 1))
+        in_time, in_budget = planned(problem, deadline=seconds), planned(problem, budget=dollars)
+        assert in_time.cost == pytest.approx(problem.least_dollars(seconds))
+        assert in_time.lower_bound == pytest.approx(in_time.cost)
+        assert in_budget.duration == pytest.approx(problem.least_seconds(dollars))
+        assert in_budget.lower_bound == pytest.approx(in_budget.duration)
+        assert in_time.gap == pytest.approx(0.0, abs=1e-9)
+        assert in_budget.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_of_plans_that_cost_as_much_it_is_the_quickest() -> None:
+    """Without waits, trials side by side cost no more than one after the other."""
+    plan = tt.plan(JobSpec.of([(8, 10)]), Profile({1: 4.0}), CloudProfile(1, 3.6, max_machines=8), deadline="1h")
+    assert plan.cost == pytest.approx(8 * 40.0 * 1e-3)
+    assert plan.duration == pytest.approx(40.0)
+
+
+def test_of_plans_that_take_as_long_it_is_the_cheapest() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(25):
+        problem = small(rng, kinds=2)
+        plan = planned(problem, budget=2.0 * float(problem.totals[:, 0].max()))
+        assert plan.duration == pytest.approx(problem.totals[:, 1].min())
+        assert plan.cost == pytest.approx(problem.least_dollars(plan.duration))
+
+
+def test_both_limits_are_kept_or_it_is_said_that_they_cannot_be() -> None:
+    deadline = 1.3 * quickest()
+    least = tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline)
+    plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline, budget=1.01 * least.cost)
+    assert (plan.cost, plan.deadline, plan.budget) == (least.cost, deadline, 1.01 * least.cost)
+    assert plan.gap == 0.0  # of the dollars
+    with pytest.raises(SettingError, match=r"is not enough for the deadline of .*: the cheapest exact plan"):
+        tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline, budget=0.99 * least.cost)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_no_other_planner_is_cheaper(noise: bool) -> None:
+    rng = np.random.default_rng(2)
+    tried = 0
+    for _ in range(6):
+        problem = large(rng, noise=noise)
+        if noise and sum(stage.trials for stage in problem.model.spec.stages) > 150:
+            continue  # the greedy planner would carry out thousands of large plans
+        deadline = float(rng.uniform(1.2, 2.5)) * points(problem, 2)[0].duration
+        plan = planned(problem, deadline=deadline)
+        for planner in ("greedy", "static", "naive_elastic"):
+            try:
+                other = planned(problem, deadline=deadline, planner=planner)
+            except SettingError:
+                continue
+            tried += 1
+            assert (other.planner, other.lower_bound, other.gap) == (planner, None, None)
+            assert plan.cost <= other.cost * (1.0 + 1e-9)
+    assert tried > 3
+
+
+# --- how surely
+
+
+@pytest.mark.parametrize("factor", [1.35, 1.5, 3.0])
+@pytest.mark.parametrize("probability", [0.5, 0.95, 0.99])
+def test_the_deadline_is_made_as_surely_by_other_draws(factor: float, probability: float) -> None:
+    deadline = factor * quickest(NOISY, RANDOM)
+    plan = tt.plan(SPEC, NOISY, RANDOM, deadline=deadline, probability=probability)
+    assert plan.on_time is not None
+    assert plan.on_time >= probability
+    fresh, error = plan.simulate(4000, seed=77), math.sqrt(probability * (1.0 - probability))
+    # It was chosen by 1,000 draws, the luckiest of a dozen plans or so: two errors of those.
+    assert fresh.probability(deadline) >= probability - 4.0 * error / math.sqrt(4000) - 2.0 * error / math.sqrt(
+        1000
+    )
+    assert plan.on_time == pytest.approx(fresh.probability(deadline), abs=0.05)
+    assert plan.duration <= deadline
+
+
+def test_to_be_surer_costs_more_and_the_bound_stays() -> None:
+    deadline = 1.5 * quickest(NOISY, RANDOM)
+    plans = [tt.plan(SPEC, NOISY, RANDOM, deadline=deadline, probability=p) for p in (0.0, 0.9, 0.99)]
+    costs = [plan.cost for plan in plans]
+    assert costs == sorted(costs)
+    assert plans[0].cost < plans[-1].cost
+    assert [plan.lower_bound for plan in plans] == pytest.approx([plans[0].cost] * 3)
+    assert plans[0].gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_where_nothing_is_random_all_is_sure() -> None:
+    assert tt.plan(SPEC, PROFILE, CLOUD, deadline=quickest(), probability=0.999).on_time == 1.0
+    assert tt.plan(SPEC, PROFILE, CLOUD, budget=100.0).on_time is None
+
+
+# --- refusals
+
+
+def named(error: SettingError) -> tuple[float, float]:
+    """The seconds and dollars that a refusal says would do."""
+    told = str(error).rpartition(": ")[2]
+    hours, minutes, seconds = (re.search(rf"([\d.]+) {unit}\b", told) for unit in ("h", "min", "s"))
+    total = sum(
+        float(found.group(1)) * each
+        for found, each in ((hours, 3600.0), (minutes, 60.0), (seconds, 1.0))
+        if found is not None
+    )
+    dollars = re.search(r"\$([\d.]+)", told)
+    assert dollars is not None
+    return total, float(dollars.group(1))
+
+
+def refused(spec: JobSpec, profile: Profile, cloud: Any, **limits: Any) -> tuple[float, float]:
+    with pytest.raises(SettingError) as told:
+        tt.plan(spec, profile, cloud, **limits)
+    return named(told.value)
+
+
+@pytest.mark.parametrize("slower", [0.1, 1.0, 3.7, 41.3])
+def test_the_deadline_that_a_refusal_names_can_be_made(slower: float) -> None:
+    profile = Profile({1: 4.77 * slower, 2: 2.41 * slower})
+    least = quickest(profile)
+    seconds, _ = refused(SPEC, profile, CLOUD, deadline=0.999 * least)
+    assert seconds == pytest.approx(least, rel=0.02)
+    assert tt.plan(SPEC, profile, CLOUD, deadline=seconds).duration == pytest.approx(least)
+
+
+@pytest.mark.parametrize("price", [0.0123, 1.234, 12.24, 97.77])
+def test_the_budget_that_a_refusal_names_is_enough(price: float) -> None:
+    cloud = replace(CLOUD, price_per_hour=price)
+    least = tt.plan(SPEC, PROFILE, cloud, deadline="10h").cost
+    _, dollars = refused(SPEC, PROFILE, cloud, budget=0.99 * least)
+    assert dollars == pytest.approx(least, rel=0.02, abs=1e-4)
+    assert least <= tt.plan(SPEC, PROFILE, cloud, budget=dollars).cost <= dollars
+    _, dollars = refused(SPEC, PROFILE, cloud, budget=0.99 * least, deadline="10h")
+    assert tt.plan(SPEC, PROFILE, cloud, budget=dollars, deadline="10h").cost == pytest.approx(least)
+
+
+@pytest.mark.parametrize("probability", [0.2, 0.5, 0.95, 0.9505])
+def test_so_can_the_deadline_of_what_is_random(probability: float) -> None:
+    """Named to the second: it is on the safe side of that."""
+    profile = Profile({1: 4.0}, std=1.2)
+    seconds, _ = refused(SPEC, profile, RANDOM, deadline=10.0, probability=probability)
+    plan = tt.plan(SPEC, profile, RANDOM, deadline=seconds + 1.0, probability=probability)
+    assert plan.on_time is not None
+    assert plan.on_time >= probability
+
+
+def test_a_planner_that_finds_no_plan_says_so() -> None:
+    alone = CloudProfile(4, 12.24, max_machines=4)  # too few for all trials at a time
+    with pytest.raises(SettingError, match="cannot be made: no naive_elastic plan does; the quickest plan takes"):
+        tt.plan(successive_halving(64, 4, 508), PROFILE, alone, deadline="1d", planner="naive_elastic")
+    with pytest.raises(SettingError, match="greedy plans for a deadline; for a budget, take exact or static"):
+        tt.plan(SPEC, PROFILE, CLOUD, budget=10.0, planner="greedy")
+
+
+def test_without_a_limit_the_range_is_named() -> None:
+    with pytest.raises(SettingError, match=r"give a deadline or a budget: the quickest plan takes .* cheapest"):
+        tt.plan(SPEC, PROFILE, CLOUD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"deadline": 0.0}, r"deadline: 0\.0 must be a finite number, above 0"),
+        ({"deadline": math.nan}, "deadline: nan must be"),
+        ({"deadline": "soon"}, "deadline: 'soon' is no duration"),
+        ({"budget": -1.0}, r"budget: -1\.0 must be"),
+        ({"budget": math.inf}, "budget: inf must be"),
+        ({"budget": "15"}, "budget: '15' must be"),
+        (
+            {"deadline": 100, "planner": "best"},
+            "planner: 'best' must be one of exact, greedy, static",
+        ),
+        ({"deadline": 100, "probability": 1.0}, r"probability: 1\.0 must be from 0 to below 1"),
+        ({"deadline": 100, "probability": -0.1}, r"probability: -0\.1"),
+        ({"deadline": 100, "probability": "95%"}, "probability: '95%'"),
+        ({"deadline": 100, "cloud": []}, "cloud: give a CloudProfile, or several of them"),
+        ({"deadline": 100, "cloud": None}, "cloud: give a CloudProfile, or several of them"),
+        ({"deadline": 100, "cloud": [CLOUD, "p3"]}, "cloud: give a CloudProfile"),
+        (
+            {"deadline": 100, "cloud": [CLOUD, RANDOM]},
+            "machine, machine: give each kind of machine a name=",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError, match=said):
+        tt.plan(SPEC, PROFILE, **{"cloud": CLOUD, **changes})
+
+
+# --- the frontier
+
+
+def test_the_frontier_goes_from_the_quickest_to_the_cheapest() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(6):
+        problem = large(rng)
+        told = points(problem)
+        durations, costs = [plan.duration for plan in told], [plan.cost for plan in told]
+        assert durations == sorted(durations)
+        assert costs == sorted(costs, reverse=True)
+        assert len(set(costs)) == len(costs)
+        cheapest = planned(problem, deadline=10.0 * durations[-1])
+        assert costs[-1] == pytest.approx(cheapest.cost)
+        fastest = planned(problem, budget=10.0 * costs[0])
+        assert durations[0] == pytest.approx(fastest.duration)
+
+
+def test_no_plan_is_better_than_one_of_the_frontier() -> None:
+    """Neither cheaper in as much time, nor quicker for as much money."""
+    rng = np.random.default_rng(4)
+    for _ in range(15):
+        problem = small(rng, kinds=2)
+        for plan in points(problem, 8):
+            assert plan.cost == pytest.approx(problem.least_dollars(plan.duration))
+            assert plan.duration == pytest.approx(problem.least_seconds(plan.cost))
+            assert plan.gap == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 0, 2.5, True, None])
+def test_a_frontier_has_two_points_or_more(count: Any) -> None:
+    with pytest.raises(SettingError, match=r"points: .* must be a whole number, at least 2"):
+        frontier(SPEC, PROFILE, CLOUD, points=count)
+
+
+# --- machines that may be taken away
+
+
+def test_the_rest_on_demand_makes_the_deadline_if_it_starts_by_then_and_not_later() -> None:
+    plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, SPOT], deadline="20m")
+    assert plan.fall_back_at is not None
+    assert {stage.offer for stage in plan.stages} >= {"spot"}
+    for i, (latest, stage) in enumerate(zip(plan.fall_back_at, plan.stages, strict=True)):
+        if stage.offer != "spot":
+            assert latest is None
+            continue
+        assert latest is not None
+        rest = JobSpec(SPEC.stages[i:], SPEC.begins[i:])
+        assert tt.plan(rest, PROFILE, ON_DEMAND, deadline=1200.0 - latest + 0.01).on_time == 1.0
+        with pytest.raises(SettingError, match="cannot be made"):
+            tt.plan(rest, PROFILE, ON_DEMAND, deadline=1200.0 - latest - 0.01)
+        assert stage.starts < latest < 1200.0
+
+
+def test_where_it_is_too_late_to_fall_back_from_the_start_that_time_is_over_before() -> None:
+    """Machines that may be taken away, and twice as fast: others could not make this deadline at all."""
+    fast = replace(SPOT, speed=2.0, survival=Exponential(rate=1e-3))
+    deadline = 0.8 * quickest(PROFILE, ON_DEMAND)
+    plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, fast], deadline=deadline)
+    assert plan.fall_back_at is not None
+    assert plan.fall_back_at[0] is not None
+    assert plan.fall_back_at[0] < 0.0
+
+
+def test_without_machines_that_stay_there_is_nothing_to_fall_back_on() -> None:
+    plan = tt.plan(SPEC, PROFILE, SPOT, deadline="30m")
+    assert plan.fall_back_at == [None] * len(plan.stages)
+    assert tt.plan(SPEC, PROFILE, SPOT, budget=10.0).fall_back_at is None
+    assert tt.plan(SPEC, PROFILE, ON_DEMAND, deadline="30m").fall_back_at is None
+
+
+def test_an_allocation_that_no_spot_machine_lives_for_is_left_out() -> None:
+    """Sixty-four machines at once are never all there for long enough; one is."""
+    profile = Profile({1: 600.0, 64: 20.0}, startup=10.0, checkpoint=5.0)
+    short = CloudProfile(1, 1.0, survival=Exponential(rate=20.0), name="spot", max_machines=64)
+    stays = CloudProfile(1, 3.0, name="on demand", max_machines=64)
+    spec = successive_halving(4, 1, 15)
+    alone = tt.plan(spec, profile, stays, deadline="20h")
+    assert tt.plan(spec, profile, [short, stays], deadline="20h").cost <= alone.cost
+
+
+def test_a_plan_on_machines_that_are_lost_now_and_then_takes_that_into_account() -> None:
+    calm, rough = (replace(SPOT, survival=Exponential(rate=rate)) for rate in (1e-9, 4.0))
+    spec = successive_halving(4, 50, 750)
+    plans = [tt.plan(spec, PROFILE, cloud, deadline="10h") for cloud in (calm, rough)]
+    assert plans[0].cost < plans[1].cost
+    told = plans[1].simulate(3000, seed=5)
+    error = 4.0 * float(told.dollars.std()) * math.sqrt(1 / 3000 + 1 / 200)
+    assert plans[1].cost == pytest.approx(told.dollars.mean(), abs=error)
+
+
+def test_the_model_of_a_plan_is_the_one_it_was_made_with() -> None:
+    plan = tt.plan(SPEC, PROFILE, CLOUD, deadline="20m")
+    assert plan.model == Model(SPEC, PROFILE)
+    assert "choices" not in repr(plan)
