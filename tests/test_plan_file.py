@@ -345,3 +345,8 @@ def test_who_does_not_plan_ignores_what_is_for_plans(tmp_path: Path) -> None:
     path = tmp_path / "digits.toml"
     path.write_text('profile = "none.json"\n' + BASE + "[cloud]\nmachine = 'unheard-of'\n")
     assert read_study_file(path).spec.trials == 8
+
+
+def test_what_is_written_wins_over_the_catalog(tmp_path: Path) -> None:
+    (cloud,) = clouds_of({"machine": "p3.8xlarge", "billing": "per_function", "minimum": 0}, tmp_path)
+    assert (cloud.billing, cloud.minimum, cloud.slots) == ("per_function", 0.0, 4)

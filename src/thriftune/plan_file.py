@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from typing import Any
@@ -205,7 +205,9 @@ def _cloud(table: Mapping[str, Any], folder: Path) -> CloudProfile:
 def _in_catalog(table: Mapping[str, Any], survival: Survival | None) -> CloudProfile:
     offer = Catalog.shipped().find(table["machine"], table.get("region"))
     fields = _fields(table)
-    return CloudProfile.of(offer, PER_SECOND, spot=survival is not None, survival=survival, **fields)
+    by = {"billing": fields.pop("billing")} if "billing" in fields else {}
+    found = CloudProfile.of(offer, PER_SECOND, spot=survival is not None, survival=survival, **fields)
+    return replace(found, **by)
 
 
 def _fields(table: Mapping[str, Any]) -> dict[str, Any]:

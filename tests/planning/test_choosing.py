@@ -370,3 +370,8 @@ def test_the_model_of_a_plan_is_the_one_it_was_made_with() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline="20m")
     assert plan.model == Model(SPEC, PROFILE)
     assert "choices" not in repr(plan)
+
+
+def test_machines_that_live_too_short_for_any_trial_are_refused() -> None:
+    with pytest.raises(SettingError, match="stage 1: no number of machines that is allowed"):
+        tt.plan(SPEC, PROFILE, replace(SPOT, survival=Exponential(rate=5000.0)), deadline="300h")

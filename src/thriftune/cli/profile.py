@@ -52,7 +52,7 @@ def profile_command(
     spec = read_study_file(file).spec
     where = profile_path(file) if output is None else output
     _check_output(where)
-    with _sigterm_interrupts():
+    with _interruptible():
         found = measure(spec, workers, seconds, repeats, say=lambda line: click.echo(line, err=True))
     found.profile.write(where)
     if as_json:
@@ -75,13 +75,16 @@ def _check_output(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """As Ctrl-C does, so that no folder is left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _interruptible() -> Iterator[None]:
+    """By Ctrl-C, also where a shell had it ignored in the background, and by SIGTERM: so that no folder is
+    left behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(found: Measured, file: Path, where: Path) -> None:

@@ -103,13 +103,6 @@ class _Asking:
         self._random = bool(model.profile.std) or any(
             cloud.survival is not None or cloud.queue_latency.std or cloud.init_latency.std for cloud in clouds
         )
-        for i, nodes in enumerate(self.graph.nodes):
-            if not nodes:
-                stage = model.spec.stages[i]
-                raise SettingError(
-                    f"stage {i + 1}: no number of machines that is allowed, and lives long enough, can run its "
-                    f"{stage.trials} trials"
-                )
 
     def exact(self) -> Plan:
         deadline, budget = self._deadline, self._budget

@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice, fair
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
@@ -60,6 +61,12 @@ class Graph:
             ]
             for stage in useful
         ]
+        for i, there in enumerate(nodes):
+            if not there:
+                raise SettingError(
+                    f"stage {i + 1}: no number of machines that is allowed, and lives long enough, can run its "
+                    f"{model.spec.stages[i].trials} trials"
+                )
         graph = cls(model, nodes, [], [], [])
         before: list[Choice | None] = [None]
         for i, now in enumerate(nodes):
