@@ -111,23 +111,12 @@ class _Asking:
             best = exact.best(self.graph, "dollars", budget)
             if best is None:
                 raise self._refused()
-            return self._at_no_cost(make(self.model, best.choices, "exact", lower_bound=best.lower_bound))
+            return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
         best = exact.best(self.graph, "seconds", deadline)
         if best is None:
             raise self._refused()
         found = make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
-        return self._at_no_cost(found if self._sure(found.choices) else self._surer(found))
-
-    def _at_no_cost(self, found: Plan) -> Plan:
-        """Of plans that cost as much, the quickest; of those that are as quick, the cheapest."""
-        by_deadline = self._deadline is not None
-        limited: exact.Limited = "dollars" if by_deadline else "seconds"
-        best = exact.best(self.graph, limited, found.cost if by_deadline else found.duration)
-        if best is None or (by_deadline and not self._sure(best.choices)):
-            return found
-        other = make(self.model, best.choices, "exact", lower_bound=found.lower_bound)
-        better = other.duration < found.duration if by_deadline else other.cost < found.cost
-        return other if better else found
+        return found if self._sure(found.choices) else self._surer(found)
 
     def _surer(self, found: Plan) -> Plan:
         """The cheapest that makes the deadline as surely as it should, among those that are cheapest for earlier

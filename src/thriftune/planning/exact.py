@@ -36,7 +36,7 @@ Young = tuple[tuple[int, float], ...]
 _PRICES_TRIED = 60
 _PRICES_KEPT = np.geomspace(0.1, 10.0, 9)  # times the one of the highest bound
 _NEARLY = 1e-9  # of a sum, and of what it is compared with: the order in which floats are added must not matter
-_MOST_LABELS = 100_000
+_MOST_LABELS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ class _Search:
         self.a, self.b = graph.dollars, graph.seconds
         if limited == "dollars":
             self.a, self.b = self.b, self.a
+        elif math.isinf(limit):  # then no label is kept for its time
+            self.b = [np.zeros_like(each) for each in self.b]
         self.path: list[int] | None = None
         self.least = math.inf
         self.least_limited = self._way(1.0, of_a=0.0)
@@ -137,8 +139,12 @@ class _Search:
         place of one of them, until there is none.
         """
         free = self._way(0.0)
-        self.take(free.path(0, 0))
         a1, b1 = float(free.a[0][0]), float(free.b[0][0])
+        # Of paths that are as good, the one with the least of what is limited: the price tips no other scales.
+        tipped = self._way(1e-12 * a1 / b1 if b1 else 0.0)
+        self.take(tipped.path(0, 0))
+        self.take(free.path(0, 0))
+        b1 = min(b1, float(tipped.b[0][0]))
         if b1 <= self.limit:
             return a1, [free]
         tight = self.least_limited

@@ -24,7 +24,7 @@ from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
 
 Floats = NDArray[np.float64]
-ALL_HELD = 64
+ALL_HELD = 16
 """Machines: where more are needed, plans hold only numbers that some stage needs."""
 
 Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and dollars of use
