@@ -305,6 +305,7 @@ def train(trial):
             open("three", "w").close()
 """
     spec = make(code)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
 
     def interrupt() -> None:
         eventually((tmp_path / "three").exists, "three steps")
