@@ -13,7 +13,12 @@ from thriftune.planning import Plan
 from thriftune.result import format_dollars, format_seconds
 from thriftune.words import time_unit
 
-_MARKS = {"exact": "D", "greedy": "s", "static": "^", "naive_elastic": "v"}
+_MARKS = {
+    "exact": ("D", SERIES[1]),
+    "greedy": ("s", SERIES[2]),
+    "static": ("^", SERIES[3]),
+    "naive_elastic": ("v", SERIES[4]),
+}
 _TIMES = "\u00d7"
 _THIS = "this plan"
 _BEYOND = (
@@ -44,9 +49,9 @@ def _draw_frontier(axes: Any, plan: Plan, others: Mapping[str, Plan | None], cur
     shown = [one for one in optimal if one.duration <= longest]
     unit, seconds = time_unit(max(one.duration for one in (*shown, *marked.values())))
     times, costs = [one.duration / seconds for one in shown], [one.cost for one in shown]
-    axes.plot(times, costs, ".-", color=MUTED, linewidth=1.5, markersize=5, label="optimal")
-    for i, (name, one) in enumerate(marked.items(), 1):
-        mark, size, color = ("o", 9, ACCENT) if name == _THIS else (_MARKS[name], 7, SERIES[i])
+    axes.plot(times, costs, ".-", color=MUTED, linewidth=1.5, markersize=5, label="optimal, for some deadlines")
+    for name, one in marked.items():
+        mark, color, size = ("o", ACCENT, 9) if name == _THIS else (*_MARKS[name], 7)
         label = name.replace("_", " ")
         axes.plot(one.duration / seconds, one.cost, mark, color=color, markersize=size, label=label, zorder=3)
     limit: Any = {"color": INK, "linestyle": "--", "linewidth": 1.2}

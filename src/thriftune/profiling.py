@@ -219,7 +219,10 @@ def _no_step(seen: Seen, workers: int, seconds: float) -> str:
     if seen.ended is not None:
         return "the training function ended without a report; call trial.report() after each step"
     how = several(workers, "worker")
-    return f"with {how}, no step was done within the {seconds:g} s of a trial; give more --seconds"
+    return (
+        f"with {how}, no step was done within the {seconds:g} s of a trial, which its start is part of; give more "
+        "--seconds, or fewer --repeats, which share them"
+    )
 
 
 def _failure(failed: Failed, run: Run) -> str:

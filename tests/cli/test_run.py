@@ -413,3 +413,9 @@ def test_a_script_is_resumed_by_name(tmp_path: Path) -> None:
         assert process.wait() != 0
     err = run("resume", "study", *store, cwd=tmp_path, status=1)[1]
     assert "cannot be loaded here (ModuleNotFoundError: No module named 'helper')" in err
+
+
+def test_the_module_is_the_command() -> None:
+    shown = subprocess.run([sys.executable, "-m", "thriftune", "--version"], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("thriftune")

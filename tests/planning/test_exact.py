@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -202,3 +203,32 @@ def test_the_graph_tells_what_the_model_tells() -> None:
                 for matrices in (found.dollars, found.seconds)
             ]
             assert told == pytest.approx(problem.total(found.choices(path)))
+
+
+@pytest.mark.parametrize("kind", ["noise", "random waits", "all of it"])
+def test_what_varies_counts_as_time(kind: str) -> None:
+    """Against every plan that there is, by its seconds and some of its variance."""
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        problem = small(rng, **KINDS[kind])
+        plans = list(itertools.product(*problem.choices))
+        risk = float(rng.uniform(0.001, 0.1))
+        weighed = problem.totals[:, 1] + [risk * problem.model.total_variance(each) for each in plans]
+        limit = float(np.quantile(weighed, rng.uniform(0.0, 0.5)))
+        found = exact.best(graph(problem), "seconds", limit, risk)
+        assert found is not None
+        assert problem.total(found.choices)[0] == pytest.approx(problem.totals[weighed <= limit, 0].min())
+        steadiest = exact.best(graph(problem), "dollars", math.inf, risk)
+        assert steadiest is not None
+        _, seconds = problem.total(steadiest.choices)
+        assert seconds + risk * problem.model.total_variance(steadiest.choices) == pytest.approx(weighed.min())
+
+
+def test_what_is_known_of_other_limits_changes_nothing() -> None:
+    problem = small(np.random.default_rng(6), kinds=2, least_billed=True)
+    known: exact.Known = {}
+    for _, seconds in front(problem) * 2:
+        found = exact.best(graph(problem), "seconds", seconds, known=known)
+        assert found is not None
+        assert problem.total(found.choices)[0] == pytest.approx(in_time(problem, seconds)[0])
+    assert known

@@ -17,7 +17,7 @@ from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, successi
 from thriftune.planning.allocation import Allocation, Choice, fair
 from thriftune.planning.cloud import By
 from thriftune.planning.model import Model, released
-from thriftune.planning.simulate import Executions, executions
+from thriftune.planning.simulate import Durations, Executions, executions
 
 CLOUD = CloudProfile(2, 3600.0, queue=10.0, init=5.0)  # a dollar a second
 PROFILE = Profile({1: 4.0, 2: 3.0}, startup=1.0, checkpoint=2.0)
@@ -241,3 +241,36 @@ def test_the_same_seed_gives_the_same_executions() -> None:
 def test_the_probability_of_a_deadline_is_the_part_that_makes_it() -> None:
     told = Executions(np.array([10.0, 20.0, 30.0, 40.0]), np.zeros(4), np.zeros((1, 4)))
     assert [told.probability(at) for at in (5.0, 10.0, 25.0, 40.0)] == [0.0, 0.25, 0.5, 1.0]
+
+
+# --- how much it varies
+
+
+@pytest.mark.parametrize("survival", [None, Exponential(0.05)])
+def test_the_variance_is_that_of_plans_carried_out(survival: Exponential | None) -> None:
+    cloud = replace(CLOUD, queue=Latency(10.0, 5.0), init=Latency(5.0, 4.0), survival=survival)
+    model = Model(SPEC, replace(PROFILE, std=1.0))
+    choices = held(cloud, (1, 2, 1), (2, 2, 2))  # one new machine a stage: of several the longest varies less
+    seen = float(carried_out(model, choices, 20_000).seconds.var())
+    assert model.total_variance(choices) == pytest.approx(seen, rel=0.25 if survival else 0.1)
+
+
+def test_without_anything_random_nothing_varies() -> None:
+    assert Model(SPEC, PROFILE).total_variance(held(CLOUD, (1, 2, 1), (2, 2, 2))) == 0.0
+
+
+def test_durations_are_those_of_executions() -> None:
+    cloud = replace(CLOUD, queue=Latency(10.0, 5.0), init=Latency(5.0, 4.0))
+    model = Model(SPEC, replace(PROFILE, std=1.0))
+    durations = Durations(SPEC, model.profile, 20_000)
+    for choices in (held(cloud, (1, 2, 1), (2, 2, 2)), held(cloud, (3, 4, 1), (1, 1, 2))):
+        told, seen = durations.of(choices), carried_out(model, choices, 20_000).seconds
+        parts = [0.05, 0.5, 0.95]
+        assert np.quantile(told, parts) == pytest.approx(np.quantile(seen, parts), rel=0.01)
+        np.testing.assert_array_equal(told, durations.of(choices))
+
+
+def test_so_many_trials_that_they_even_out_are_drawn_less_often() -> None:
+    noisy = replace(PROFILE, std=1.0)
+    seconds = Model(JobSpec.of([(20_000, 10)]), noisy).predict(held(CLOUD, (10, 20, 1)))[0].seconds
+    assert seconds == pytest.approx(15 + 1000 * 43, rel=0.01)

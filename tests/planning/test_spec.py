@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,3 +143,9 @@ def test_what_cannot_be_is_said() -> None:
         JobSpec.of([(4, 1), (0, 2)])
     with pytest.raises(SettingError, match="steps 0 must be a whole number"):
         JobSpec.of([(4, 0)])
+
+
+@pytest.mark.parametrize("stages", [None, [4, 2], [(1, 2, 3)], "ab"])
+def test_stages_that_are_no_pairs_are_said(stages: Any) -> None:
+    with pytest.raises(SettingError, match=r"stages: .* must be pairs of trials and steps|trials 'a'"):
+        JobSpec.of(stages)

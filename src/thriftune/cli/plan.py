@@ -84,7 +84,7 @@ def plan_command(
         click.echo(f"wrote {plot}", err=True)
     if as_json:
         print_json(tables.plan_json(found, others, curve))
-    elif plot is None:
+    else:
         tables.show_plan(asked, found, others)
 
 

@@ -83,7 +83,9 @@ def _bound(found: Plan) -> str:
     least = format_seconds(found.lower_bound) if of_time else format_dollars(found.lower_bound)
     if found.gap <= _NO_GAP:
         return f"{least}: optimal, proven"
-    return f"{least}: at most {found.gap:.1%} {'longer' if of_time else 'dearer'} than the optimum"
+    more = f"{least}: at most {found.gap:.1%} {'longer' if of_time else 'dearer'} than the optimum"
+    unsure = found.on_time is not None and found.on_time < 1.0
+    return f"{more}, with what it takes to be this sure" if unsure else more
 
 
 def _show_stages(console: Any, found: Plan, kinds: bool) -> None:

@@ -19,7 +19,7 @@ from thriftune.planning.model import Model
 from thriftune.planning.plan import Plan, make
 from thriftune.planning.planners import Asked, Totals
 from thriftune.planning.profile import Profile
-from thriftune.planning.simulate import Executions, executions
+from thriftune.planning.simulate import Durations
 from thriftune.planning.spec import JobSpec
 from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Duration
@@ -29,6 +29,7 @@ Planner = Literal["exact", "greedy", "static", "naive_elastic"]
 
 _SIMULATED = 1000
 _TIGHTENED = 12  # times, until a plan makes the deadline as surely as it should
+_RISKS = 3  # weights of what varies that are tried
 _NEARLY = 1.0 + 1e-9
 
 
@@ -56,7 +57,7 @@ def plan(
         raise SettingError(f"probability: {probability!r} must be from 0 to below 1, such as 0.95")
     seconds = seconds_of("deadline", deadline)
     _check_limits(seconds, budget)
-    asking = _Asking(Model(spec, profile), _clouds(cloud), seconds, budget, probability)
+    asking = _Asking(_model(spec, profile), _clouds(cloud), seconds, budget, probability)
     if seconds is None and budget is None:
         raise SettingError(f"give a deadline or a budget: {asking.range()}")
     found = asking.exact() if planner == "exact" else asking.by(planner)
@@ -71,14 +72,15 @@ def plan(
 def frontier(
     spec: JobSpec, profile: Profile, cloud: CloudProfile | Sequence[CloudProfile], *, points: int = 40
 ) -> list[Plan]:
-    """Optimal plans from the quickest to the cheapest, each the cheapest that takes no longer on average."""
+    """Optimal plans from the quickest to the cheapest, each the cheapest that takes no longer on average; for so
+    many deadlines at most, from the one's duration to the other's."""
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise SettingError(f"points: {points!r} must be a whole number, at least 2")
-    asking = _Asking(Model(spec, profile), _clouds(cloud), None, None, 0.0)
+    asking = _Asking(_model(spec, profile), _clouds(cloud), None, None, 0.0)
     quickest, cheapest = asking.quickest(), asking.cheapest()
-    found = [quickest]
+    found, known = [quickest], exact.Known()
     for limit in np.geomspace(quickest.duration, max(cheapest.duration, quickest.duration), points)[1:].tolist():
-        best = exact.best(asking.graph, "seconds", limit)
+        best = exact.best(asking.graph, "seconds", limit, known=known)
         assert best is not None, "the quickest is within it"
         one = make(asking.model, best.choices, "exact", lower_bound=best.lower_bound)
         if one.cost < found[-1].cost * (1.0 - 1e-9):
@@ -100,6 +102,7 @@ class _Asking:
         self.model, self.clouds = model, clouds
         self._deadline, self._budget, self._probability = deadline, budget, probability
         self.graph = Graph.of(model, clouds)
+        self._durations = Durations(model.spec, model.profile, _SIMULATED)
         self._random = bool(model.profile.std) or any(
             cloud.survival is not None or cloud.queue_latency.std or cloud.init_latency.std for cloud in clouds
         )
@@ -119,27 +122,49 @@ class _Asking:
         return found if self._sure(found.choices) else self._surer(found)
 
     def _surer(self, found: Plan) -> Plan:
-        """The cheapest that makes the deadline as surely as it should, among those that are cheapest for earlier
-        ones; and among the other planners', which look elsewhere."""
-        assert self._deadline is not None
-        low, high = self.quickest().duration, self._deadline
-        others = (planner(self._asked()) for planner in (planners.greedy, planners.naive_elastic))
-        sure = [choices for choices in others if choices is not None]
+        """The cheapest known that makes the deadline as surely as it should.
+
+        Among plans that are cheapest within an earlier deadline, which varies. A duration's quantile is the mean
+        and some standard deviations; to make the root of their variances a sum, its tangent is taken at the best
+        plan so far. And among naive elastic plans, which are few.
+        """
+        naive = planners.naive_elastic(self._asked())
+        sure = [naive] if naive is not None else []
+        risk = 0.0
+        for _ in range(_RISKS):
+            sure += self._tightened(found, risk)
+            risk = self._risk(self._cheapest_of(sure) if sure else self._quickest(risk))
+        if not sure:
+            raise self._refused()
+        return make(self.model, self._cheapest_of(sure), "exact", lower_bound=found.lower_bound)
+
+    def _risk(self, choices: Sequence[Choice]) -> float:
+        """The seconds that a squared second more of variance adds to the quantile of a plan's duration."""
+        seconds = self._durations.of(choices)
+        above = float(np.quantile(seconds, self._probability) - seconds.mean())
+        return max(0.0, above) / (2.0 * float(seconds.var())) if seconds.var() else 0.0
+
+    def _tightened(self, found: Plan, risk: float) -> list[list[Choice]]:
+        """Plans that are sure, by halving the range of deadlines; `found` is not sure."""
+
+        def weighed(choices: Sequence[Choice]) -> float:
+            return self._asked().totals(choices)[1] + risk * self.model.total_variance(choices)
+
+        quickest = self._quickest(risk)
+        sure = [quickest] if self._sure(quickest) else []
+        low, high, known = weighed(quickest), weighed(found.choices), exact.Known()
         for _ in range(_TIGHTENED):
             middle = 0.5 * (low + high)
-            best = exact.best(self.graph, "seconds", middle)
+            best = exact.best(self.graph, "seconds", middle, risk, known)
             if best is not None and self._sure(best.choices):
                 sure.append(best.choices)
                 low = middle
             else:
                 high = middle
-        quickest = self.quickest()
-        if self._sure(quickest.choices):
-            sure.append(list(quickest.choices))
-        if not sure:
-            raise self._refused()
-        best_choices = min(sure, key=lambda choices: self._asked().totals(choices)[0])
-        return make(self.model, best_choices, "exact", lower_bound=found.lower_bound)
+        return sure
+
+    def _cheapest_of(self, plans: list[list[Choice]]) -> list[Choice]:
+        return min(plans, key=lambda choices: self._asked().totals(choices)[0])
 
     def by(self, planner: str) -> Plan:
         if planner == "greedy" and self._deadline is None:
@@ -161,9 +186,13 @@ class _Asking:
         return replace(found, fall_back_at=self._fall_backs(found))
 
     def quickest(self) -> Plan:
-        best = exact.best(self.graph, "dollars", math.inf)
+        choices = self._quickest()
+        return make(self.model, choices, "exact", lower_bound=self._asked().totals(choices)[1])
+
+    def _quickest(self, risk: float = 0.0) -> list[Choice]:
+        best = exact.best(self.graph, "dollars", math.inf, risk)
         assert best is not None
-        return make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+        return best.choices
 
     def cheapest(self) -> Plan:
         best = exact.best(self.graph, "seconds", math.inf)
@@ -195,11 +224,7 @@ class _Asking:
         assert self._deadline is not None
         if not self._random:
             return 1.0
-        return self._durations(choices).probability(self._deadline)
-
-    def _durations(self, choices: Sequence[Choice]) -> Executions:
-        rng = np.random.default_rng(0)
-        return executions(self.model.spec, self.model.profile, choices, _SIMULATED, rng)
+        return float(np.mean(self._durations.of(choices) <= self._deadline * _NEARLY))
 
     def _fall_backs(self, found: Plan) -> list[float | None] | None:
         """See Plan.fall_back_at."""
@@ -229,13 +254,20 @@ class _Asking:
         quickest = self.quickest()
         needed = quickest.duration
         if self._random and self._probability:
-            surely = np.quantile(self._durations(quickest.choices).seconds, self._probability, method="higher")
-            needed = max(needed, float(surely))
+            steadier = make(self.model, self._quickest(self._risk(quickest.choices)), "exact")
+            needed, quickest = min(
+                ((self._surely(each), each) for each in (quickest, steadier)), key=lambda t: t[0]
+            )
         how = f" with a probability of {self._probability:g}" if self._random else ""
         return SettingError(
-            f"deadline: {format_seconds(self._deadline)} cannot be made{how}: {why}the quickest plan takes "
+            f"deadline: {format_seconds(self._deadline)} cannot be made{how}: {why}the quickest plan needs "
             f"{_seconds_or_more(needed)} and costs {format_dollars(quickest.cost)}"
         )
+
+    def _surely(self, found: Plan) -> float:
+        """The seconds within which it is done with the probability that was asked for."""
+        quantile = np.quantile(self._durations.of(found.choices), self._probability, method="higher")
+        return max(found.duration, float(quantile))
 
 
 def _seconds_or_more(seconds: float) -> str:
@@ -247,6 +279,14 @@ def _seconds_or_more(seconds: float) -> str:
 def _dollars_or_more(dollars: float) -> str:
     unit = 0.01 if dollars >= 1.0 else 1e-4
     return format_dollars(math.ceil(dollars / unit - 1e-9) * unit)
+
+
+def _model(spec: JobSpec, profile: Profile) -> Model:
+    if not isinstance(spec, JobSpec):
+        raise SettingError(f"spec: {spec!r} must be a JobSpec, such as planning.successive_halving(64, 4, 508)")
+    if not isinstance(profile, Profile):
+        raise SettingError(f"profile: {profile!r} must be a Profile, such as planning.Profile({{1: 4.0, 2: 2.2}})")
+    return Model(spec, profile)
 
 
 def _clouds(cloud: CloudProfile | Sequence[CloudProfile]) -> list[CloudProfile]:

@@ -18,25 +18,21 @@ of other ages if it is so even when all of its own are let go at once.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Choice
-from thriftune.planning.dag import machines_kept
 from thriftune.planning.graph import Floats, Graph
-from thriftune.planning.model import Cohorts, released
 
 Limited = Literal["seconds", "dollars"]
-Young = tuple[tuple[int, float], ...]
-"""Machines that are not yet as old as the least that is billed, and their ages; the oldest first."""
 
 _PRICES_TRIED = 60
 _PRICES_KEPT = np.geomspace(0.1, 10.0, 9)  # times the one of the highest bound
 _NEARLY = 1e-9  # of a sum, and of what it is compared with: the order in which floats are added must not matter
-_MOST_LABELS = 2000
+_MOST_LABELS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +43,20 @@ class Best:
     lower_bound: float
 
 
-def best(graph: Graph, limited: Limited, limit: float) -> Best | None:
+def best(
+    graph: Graph, limited: Limited, limit: float, risk: float = 0.0, known: Known | None = None
+) -> Best | None:
     """The path with the least dollars within `limit` seconds, or the least seconds within `limit` dollars; None:
-    there is none."""
-    search = _Search(graph, limited, limit * (1.0 + _NEARLY))
+    there is none. `risk`: how many seconds a squared second of a duration's variance counts for.
+    `known`: what was found for other limits of the same, which this call uses and adds to."""
+    search = _Search(graph, limited, limit * (1.0 + _NEARLY), risk, {} if known is None else known)
     if search.least_limited.value[0][0] > search.limit:
         return None
     bound, ways = search.dual()
-    labels = [_Labels(np.zeros(1, np.intp), np.zeros(1), np.zeros(1), np.zeros(1, np.intp), [()], np.zeros(1))]
+    none = np.zeros((1, 0))
+    labels = [
+        _Labels(np.zeros(1, np.intp), np.zeros(1), np.zeros(1), np.zeros(1, np.intp), none, none, np.zeros(1))
+    ]
     proven = True
     for i in range(len(graph.nodes)):
         found, whole = search.forward(i, labels, ways)
@@ -86,6 +88,10 @@ class _Way:
         return nodes
 
 
+Known = dict[tuple[float, float], _Way]
+"""By the prices of what is limited and of what is to be least."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Labels:
     """Paths to nodes of a stage."""
@@ -94,16 +100,19 @@ class _Labels:
     least: Floats  # A so far
     limited: Floats  # B so far
     parent: NDArray[np.intp]  # the label of the stage before
-    young: list[Young]
+    young: Floats  # machines below the least that is billed, by when they came, the oldest first: (labels, times)
+    age: Floats  # the seconds for which each of these has been billed
     owed: Floats  # dollars, if all the young machines were let go now
 
 
 class _Search:
     """`path`: the best one known that stays within the limit; `least`: what is least of it, with all it costs."""
 
-    def __init__(self, graph: Graph, limited: Limited, limit: float) -> None:
-        self.graph, self.limited, self.limit = graph, limited, limit
+    def __init__(self, graph: Graph, limited: Limited, limit: float, risk: float, known: Known) -> None:
+        self.graph, self.limited, self.limit, self.risk, self.known = graph, limited, limit, risk, known
         self.a, self.b = graph.dollars, graph.seconds
+        if risk:
+            self.b = [each + risk * varies for each, varies in zip(self.b, graph.variance, strict=True)]
         if limited == "dollars":
             self.a, self.b = self.b, self.a
         elif math.isinf(limit):  # then no label is kept for its time
@@ -115,11 +124,19 @@ class _Search:
     def take(self, path: list[int]) -> None:
         told = self.graph.model.predict(self.graph.choices(path))
         dollars, seconds = math.fsum(e.dollars for e in told), math.fsum(e.seconds for e in told)
+        if self.risk:
+            seconds += self.risk * self.graph.model.total_variance(self.graph.choices(path))
         least, limited = (dollars, seconds) if self.limited == "seconds" else (seconds, dollars)
         if limited <= self.limit and least < self.least:
             self.path, self.least = path, least
 
     def _way(self, price: float, of_a: float = 1.0) -> _Way:
+        key = (price, of_a)
+        if key not in self.known:
+            self.known[key] = self._find_way(price, of_a)
+        return self.known[key]
+
+    def _find_way(self, price: float, of_a: float) -> _Way:
         end = np.zeros(len(self.graph.nodes[-1]))
         value, a_left, b_left = [end], [end], [end]
         to: list[NDArray[np.intp]] = []
@@ -173,9 +190,7 @@ class _Search:
         promise = self._promise(i, least, limited, np.arange(len(least)) % width, ways)
         rows = np.flatnonzero(promise < self.least * (1.0 - _NEARLY))
         parent, node = np.divmod(rows, width)
-        young: list[Young] = [()] * len(rows)
-        found = _Labels(node, least[rows], limited[rows], parent, young, np.zeros(len(rows)))
-        self._aged(i, last, found)
+        found = self._aged(i, last, node, least[rows], limited[rows], parent)
         kept = self._undominated(found)
         found, promise = _chosen(found, kept), promise[rows][kept]
         self._complete(i, labels, found, ways)
@@ -202,21 +217,39 @@ class _Search:
                 at = int(total.argmin())
                 self.take(_path([*labels, found], at) + way.path(i + 1, int(found.node[at])))
 
-    def _aged(self, i: int, last: _Labels, found: _Labels) -> None:
-        """Tells the ages of young machines, and what is owed for those that were let go too early."""
-        short, nodes = self.graph.short[i], self.graph.nodes
-        came_from = last.node[found.parent]
-        careful = short[came_from, found.node] | np.array([bool(last.young[p]) for p in found.parent], dtype=bool)
-        dollars = found.least if self.limited == "seconds" else found.limited
-        for at in np.flatnonzero(careful).tolist():
-            row, column = int(came_from[at]), int(found.node[at])
-            before, now = None if i == 0 else nodes[i - 1][row], nodes[i][column]
-            seconds = float(self.graph.seconds[i][row, column])
-            billed = float(self.graph.new_billed[i][row, column])
-            young = last.young[found.parent[at]]
-            found.young[at], owed = _ages(young, before, now, seconds, billed, i == len(nodes) - 1)
-            found.owed[at] = _owed(found.young[at], now)
-            dollars[at] += owed
+    def _aged(
+        self,
+        i: int,
+        last: _Labels,
+        node: NDArray[np.intp],
+        least: Floats,
+        limited: Floats,
+        parent: NDArray[np.intp],
+    ) -> _Labels:
+        """With the ages of young machines, and what is owed for those that were let go too early."""
+        before, now, came_from = self.graph.held(i - 1), self.graph.held(i), last.node[parent]
+        young, age, owed = last.young[parent], last.age[parent], np.zeros(len(node))
+        if not young.size and not self.graph.short[i][came_from, node].any():
+            return _Labels(node, least, limited, parent, young, age, owed)
+        same = before.kind[came_from] == now.kind[node]
+        kept = np.where(same, np.minimum(before.machines[came_from], now.machines[node]), 0)
+        let_go = _oldest(young, young.sum(axis=1) - kept)  # those of age are let go first
+        due = before.price[came_from] * (let_go * (before.least_billed[came_from][:, None] - age)).sum(axis=1)
+        seconds, billed = self.graph.seconds[i][came_from, node], self.graph.new_billed[i][came_from, node]
+        young = np.column_stack([young - let_go, now.machines[node] - kept])
+        age = np.column_stack([age + seconds[:, None], billed])
+        least_billed = now.least_billed[node][:, None]
+        young[age >= least_billed] = 0.0
+        age[young == 0.0] = 0.0
+        owed = now.price[node] * (young * (least_billed - age)).sum(axis=1)
+        if i == len(self.graph.nodes) - 1:
+            due, owed, young, age = due + owed, np.zeros(len(node)), young[:, :0], age[:, :0]
+        if self.limited == "seconds":
+            least = least + due
+        else:
+            limited = limited + due
+        there = young.any(axis=0)
+        return _Labels(node, least, limited, parent, young[:, there], age[:, there], owed)
 
     def _undominated(self, labels: _Labels) -> NDArray[np.intp]:
         """Those for which no other one at the same node is better, however they go on."""
@@ -235,38 +268,14 @@ class _Search:
         return np.asarray(order[~better])
 
 
-def _ages(
-    young: Young,
-    before: Choice | None,
-    now: Choice,
-    seconds: float,
-    billed: float,
-    last: bool,
-) -> tuple[Young, float]:
-    """The young machines after a stage, and what is owed for those that were let go too early."""
-    owed, kept = 0.0, machines_kept(before, now)
-    cohorts: Cohorts = list(young)
-    if before is not None:
-        mature = before.machines - sum(count for count, _ in cohorts)
-        gone = max(0, before.machines - kept - mature)
-        cohorts, missing = released(cohorts, gone, before.cloud.least_billed)
-        owed += missing * before.cloud.dollars_per_second
-    cloud = now.cloud
-    cohorts = [(count, age + seconds) for count, age in cohorts] + [(now.machines - kept, billed)]
-    cohorts = [(count, age) for count, age in cohorts if count and age < cloud.least_billed]
-    left = tuple(cohorts)
-    return ((), owed + _owed(left, now)) if last else (left, owed)
-
-
-def _owed(young: Young, now: Choice) -> float:
-    cloud = now.cloud
-    return released(list(young), now.machines, cloud.least_billed)[1] * cloud.dollars_per_second
+def _oldest(young: Floats, count: Floats) -> Floats:
+    """How many of each are among the `count` oldest."""
+    older = young.cumsum(axis=1) - young
+    return np.clip(count[:, None] - older, 0.0, young)
 
 
 def _chosen(labels: _Labels, rows: NDArray[np.intp]) -> _Labels:
-    young = [labels.young[row] for row in rows]
-    node, least, limited, parent = labels.node, labels.least, labels.limited, labels.parent
-    return _Labels(node[rows], least[rows], limited[rows], parent[rows], young, labels.owed[rows])
+    return _Labels(*(getattr(labels, each.name)[rows] for each in fields(_Labels)))
 
 
 def _path(labels: list[_Labels], at: int) -> list[int]:

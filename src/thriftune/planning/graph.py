@@ -30,6 +30,16 @@ ALL_HELD = 16
 Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and dollars of use
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a stage's nodes hold, node by node: so many machines of a kind, their price, the least billed."""
+
+    machines: NDArray[np.intp]
+    kind: NDArray[np.intp]
+    price: Floats  # dollars per second
+    least_billed: Floats  # seconds
+
+
 @dataclass(frozen=True)
 class Graph:
     """The nodes of each stage, and what it takes to get from those of the stage before to them."""
@@ -43,8 +53,39 @@ class Graph:
     @cached_property
     def short(self) -> list[NDArray[np.bool_]]:
         """Whether machines come that are not as old as the least that is billed when the stage ends."""
-        least = [np.array([node.cloud.least_billed for node in nodes]) for nodes in self.nodes]
-        return [billed < most for billed, most in zip(self.new_billed, least, strict=True)]
+        return [billed < self.held(i).least_billed for i, billed in enumerate(self.new_billed)]
+
+    @cached_property
+    def variance(self) -> list[Floats]:
+        """Of the seconds, in squared seconds."""
+        found: list[Floats] = []
+        before: list[Choice | None] = [None]
+        for i, now in enumerate(self.nodes):
+            kept = _kept(before, now)
+            columns = [self.model.variance(i, choice, kept[:, at]) for at, choice in enumerate(now)]
+            found.append(np.stack(columns, axis=1))
+            before = list(now)
+        return found
+
+    def held(self, i: int) -> Held:
+        """In stage `i`; in the one before the first, nothing."""
+        return self._held[i + 1]
+
+    @cached_property
+    def _held(self) -> list[Held]:
+        kinds: dict[int, int] = {}
+        found = [Held(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))]
+        for nodes in self.nodes:
+            clouds = [node.cloud for node in nodes]
+            found.append(
+                Held(
+                    np.array([node.machines for node in nodes], np.intp),
+                    np.array([kinds.setdefault(id(cloud), len(kinds)) for cloud in clouds], np.intp),
+                    np.array([cloud.dollars_per_second for cloud in clouds]),
+                    np.array([cloud.least_billed for cloud in clouds]),
+                )
+            )
+        return found
 
     @classmethod
     def of(cls, model: Model, clouds: Sequence[CloudProfile]) -> Graph:
@@ -122,10 +163,16 @@ def _transitions(
     model: Model, i: int, before: Sequence[Choice | None], now: Sequence[Choice]
 ) -> tuple[Floats, Floats, Floats]:
     """Seconds, dollars, and seconds billed of new machines, each of (nodes before, nodes)."""
-    held = np.array([0 if one is None else one.machines for one in before])
-    columns = []
-    for choice in now:
-        same = np.array([one is not None and one.cloud is choice.cloud for one in before])
-        columns.append(model.expected(i, choice, np.where(same, np.minimum(held, choice.machines), 0)))
+    kept = _kept(before, now)
+    columns = [model.expected(i, choice, kept[:, at]) for at, choice in enumerate(now)]
     seconds, dollars, billed = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
     return seconds, dollars, billed
+
+
+def _kept(before: Sequence[Choice | None], now: Sequence[Choice]) -> NDArray[np.intp]:
+    """Machines that go on from one node to another, (nodes before, nodes)."""
+    held = np.array([0 if one is None else one.machines for one in before], np.intp)
+    machines = np.array([one.machines for one in now], np.intp)
+    kinds, kinds_now = ([0 if one is None else id(one.cloud) for one in nodes] for nodes in (before, now))
+    same = np.array(kinds)[:, None] == np.array(kinds_now)
+    return np.where(same, np.minimum(held[:, None], machines), 0)

@@ -28,15 +28,16 @@ from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
 from thriftune.planning.profile import Profile, slownesses
-from thriftune.planning.spec import JobSpec
+from thriftune.planning.spec import JobSpec, Stage
 
 Floats = NDArray[np.float64]
 Cohorts = list[tuple[int, float]]
 """Machines that came together and the seconds that they have been billed for, the oldest first."""
 
-_Lossy = tuple[CloudProfile, float, float]
 SAMPLES = 1000
-"""Draws behind an expectation that has no formula."""
+"""Draws behind an expectation that has no formula; fewer where so many trials are drawn that they even out."""
+_MOST_DRAWN = 500_000
+_FEWEST_SAMPLES = 32
 _LOSSY_SAMPLES = 200
 _SEED = 20_210_426
 
@@ -49,12 +50,21 @@ class Expected:
     dollars: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Training:
+    """Of a stage's trials: seconds until the last is done, their standard deviation, and those of one trial."""
+
+    seconds: float
+    spread: float
+    each: float
+
+
 @dataclass(frozen=True)
 class Model:
     spec: JobSpec
     profile: Profile
-    _known: dict[tuple[int, int, Allocation], tuple[CloudProfile, float, float]] = field(
-        default_factory=dict, repr=False
+    _known: dict[tuple[Stage, int, Allocation], tuple[CloudProfile, _Training]] = field(
+        default_factory=dict, repr=False, compare=False
     )
 
     def predict(self, choices: Sequence[Choice]) -> list[Expected]:
@@ -94,42 +104,58 @@ class Model:
             dollars = data + cloud.dollars_per_second * (kept * seconds + new * billed)
         return seconds, np.asarray(dollars), np.where(new > 0, billed, np.inf)
 
+    def variance(self, i: int, choice: Choice, kept: NDArray[np.int_]) -> Floats:
+        """Of the seconds of stage `i`. Of several machines that are made ready, the longest is taken to vary as
+        one of them does."""
+        waits = choice.cloud.queue_latency.std**2 + choice.cloud.init_latency.std**2
+        spread = self._train(i, choice.cloud, choice.allocation).spread
+        return np.asarray(spread**2 + np.where(kept < choice.machines, waits, 0.0))
+
+    def total_variance(self, choices: Sequence[Choice]) -> float:
+        """Of all stages."""
+        pairs = zip([None, *choices], choices, strict=False)
+        kept = (np.array(machines_kept(*pair)) for pair in pairs)
+        each = (
+            self.variance(i, choice, there) for i, (choice, there) in enumerate(zip(choices, kept, strict=True))
+        )
+        return math.fsum(float(one) for one in each)
+
     def train_seconds(self, i: int, cloud: CloudProfile, allocation: Allocation) -> float:
         """Until the last of the stage's trials is done."""
-        stage, profile = self.spec.stages[i], self.profile
-        if cloud.survival is not None:
-            return self._lossy_seconds(i, cloud, allocation)[0]
-        work = stage.steps * profile.seconds(allocation.workers) / cloud.speed
-        longest = _longest(stage.trials, allocation.at_a_time, profile.variation)
+        return self._train(i, cloud, allocation).seconds
+
+    def _train(self, i: int, cloud: CloudProfile, allocation: Allocation) -> _Training:
+        key = (self.spec.stages[i], id(cloud), allocation)  # the cloud is kept: no other one gets its id
+        if key not in self._known:
+            draw = self._without_losses if cloud.survival is None else self._with_losses
+            self._known[key] = cloud, draw(self.spec.stages[i], cloud, allocation)
+        return self._known[key][1]
+
+    def _without_losses(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _Training:
+        profile = self.profile
+        each = stage.steps * profile.seconds(allocation.workers) / cloud.speed
+        longest, spread = _longest(stage.trials, allocation.at_a_time, profile.variation)
+        around = profile.startup + profile.checkpoint
         turns = stage.trials // allocation.at_a_time
-        return turns * (profile.startup + profile.checkpoint) + work * longest
+        return _Training(turns * around + each * longest, each * spread, around + each * profile.mean_slowness)
+
+    def _with_losses(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _Training:
+        """On machines that are taken away."""
+        rng = np.random.default_rng((_SEED, *stage))
+        try:
+            each = train_seconds(stage, Choice(cloud, 0, allocation), self.profile, _LOSSY_SAMPLES, rng)
+        except SettingError:  # such machines live too short for it
+            return _Training(math.inf, 0.0, math.inf)
+        longest = queued(each, allocation.at_a_time).max(axis=0)
+        return _Training(float(longest.mean()), float(longest.std()), float(each.mean()))
 
     def function_dollars(self, i: int, cloud: CloudProfile, allocation: Allocation) -> float:
         """Of all the stage's trials, each for as long as it trains."""
-        stage, profile = self.spec.stages[i], self.profile
-        if cloud.survival is not None:
-            each = self._lossy_seconds(i, cloud, allocation)[1]
-        else:
-            each = stage.steps * profile.seconds(allocation.workers) / cloud.speed * profile.mean_slowness
-            each += profile.startup + profile.checkpoint
-        return stage.trials * allocation.workers * each * cloud.dollars_per_second / cloud.slots
+        slots = self.spec.stages[i].trials * allocation.workers
+        return slots * self._train(i, cloud, allocation).each * cloud.dollars_per_second / cloud.slots
 
     def gb(self, cloud: CloudProfile) -> float:
         return cloud.data_gb or self.profile.data_gb
-
-    def _lossy_seconds(self, i: int, cloud: CloudProfile, allocation: Allocation) -> tuple[float, float]:
-        """On machines that are taken away: of the stage, and of one trial on average."""
-        key = (i, id(cloud), allocation)  # the cloud is kept with it, so that no other one gets its id
-        if key not in self._known:
-            stage, choice = self.spec.stages[i], Choice(cloud, 0, allocation)
-            rng = np.random.default_rng((_SEED, i))
-            try:
-                each = train_seconds(stage, choice, self.profile, _LOSSY_SAMPLES, rng)
-            except SettingError:  # such machines live too short for it
-                each = np.full((stage.trials, 1), math.inf)
-            longest = queued(each, allocation.at_a_time).max(axis=0)
-            self._known[key] = cloud, float(longest.mean()), float(each.mean())
-        return self._known[key][1:]
 
 
 def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
@@ -145,16 +171,18 @@ def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, flo
 
 
 @lru_cache(maxsize=4096)
-def _longest(trials: int, at_a_time: int, variation: float) -> float:
-    """When the last of these trials is done, on average, where one takes 1."""
+def _longest(trials: int, at_a_time: int, variation: float) -> tuple[float, float]:
+    """When the last of these trials is done, where one takes 1: on average, and the standard deviation."""
     if not variation:
-        return float(trials // at_a_time)
-    return float(queued(_slownesses(trials, variation), at_a_time).max(axis=0).mean())
+        return float(trials // at_a_time), 0.0
+    longest = queued(_slownesses(trials, variation), at_a_time).max(axis=0)
+    return float(longest.mean()), float(longest.std())
 
 
 @lru_cache(maxsize=64)
 def _slownesses(trials: int, variation: float) -> Floats:
     """Of trials, (trials, samples): the same draws for all allocations, so that these differ by what they are and
     not by luck."""
-    drawn = np.random.default_rng((_SEED, trials)).standard_normal((trials, SAMPLES))
+    samples = max(_FEWEST_SAMPLES, min(SAMPLES, _MOST_DRAWN // trials))
+    drawn = np.random.default_rng((_SEED, trials)).standard_normal((trials, samples))
     return np.asarray(slownesses(variation, drawn))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
+from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
+from thriftune.spec import Duration
+from thriftune.spec import seconds as seconds_of
 
 Floats = NDArray[np.float64]
 
@@ -27,9 +31,47 @@ class Executions:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def probability(self, deadline_seconds: float) -> float:
-        """That the job is done by then."""
-        return float(np.mean(self.seconds <= deadline_seconds * (1.0 + 1e-9)))
+    def probability(self, deadline: Duration) -> float:
+        """That the job is done by then: seconds, or a text such as "20m"."""
+        seconds = seconds_of("deadline", deadline)
+        assert seconds is not None
+        return float(np.mean(self.seconds <= seconds * (1.0 + 1e-9)))
+
+
+class Durations:
+    """How long plans take, in seconds, drawn so many times: by the same draws for all of them, so that two plans
+    differ by what they are and not by luck, and each part of a plan only once."""
+
+    def __init__(self, spec: JobSpec, profile: Profile, samples: int) -> None:
+        self._spec, self._profile, self._samples = spec, profile, samples
+        self._known: dict[tuple[object, ...], tuple[CloudProfile, Floats]] = {}
+
+    def of(self, choices: Sequence[Choice]) -> Floats:
+        """One for each time: stages wait for each other, so that theirs add up."""
+        total = np.zeros(self._samples)
+        before: Choice | None = None
+        for i, choice in enumerate(choices):
+            if new := choice.machines - dag.machines_kept(before, choice):
+                total += self._part(("ready", i, new), choice)
+            total += self._part(("train", i, choice.allocation), choice)
+            before = choice
+        return total
+
+    def _part(self, part: tuple[str, int, Any], choice: Choice) -> Floats:
+        key = (*part, id(choice.cloud))  # the cloud is kept: no other one gets its id
+        if key not in self._known:
+            self._known[key] = choice.cloud, self._draw(part, choice)
+        return self._known[key][1]
+
+    def _draw(self, part: tuple[str, int, Any], choice: Choice) -> Floats:
+        what, i, size = part
+        cloud, samples = choice.cloud, self._samples
+        rng = np.random.default_rng((i, what == "ready"))
+        if what == "ready":
+            inits = cloud.init_latency.sample((size, samples), rng)
+            return np.asarray(inits.max(axis=0) + cloud.queue_latency.sample((samples,), rng))
+        each = dag.train_seconds(self._spec.stages[i], choice, self._profile, samples, rng)
+        return np.asarray(dag.queued(each, choice.allocation.at_a_time).max(axis=0))
 
 
 def executions(

@@ -34,7 +34,13 @@ class JobSpec:
         """By hand, from pairs of trials and steps; where there are more trials than before, new ones begin."""
         found: list[Stage] = []
         begins: list[int] = []
-        for trials, steps in stages:
+        try:
+            pairs = [(trials, steps) for trials, steps in stages]
+        except (TypeError, ValueError):
+            raise SettingError(
+                f"stages: {stages!r} must be pairs of trials and steps, such as [(64, 4)]"
+            ) from None
+        for trials, steps in pairs:
             checks.check_whole("trials", trials, 1)
             checks.check_whole("steps", steps, 1)
             more = not found or trials > found[-1].trials
