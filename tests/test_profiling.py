@@ -240,7 +240,7 @@ def test_a_function_that_cannot_be_taken_up_says_so(make: MakeSpec) -> None:
 
 
 def test_too_little_time_for_a_step_is_told(make: MakeSpec) -> None:
-    with pytest.raises(ProfileError, match=r"with 1 worker, no step .* 0\.2 s of a trial, .*; give more --seconds"):
+    with pytest.raises(ProfileError, match=r"with 1 worker, no step .* 0\.2 s of a trial, .*; give more"):
         measure(make(SLEEPS.format(seconds=60)), [1], 0.4, repeats=2)
 
 
