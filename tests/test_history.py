@@ -451,7 +451,7 @@ def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
     rent = ev.Rent(START, "a", "spot")
     assert history.apply(rent)
     assert not history.apply(rent)
-    assert history.fleet.renting == {"a": "spot"}
+    assert history.fleet.renting == {"a": rent}
     assert state(replayed(table.spec, [rent])) == state(history)
     assert history.apply(ev.MachineRented(START, "a", "spot", 1.0))
     assert not history.fleet.renting

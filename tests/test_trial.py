@@ -501,3 +501,63 @@ def test_metrics_that_are_none(make: Make, metrics: Any, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         trial.report(metrics)
     assert not link.sent
+
+
+# --- saving less often ------------------------------------------------------------------------------------
+
+
+def test_it_saves_no_more_often_than_it_has_to(make: Make, tmp_path: Path) -> None:
+    trial, link = make(save_every=None)
+    for step in trial.steps():
+        trial.report(loss=1.0 / step, save=write(str(step)))
+    assert [saved for _, _, saved in link.told] == [False, False, False, False, True]  # the last one has to be
+    often, link = make(save_every=1e-9)
+    for _ in often.steps():
+        often.report(loss=1.0, save=write("x"))
+    assert all(saved for _, _, saved in link.told)
+
+
+def test_told_to_end_after_a_step_that_was_not_saved_it_is_now(make: Make) -> None:
+    trial, link = make(end_after=2, save_every=1e6)
+    for step in trial.steps():
+        trial.report(loss=float(step), save=write(f"state {step}"))
+    assert link.told == [(1, {"loss": 1.0}, False), (2, {"loss": 2.0}, False), (2, {"loss": 2.0}, True)]
+    assert [report.number for report in link.reports] == [1, 2, 3]
+    later, _ = make(attempt=2, resume_step=2)
+    found: list[str] = []
+    assert later.restore(read(found)) == 2
+    assert found == ["state 2"]
+
+
+def test_outside_of_steps_it_is_saved_before_it_unwinds(make: Make) -> None:
+    trial, link = make(end_after=1, save_every=None)
+    with pytest.raises(EndTrial):
+        trial.report(loss=1.0, save=write("x"))
+    assert [saved for _, _, saved in link.told] == [False, True]
+
+
+def test_told_to_end_within_a_step_its_report_is_saved_at_once(make: Make) -> None:
+    trial, link = make(save_every=None)
+    for _ in trial.steps():
+        link.end_after = 0
+        trial.report(loss=1.0, save=write("x"))
+    assert [saved for _, _, saved in link.told] == [True]
+
+
+def test_looking_for_oneself_saves_nothing(make: Make) -> None:
+    """In the midst of a step its state is not that of the report."""
+    trial, link = make(end_after=1, save_every=None)
+    trial._loops = True
+    trial.report(loss=1.0, save=write("x"))
+    assert trial.told_to_end()
+    assert [saved for _, _, saved in link.told] == [False]
+
+
+def test_a_full_disk_at_the_end_is_told(make: Make) -> None:
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    trial, link = make(end_after=1, save_every=None)
+    for _ in trial.steps():
+        trial.report(loss=1.0, save=full)
+    assert [type(event) for event in link.sent] == [Reported, DiskFull]

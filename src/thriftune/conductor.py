@@ -81,16 +81,22 @@ class Conductor:
         # Reports end no attempt, so after these alone there is something to do only where a slot was free already
         # (what a rule says of a paused trial may have changed) or where time counts.
         if told_of_more or not log or self._limited or self.history.fleet.free:
-            self._go_on(now)
+            self._go_on(now, settle=told_of_more or not log)
         return log
 
-    def _go_on(self, now: float) -> None:
+    def _go_on(self, now: float, *, settle: bool) -> None:
+        """`settle`: there may be other machines to rent or to give back than before."""
         if self._driving and self.history.finished is None:
             out_of = self._out_of(now)
             self._enforce_limits(now, out_of)
             if out_of is None and self.halted is None:
                 self._fill(now)
+                if settle:
+                    self._let_wait(now)
+                    self._react(ev.Tick(now))
             self._finish_if_done(now, out_of)
+        if self.history.finished is not None or (self.halted and not self.history.running):
+            self._give_back(now)
 
     def _take_in_report(self, event: ev.Reported, now: float) -> None:
         stopper = self.stopper if self._tells_a_new_step(event) else None
@@ -120,6 +126,13 @@ class Conductor:
         for decision in self._provisioner.react(event, self.history):
             self._decide(decision)
 
+    def _give_back(self, now: float) -> None:
+        """Nothing will run: whatever was rented is billed in vain."""
+        fleet = self.history.fleet
+        for machine_id in [*fleet.present, *fleet.renting]:
+            if machine_id in fleet.rented_ids:
+                self._decide(ev.Release(now, machine_id))
+
     def nothing_left(self, now: float) -> bool:
         """Whether a drive would have nothing to do, so that it need not begin."""
         if self.history.running:  # with a driver that was killed: there may be reports to recover
@@ -148,6 +161,8 @@ class Conductor:
             rate = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
             if spec.budget_dollars is not None and rate > 0:
                 times.append(max(later, now + (spec.budget_dollars - history.dollars(now)) / rate))
+            if self.halted is None and (policy := self._provisioner.wake_at(history, now)) is not None:
+                times.append(max(later, policy))
         return min(times) if times else None
 
     # --- limits -----------------------------------------------------------------------------------------
@@ -262,10 +277,31 @@ class Conductor:
             trial, workers = history.trials[found[0]], found[1]
             first = next(iter(workers), "")
             several = workers if workers != {first: 1} else None
-            place = ev.Place(now, trial.id, trial.attempts + 1, first, trial.resume_step, several)
+            every = self._provisioner.save_every(first, history)
+            place = ev.Place(now, trial.id, trial.attempts + 1, first, trial.resume_step, several, every)
             if not self._decide(place):
                 policy, where = type(self._provisioner).__name__, ", ".join(workers) or "nowhere"
                 raise ThriftuneError(f"{policy} gave trial {trial.id} to {where}, which has no room for it")
+
+    def _let_wait(self, now: float) -> None:
+        """Has so many trials wait as the provisioner would rent machines for."""
+        history = self.history
+        while self._provisioner.wants(history) > len(history.running) + len(history.waiting):
+            if (paused := self._promotable()) is not None:
+                self._decide(ev.Promote(now, paused))
+            elif not self._more or self._create(now) is None:
+                return
+
+    def _promotable(self) -> int | None:
+        """The paused trial that deserves more steps, if there is one."""
+        trials = self.history.trials
+        paused = None if self.stopper is None else self.stopper.promote(self.history, self._more)
+        if paused is None:
+            return None
+        if paused not in range(len(trials)) or trials[paused].state is not State.PAUSED:
+            state = f"is {trials[paused].state} and not PAUSED" if paused in range(len(trials)) else "is not there"
+            raise ThriftuneError(f"{type(self.stopper).__name__} promoted trial {paused!r}, which {state}")
+        return paused
 
     def _next_trial(self, now: float) -> tuple[int, Mapping[str, int]] | None:
         """Which one is to run, and its workers."""
@@ -273,18 +309,13 @@ class Conductor:
         for trial_id in history.waiting:
             if (workers := workers_for(history.trials[trial_id], history)) is not None:
                 return trial_id, workers
-        more = self._more
-        if self.stopper is not None and (paused := self.stopper.promote(history, more)) is not None:
-            known = paused in range(len(history.trials))
-            if known and history.trials[paused].state is State.PAUSED:
-                workers = workers_for(history.trials[paused], history)
-                if workers is None:
-                    return None
-                self._decide(ev.Promote(now, paused))
-                return paused, workers
-            state = f"is {history.trials[paused].state} and not PAUSED" if known else "is not there"
-            raise ThriftuneError(f"{type(self.stopper).__name__} promoted trial {paused!r}, which {state}")
-        if not more or (workers := workers_for(None, history)) is None:
+        if (paused := self._promotable()) is not None:
+            workers = workers_for(history.trials[paused], history)
+            if workers is None:
+                return None
+            self._decide(ev.Promote(now, paused))
+            return paused, workers
+        if not self._more or (workers := workers_for(None, history)) is None:
             return None
         created = self._create(now)
         if created is not None:
@@ -334,9 +365,7 @@ class Conductor:
             why = "the searcher has nothing left to suggest"
         else:
             why = f"all {len(history.trials)} trials done"
-        finish = ev.Finish(now, why)
-        self._decide(finish)
-        self._react(finish)  # machines that it rented are to go back
+        self._decide(ev.Finish(now, why))
 
     def _decide(self, decision: ev.Decision) -> bool:
         if not self.history.apply(decision):

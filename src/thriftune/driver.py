@@ -117,14 +117,14 @@ class Driver:
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested is None:
                 events.append(ev.StopRequested(now, self._interrupted))
-            self._turn(events, now)
+            self._turn([*events, *self._cloud.take(now)], now)
         self._view.update(history, [], self._clock.now())
 
     def _patience(self) -> float:
         now = self._clock.now()
-        wake_at = self._conductor.wake_at(now)
         patience = _SYNC_SECONDS if self._unsynced else _MAILBOX_SECONDS
-        return patience if wake_at is None else min(patience, max(0.0, wake_at - now))
+        times = (self._conductor.wake_at(now), self._cloud.due())
+        return min([patience, *(max(0.0, at - now) for at in times if at is not None)])
 
     def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
         """One turn: take in, record, carry out."""
@@ -174,7 +174,7 @@ class Driver:
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
                 case ev.Rent():
-                    answers += self._cloud.rent(entry.machine, entry.offer, now)
+                    answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
                     answers += self._cloud.release(entry.machine, now)
                 case ev.GiveUp(trial=trial):
@@ -236,6 +236,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         keep=spec.keep,
         judged=spec.judged,
         workers=sum(trial.workers.values()) or 1,
+        save_every=trial.save_every,
     )
 
 

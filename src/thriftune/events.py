@@ -198,6 +198,15 @@ class MachineRented(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MachineRefused(Event):
+    """The cloud has no such machine to give now."""
+
+    machine: str
+    offer: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class MachineReady(Event):
     """A machine can take trials: `slots` at a time."""
 
@@ -230,6 +239,16 @@ class MachineReleased(Event):
     machine: str
 
 
+@dataclass(frozen=True, slots=True)
+class MachineBilled(Event):
+    """What a machine that is gone has cost, by its provider's rules: to be paid, for data out of it; let off."""
+
+    machine: str
+    dollars: float
+    data: float = 0.0
+    refunded: float = 0.0
+
+
 # --- decisions --------------------------------------------------------------------------------------------
 
 
@@ -246,6 +265,7 @@ class Place(Decision):
     """Run the trial on the machine, from its last recorded checkpoint (`resume_step` 0: from the start).
 
     `workers`: of a trial that has several, how many on which machine, the given one among them; else there is one.
+    `save_every`: it need not save more often than every so many seconds; None: only when it has to.
     """
 
     trial: int
@@ -253,6 +273,7 @@ class Place(Decision):
     machine: str
     resume_step: int
     workers: Mapping[str, int] | None = None
+    save_every: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,10 +336,11 @@ class GiveUp(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Rent(Decision):
-    """Rent a machine of this offer."""
+    """Rent a machine of this offer. `max_price`: it may be taken away when an hour of it costs more."""
 
     machine: str
     offer: str
+    max_price: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

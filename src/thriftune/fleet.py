@@ -6,6 +6,7 @@ nothing new. A machine's id is used once, but for this machine's, which comes an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,9 @@ class Machine:
     slots: int = 0  # workers at a time; 0 until it is ready
     until: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
+    max_price: float | None = None  # above which it may be taken away
+    taken_away: bool = False  # its provider did, and not its user
+    bill: ev.MachineBilled | None = None  # of one that is gone, when its provider has told
     releasing: bool = False  # it is to be given back
     running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
     taken: int = 0  # slots: the workers of all of them
@@ -40,17 +44,21 @@ class Machine:
         return max(0.0, (now if self.until is None else self.until) - self.since)
 
     def dollars(self, now: float) -> float:
-        return self.seconds(now) * self.price_per_hour / 3600
+        """By its bill; until there is one, an estimate from the price that it had when it came."""
+        return self.seconds(now) * self.price_per_hour / 3600 if self.bill is None else self.bill.dollars
 
 
 class Fleet:
     def __init__(self) -> None:
         self.present: dict[str, Machine] = {}  # by id
         self.past: list[Machine] = []
-        self.renting: dict[str, str] = {}  # machine -> offer: decided, and not known to have come of it
+        self.renting: dict[str, ev.Rent] = {}  # by machine: decided, and not known what has come of it
+        self.refused: dict[str, float] = {}  # offer -> when there was last none to be had
         self.free = 0  # slots of all machines that may be given to a trial now; asked after every report
-        self._rented: set[str] = set()  # ids of all machines ever rented
+        self.rented_ids: set[str] = set()  # of all machines ever rented
         self._dollars_before = 0.0  # of past machines
+        self._unbilled: dict[str, Machine] = {}  # past machines whose bill may come
+        self._cancelled: set[str] = set()  # of those that are being rented
 
     def dollars(self, now: float) -> float:
         """What the machines cost so far, at the price of their offers."""
@@ -59,7 +67,7 @@ class Fleet:
     @property
     def rented_so_far(self) -> int:
         """Machines, whatever has become of them."""
-        return len(self._rented)
+        return len(self.rented_ids)
 
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
@@ -95,16 +103,22 @@ class Fleet:
     # --- taking entries in ------------------------------------------------------------------------------
 
     def rent(self, event: ev.Rent) -> bool:
-        if event.machine in self.present or event.machine in self._rented:
+        if event.machine in self.present or event.machine in self.rented_ids:
             return False
-        self._rented.add(event.machine)
-        self.renting[event.machine] = event.offer
+        self.rented_ids.add(event.machine)
+        self.renting[event.machine] = event
+        return True
+
+    def was_refused(self, event: ev.MachineRefused) -> bool:
+        if self.renting.pop(event.machine, None) is None:
+            return False
+        self.refused[event.offer] = event.at
         return True
 
     def rented(self, event: ev.MachineRented) -> bool:
         if not self._may_come(event.machine):
             return False
-        self._rented.add(event.machine)
+        self.rented_ids.add(event.machine)
         self._comes(event)
         return True
 
@@ -128,38 +142,56 @@ class Fleet:
 
     def release(self, event: ev.Release) -> bool:
         machine = self.present.get(event.machine)
-        if machine is None or machine.releasing:
+        if machine is None:  # perhaps one that has not come yet
+            new = event.machine in self.renting and event.machine not in self._cancelled
+            self._cancelled.add(event.machine)
+            return new
+        if machine.releasing:
             return False
         machine.releasing = True
         self._count_free()
         return True
 
-    def gone(self, machine_id: str, at: float) -> bool:
+    def gone(self, machine_id: str, at: float, *, taken_away: bool = False) -> bool:
         """Lost or given back. Whatever ran there must have left it."""
         machine = self.present.pop(machine_id, None)
         if machine is None:
             return self.renting.pop(machine_id, None) is not None
-        machine.until = max(machine.since, at)
+        machine.until, machine.taken_away = max(machine.since, at), taken_away
         self.past.append(machine)
+        self._unbilled[machine_id] = machine
         self._dollars_before += machine.dollars(at)
         self._count_free()
+        return True
+
+    def billed(self, event: ev.MachineBilled) -> bool:
+        """Takes the place of the estimate."""
+        machine = self._unbilled.pop(event.machine, None)
+        if machine is None:
+            return False
+        self._dollars_before += event.dollars - machine.dollars(event.at)
+        machine.bill = event
         return True
 
     def new_driver(self) -> None:
         """What an earlier driver was about to give back, it may not have come to."""
         for machine in self.present.values():
             machine.releasing = False
+        self._cancelled.clear()
         self._count_free()
 
     def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
-        self.renting.pop(event.machine, None)
-        self.present[event.machine] = Machine(event.machine, event.offer, event.price_per_hour, event.at)
+        rent = self.renting.pop(event.machine, None)
+        machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
+        machine.max_price = None if rent is None else rent.max_price
+        self._cancelled.discard(event.machine)
+        self.present[event.machine] = machine
 
     def _may_come(self, machine_id: str) -> bool:
         """Whether a machine of this id is not there and can be: one that was rented comes once."""
         if machine_id in self.present:
             return False
-        return machine_id in self.renting or machine_id not in self._rented
+        return machine_id in self.renting or machine_id not in self.rented_ids
 
     def validate(self) -> None:
         for machine_id, machine in self.present.items():
@@ -169,4 +201,5 @@ class Fleet:
             assert machine_id not in self.renting
         assert self.free == sum(machine.free for machine in self.present.values())
         assert all(machine.until is not None and not machine.running for machine in self.past)
-        assert self._dollars_before == sum(machine.dollars(0.0) for machine in self.past)
+        past = math.fsum(machine.dollars(0.0) for machine in self.past)
+        assert math.isclose(self._dollars_before, past, rel_tol=1e-9, abs_tol=1e-9)

@@ -17,9 +17,9 @@ from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
-from thriftune.reports import counted, metrics_of, take_in
+from thriftune.reports import counted, furthest, metrics_of, take_in
 from thriftune.space import Space
-from thriftune.trial import State, TrialRecord
+from thriftune.trial import State, Stay, TrialRecord
 
 
 class History:
@@ -175,9 +175,11 @@ class History:
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
         self.fleet.leave(trial.workers, trial.id)
-        trial.workers = {}
         if trial.started_at is not None:
             trial.seconds += max(0.0, at - trial.started_at)
+            if trial.workers:
+                trial.stays.append(_stay(trial, at, state))
+        trial.workers = {}
         trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
         trial.last_number = 0
         self._set(trial, state)
@@ -274,7 +276,7 @@ class History:
             workers = event.workers or {event.machine: 1}
             if not self.fleet.seat(workers, trial.id):
                 return False
-            trial.workers = workers
+            trial.workers, trial.save_every = workers, event.save_every
         trial.attempts, trial.cut_because = event.attempt, None
         trial.machine = event.machine
         trial.started_at = event.at
@@ -430,16 +432,23 @@ class History:
     def _machine_lost(self, event: ev.MachineLost) -> bool:
         machine = self.machines.get(event.machine)
         # One that was announced is the cloud's doing; else a trial may well have brought its machine down.
-        return self._machine_gone(event.machine, event.at, stalls=machine is not None and machine.notice is None)
+        stalls = machine is not None and machine.notice is None
+        return self._machine_gone(event.machine, event.at, stalls=stalls, taken_away=True)
 
     def _machine_released(self, event: ev.MachineReleased) -> bool:
         return self._machine_gone(event.machine, event.at, stalls=False)
 
-    def _machine_gone(self, machine_id: str, at: float, *, stalls: bool) -> bool:
+    def _machine_was_refused(self, event: ev.MachineRefused) -> bool:
+        return self.fleet.was_refused(event)
+
+    def _machine_billed(self, event: ev.MachineBilled) -> bool:
+        return self.fleet.billed(event)
+
+    def _machine_gone(self, machine_id: str, at: float, *, stalls: bool, taken_away: bool = False) -> bool:
         running = self.machines[machine_id].running if machine_id in self.machines else ()
         for trial_id in sorted(running):  # in whatever order they came
             self._lose(self.trials[trial_id], at, stalls=stalls)
-        return self.fleet.gone(machine_id, at)
+        return self.fleet.gone(machine_id, at, taken_away=taken_away)
 
     # --- invariants -----------------------------------------------------------------------------------
 
@@ -476,6 +485,15 @@ class History:
         self._leaders.validate()
 
 
+def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
+    """Of the attempt that is over now; what it leaves to one that comes after it, which there is none if the trial
+    has ended well."""
+    last = furthest(trial)
+    kept = last if state in (State.COMPLETED, State.STOPPED) else trial.resume_step
+    since = at if trial.started_at is None else trial.started_at
+    return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept)
+
+
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.WarmStarted: History._warm_started,
     ev.DriverStarted: History._driver_started,
@@ -505,4 +523,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.MachineLost: History._machine_lost,
     ev.Release: History._release,
     ev.MachineReleased: History._machine_released,
+    ev.MachineRefused: History._machine_was_refused,
+    ev.MachineBilled: History._machine_billed,
 }

@@ -21,6 +21,7 @@ from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
 from thriftune.planning.elastic import Elastic
+from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
 from thriftune.result import Result
@@ -52,21 +53,21 @@ def carry_out(plan: Plan, seed: int = 0) -> CarriedOut:
     brackets = _brackets(plan)
     rng = np.random.default_rng(seed)
     clock = VirtualClock()
-    cloud = SimulatedCloud(kinds, rng)
+    cloud = SimulatedCloud([Kind.of(kind) for kind in kinds], seed=seed)
     engine = SimulatedEngine(
         _curves(plan, brackets, profile.seconds(1) / kinds[0].speed, rng),
         clock,
         profile.startup,
         start_seconds=profile.startup,
-        end_seconds=profile.checkpoint,
-        pace=lambda workers: profile.seconds(workers) / profile.seconds(1),
+        save_seconds=profile.checkpoint,
+        pace=lambda run, _: profile.seconds(run.workers) / profile.seconds(1),
     )
     space, trials = Space({"x": Float(0.0, 1.0)}), sum(stages[0].trials for stages in brackets)
     last = max(stages[-1].end for stages in brackets)
     spec = Spec("plan", space, (Objective("loss", False),), seed, stopping="stages", trials=trials, max_steps=last)
     conductor = Conductor(spec, spec.new_history(), Random(), Elastic(plan), _Stages(brackets))
     drive(conductor, engine, clock, cloud=cloud)
-    dollars = cloud.dollars
+    dollars = cloud.bill.dollars
     if kinds[0].billing == "per_function":
         dollars += engine.worker_seconds / kinds[0].slots * kinds[0].dollars_per_second
     return CarriedOut(clock.time, dollars, Result(spec, conductor.history))

@@ -58,11 +58,20 @@ def counted(trial: TrialRecord) -> Sequence[Report]:
     An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
     had nothing left to do, so that what those before it told stands.
     """
+    return trial.reports[: _by_this_attempt(trial) or len(trial.reports)]
+
+
+def furthest(trial: TrialRecord) -> int:
+    """The last step of the current attempt, or that it began with."""
+    last = _by_this_attempt(trial)
+    return trial.reports[last - 1].step if last else trial.resumed_from
+
+
+def _by_this_attempt(trial: TrialRecord) -> int:
+    """How many reports there are up to the last one of the current attempt; 0: it has made none."""
     reports = trial.reports
-    if not reports or reports[-1].attempt == trial.attempts:  # all, unless an attempt was lost
-        return reports
-    last = next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), len(reports))
-    return reports[:last]
+    # All of them, unless an attempt before it was lost.
+    return next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), 0)
 
 
 def _step(report: Report) -> int:

@@ -149,9 +149,9 @@ def drive(
 ) -> None:
     """Turns the one conductor to the study's end, as driver.py does on real machines; records nothing."""
     spec, history = conductor.spec, conductor.history
-    limited = spec.deadline_seconds or spec.budget_dollars or spec.timeout_seconds
+    limited = cloud is not None or spec.deadline_seconds or spec.budget_dollars or spec.timeout_seconds
     events: list[ev.Event] = [ev.DriverStarted(clock.time, 0, MACHINE), *machines]
-    while history.finished is None:
+    while True:
         answers: list[ev.Event] = []
         for entry in conductor.handle(events, clock.time):
             if type(entry) is ev.Reported:  # what nearly all entries are
@@ -164,19 +164,23 @@ def drive(
                 case ev.Kill():
                     engine.kill(entry.trial, entry.attempt)
                 case ev.Rent() if cloud is not None:
-                    answers += cloud.rent(entry.machine, entry.offer, clock.time)
+                    answers += cloud.rent(entry.machine, entry.offer, entry.max_price, clock.time)
                 case ev.Release() if cloud is not None:
                     answers += cloud.release(entry.machine, clock.time)
+                case ev.MachineLost() | ev.MachineReleased():
+                    engine.lose(entry.machine)
                 case _:
                     pass
         if answers:
             events = answers
             continue
+        if history.finished is not None:
+            return
         times = [conductor.wake_at(clock.time) if limited else None, None if cloud is None else cloud.due()]
         wake_at = min((at for at in times if at is not None), default=None)
         events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
         if cloud is not None:
             events = [*events, *cloud.take(clock.time)]
-        if not events and wake_at is None and history.finished is None:  # a user's own rule may do that
+        if not events and wake_at is None:  # a user's own rule may do that
             rule = type(conductor.stopper).__name__
             raise ThriftuneError(f"nothing runs, and {rule} promotes none: the study stands still")

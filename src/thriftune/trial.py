@@ -50,6 +50,23 @@ class Report(NamedTuple):
     saved: bool
 
 
+class Stay(NamedTuple):
+    """One attempt on its machines: when, from which step to which, and which step a later one can go on from."""
+
+    attempt: int
+    workers: Mapping[str, int]
+    since: float
+    until: float
+    first: int
+    last: int
+    kept: int
+
+    @property
+    def lost(self) -> int:
+        """Steps that have to be done again."""
+        return max(0, self.last - max(self.first, self.kept))
+
+
 @dataclass(slots=True, repr=False)
 class TrialRecord:
     """The story of one trial so far. Written only by the history that holds it."""
@@ -71,6 +88,8 @@ class TrialRecord:
     output: str = ""  # the end of what the last failed attempt printed
     machine: str | None = None  # where it runs, or its first worker does; None unless RUNNING
     workers: Mapping[str, int] = field(default_factory=dict)  # machine -> how many of its workers run there
+    save_every: float | None = 0.0  # as Place has it
+    stays: list[Stay] = field(default_factory=list)  # of all attempts that are over
     started_at: float | None = None  # of the current or last attempt
     ended_at: float | None = None
     seconds: float = 0.0  # spent on machines, over all attempts
@@ -153,6 +172,7 @@ class Run:
     keep: int
     judged: bool = False  # each report is answered: a rule may find the trial not worth another step
     workers: int = 1
+    save_every: float | None = 0.0  # seconds: no need to save more often, unless it is to end; None: only then
 
 
 class Link(Protocol):
@@ -180,6 +200,8 @@ class Trial:
         self._unanswered = False  # a report was made, and nobody has waited for its answer
         self._reported_at = time.monotonic()
         self._patience_seconds = 0.0
+        self._saved_at = time.monotonic()
+        self._unsaved: tuple[int, Metrics, Callable[[Path], object]] | None = None  # the step reported last, if so
         self._loops = False  # the training function loops over steps()
         self.cut = False  # ended because told to, before its own end
 
@@ -256,6 +278,7 @@ class Trial:
         self._current = self._step or None  # a report after the last step is about that step
         for step in range(self._step + 1, self.run.max_steps + 1):
             if self.told_to_end():
+                self._save_late()
                 return
             self._current = step
             yield step
@@ -271,8 +294,10 @@ class Trial:
     ) -> None:
         """Says how the trial stands after this step. On return, it is safe whatever is killed.
 
-        `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. The step is
-        the one steps() is in; outside of steps(), one after the last report, or as given.
+        `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. It is called
+        now, or where saving each step is more than the machine's dangers ask for, at a later step or when the
+        trial is to end. The step is the one steps() is in; outside of steps(), one after the last report, or as
+        given.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
             raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
@@ -280,21 +305,45 @@ class Trial:
             raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
         values = numbers({**(metrics or {}), **more})
         at_step = self._step_of(step)
-        saved, problem = False, None
+        saved, problem, self._unsaved = False, None, None
         # A retry shall start from before the NaN, not from it.
         if save is not None and self._unsound(values) is None:
-            try:
-                self._checkpoints.save(at_step, save)
-                saved = True
-            except DiskFullError as error:
-                self.relay(DiskFull(time.time(), self.id, self.attempt, str(error)))
-            except Exception as error:
-                problem = error  # the metrics are real all the same, so they are recorded first
+            if self._save_due(at_step):
+                try:
+                    saved = self._save(at_step, save)
+                except Exception as error:
+                    problem = error  # the metrics are real all the same, so they are recorded first
+            else:
+                self._unsaved = at_step, values, save
         self.note(values, at_step, saved=saved)
         if isinstance(problem, TypeError) and save is not None and (why := cannot_take_one(save)):
             raise SettingError(f"save: {_name(save)}() {why}; it is called with one, a folder") from problem
         if problem is not None:
             raise problem
+
+    def _save_due(self, step: int) -> bool:
+        every = self.run.save_every
+        if every == 0.0 or step == self.run.max_steps or self._link.told_to_end():
+            return True
+        return every is not None and time.monotonic() - self._saved_at >= every
+
+    def _save(self, step: int, save: Callable[[Path], object]) -> bool:
+        """Whether there was room for it."""
+        try:
+            self._checkpoints.save(step, save)
+        except DiskFullError as error:
+            self.relay(DiskFull(time.time(), self.id, self.attempt, str(error)))
+            return False
+        self._saved_at = time.monotonic()
+        return True
+
+    def _save_late(self) -> None:
+        """The last step was not saved, and there is none after it: its report is made again, with its state."""
+        if self._unsaved is not None:
+            (step, metrics, save), self._unsaved = self._unsaved, None
+            if self._save(step, save):
+                self._reports += 1
+                self.relay(Reported(time.time(), self.id, self.attempt, self._reports, step, metrics, True))
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
         """A report whose state, if `saved`, is in a checkpoint already."""
@@ -309,6 +358,7 @@ class Trial:
         if (name := self._unsound(metrics)) is not None:
             raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
         if not self._loops and self.told_to_end():
+            self._save_late()
             raise EndTrial
 
     def relay(self, event: Event) -> None:

@@ -130,13 +130,67 @@ def test_cut_short_of_it_a_bad_end_does_not_come(engine: SimulatedEngine) -> Non
 
 def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualClock) -> None:
     engine = SimulatedEngine(
-        curves, clock, 0.5, start_seconds=2.0, end_seconds=1.0, pace=lambda workers: 1.0 / workers
+        curves, clock, 0.5, start_seconds=2.0, save_seconds=1.0, pace=lambda run, _: 1.0 / run.workers
     )
-    engine.start(replace(run(0, 2, pace=4.0), workers=4), THIS_MACHINE)
-    assert all_of(engine) == [("Reported", 3.0, 0, 1), ("Reported", 4.0, 0, 2), ("Ended", 5.0)]
+    only_at_the_end = replace(run(0, 2, pace=4.0), workers=4, save_every=None)
+    engine.start(only_at_the_end, THIS_MACHINE)
+    assert all_of(engine) == [("Reported", 3.0, 0, 1), ("Reported", 5.0, 0, 2), ("Ended", 5.0)]
     assert engine.worker_seconds == 4 * 5.0
-    engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2), THIS_MACHINE)
+    engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2, save_every=None), THIS_MACHINE)
     assert short(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
     engine.tell_to_end(1, 2)
-    assert all_of(engine) == [("Ended", 8.5)]
+    assert all_of(engine) == [("Reported", 8.5, 1, 3), ("Ended", 8.5)]  # now with its state
     assert engine.worker_seconds == 4 * 5.0 + 2 * 3.5
+
+
+def saved(engine: SimulatedEngine) -> list[tuple[float, int, bool]]:
+    found = []
+    while events := engine.wait(None):
+        found += [(event.at, event.step, event.saved) for event in events if isinstance(event, Reported)]
+    return found
+
+
+def test_it_saves_as_often_as_it_is_to(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(curves, clock, save_seconds=0.5)
+    engine.start(replace(run(0, 6), save_every=2.0), THIS_MACHINE)
+    # Steps of a second; from one save on, two seconds pass until the next.
+    assert saved(engine) == [
+        (1.0, 1, False), (2.5, 2, True), (3.5, 3, False), (5.0, 4, True), (6.0, 5, False), (7.5, 6, True),
+    ]  # fmt: skip
+
+
+def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(curves, clock, save_seconds=0.5)
+    engine.start(replace(run(0, 9), save_every=None), THIS_MACHINE)
+    engine.wait(1.4)
+    engine.wait(0.2)
+    engine.tell_to_end(0, 1)
+    engine.tell_to_end(0, 1)
+    assert all_of(engine) == [("Reported", 2.5, 0, 2), ("Ended", 2.5)]
+
+
+def test_told_to_end_within_a_step_that_will_be_saved_anyhow(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(curves, clock, save_seconds=0.5)
+    engine.start(run(0, 9), THIS_MACHINE)
+    engine.wait(0.4)
+    engine.tell_to_end(0, 1)
+    assert saved(engine) == [(1.5, 1, True)]
+
+
+def test_a_machine_that_is_lost_takes_what_runs_there(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(curves, clock)
+    engine.start(run(0, 3), "a")
+    engine.start(run(1, 2), "b")
+    engine.wait(0.5)
+    engine.lose("a")
+    engine.lose("never there")
+    assert all_of(engine) == [("Reported", 1.0, 1, 1), ("Reported", 2.0, 1, 2), ("Ended", 2.0)]
+    assert engine.worker_seconds == 0.5 + 2.0
+    assert engine.doing() == []
+
+
+def test_machines_may_be_faster_than_others(clock: VirtualClock) -> None:
+    engine = SimulatedEngine(curves, clock, pace=lambda _, machine: {"fast": 0.5, "slow": 2.0}[machine])
+    engine.start(run(0, 2), "fast")
+    engine.start(run(1, 1), "slow")
+    assert [each[1] for each in all_of(engine)] == [0.5, 1.0, 1.0, 2.0, 2.0]

@@ -403,3 +403,48 @@ def test_a_deadline_that_only_a_steadier_plan_makes_is_made() -> None:
     assert tt.plan(job, profile, [quick, steady], deadline=180.0).stages[0].offer == "steady"
     with pytest.raises(SettingError, match=r"the quickest plan needs 2 min 50 s"):
         tt.plan(job, profile, [quick, steady], deadline=165.0)
+
+
+def test_a_kind_that_lives_too_short_makes_no_planner_worse() -> None:
+    job = JobSpec.of([(4, 10), (2, 20), (1, 10)])
+    profile = Profile({1: 20.0, 2: 11.0, 4: 6.0}, startup=30.0, checkpoint=1.0)
+    short = CloudProfile(4, 30.0, name="short", survival=Exponential(0.001))
+    ok, cheap = CloudProfile(4, 10.0, name="ok"), CloudProfile(2, 3.0, name="cheap")
+    for planner in ("exact", "static", "greedy", "naive_elastic"):
+        asked: Any = {"deadline": 3600.0, "planner": planner}
+        with_it = tt.plan(job, profile, [ok, short, cheap], **asked)
+        assert with_it.cost == tt.plan(job, profile, [ok, cheap], **asked).cost
+
+
+def test_no_other_planner_is_cheaper_where_machines_take_long_now_and_then() -> None:
+    job = JobSpec.of([(6, 40), (6, 5)])
+    profile = Profile({1: 3.0, 2: 2.4367571890687065, 3: 1.0, 4: 1.98, 6: 0.418}, std=0.3, checkpoint=4.0)
+    cloud = CloudProfile(1, 3.0, queue=Latency(20.0, std=20.0), minimum=300.0)
+    asked: Any = {"deadline": 155.0, "probability": 0.99}
+    found = tt.plan(job, profile, cloud, **asked)
+    for planner in ("static", "greedy"):
+        assert found.cost <= tt.plan(job, profile, cloud, planner=planner, **asked).cost * (1.0 + 1e-9)
+
+
+def test_of_plans_for_the_same_dollars_it_is_the_quickest_also_where_they_are_none() -> None:
+    free = tt.plan(JobSpec.of([(16, 4), (8, 8)]), Profile({1: 4.0, 2: 2.2}), CloudProfile(4, 0.0), deadline="30m")
+    quick = tt.plan(JobSpec.of([(16, 4), (8, 8)]), Profile({1: 4.0, 2: 2.2}), CloudProfile(4, 0.0), budget=1.0)
+    assert free.duration == quick.duration
+    job, profile = JobSpec.of([(12, 40), (4, 10)]), Profile({1: 3.0}, startup=20.0, checkpoint=4.0)
+    held = CloudProfile(2, 3.0, minimum=3600.0, speed=0.5, max_machines=3, name="held")
+    other = CloudProfile(3, 3.0, speed=0.5, max_machines=2, name="other")
+    found = tt.plan(job, profile, [held, other], deadline=2283.3)
+    assert found.duration == tt.plan(job, profile, [held, other], budget=found.cost * (1.0 + 1e-7)).duration
+
+
+@pytest.mark.parametrize("wrong", [{"survival": 5}, {"name": [1]}])
+def test_a_cloud_of_wrong_things(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=rf"cloud: {next(iter(wrong))}: .* must be"):
+        CloudProfile(1, 1.0, **wrong)
+
+
+def test_a_job_of_nothing_and_a_deadline_of_none() -> None:
+    with pytest.raises(SettingError, match=r"spec: .* must be a JobSpec"):
+        tt.plan(JobSpec([], []), PROFILE, CLOUD, deadline="20m")
+    with pytest.raises(SettingError, match="deadline: give seconds"):
+        tt.plan(SPEC, PROFILE, CLOUD, deadline="20m").simulate(3).probability(None)  # type: ignore[arg-type]

@@ -49,7 +49,8 @@ def profile_command(
     from thriftune.profiling import measure
     from thriftune.study_file import read_study_file
 
-    spec = read_study_file(file).spec
+    study = read_study_file(file)
+    spec = study.spec
     where = profile_path(file) if output is None else output
     _check_output(where)
     with _interruptible():
@@ -58,7 +59,7 @@ def profile_command(
     if as_json:
         print_json({"file": str(where), **_as_json(found)})
     else:
-        _show(found, file, where)
+        _show(found, file, where, "" if study.cloud else " --machine NAME --deadline TIME")
 
 
 def _check_output(path: Path) -> None:
@@ -87,7 +88,8 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(found: Measured, file: Path, where: Path) -> None:
+def _show(found: Measured, file: Path, where: Path, more: str) -> None:
+    """`more`: what a plan needs that the study file does not say."""
     from rich.text import Text
 
     from thriftune.cli.screen import facts_table, open_console, table
@@ -111,7 +113,8 @@ def _show(found: Measured, file: Path, where: Path) -> None:
     for remark in found.remarks:
         facts.add_row("note", remark)
     facts.add_row("written to", Text(str(where)))
-    facts.add_row("next", Text(f"thriftune plan {shlex.quote(str(file))} --profile {shlex.quote(str(where))}"))
+    line = f"thriftune plan {shlex.quote(str(file))} --profile {shlex.quote(str(where))}{more}"
+    facts.add_row("next", Text(line))
     console.print(facts)
 
 

@@ -25,11 +25,17 @@ class LocalCloud:
         price = self.offer.price_per_hour
         return [MachineReady(now, THIS_MACHINE, self.offer.title, self.slots, price)]
 
-    def rent(self, machine: str, offer: str, now: float) -> list[Event]:
+    def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
         raise SettingError(f"{machine}: this machine is all there is; no {offer!r} can be rented at {now}")
 
     def release(self, machine: str, now: float) -> list[Event]:
         return [MachineReleased(now, machine)] if machine == THIS_MACHINE else []
+
+    def take(self, now: float) -> list[Event]:  # noqa: ARG002 (the protocol's)
+        return []
+
+    def due(self) -> float | None:
+        return None
 
     def close(self, now: float) -> list[Event]:
         return self.release(THIS_MACHINE, now)

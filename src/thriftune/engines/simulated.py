@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,12 +39,14 @@ class VirtualClock:
 
 class _Attempt:
     __slots__ = (
-        "curve", "done", "first", "last", "metrics", "number",
-        "seconds", "since", "steps", "told", "trial", "workers",
+        "curve", "done", "first", "last", "machine", "metrics", "next_at", "number", "over", "reported_at",
+        "reports", "save_every", "saved_at", "saves", "seconds", "since", "steps", "told", "trial", "unsaved",
+        "workers",
     )  # fmt: skip
 
-    def __init__(self, run: Run, curve: Curve, pace: float, now: float) -> None:
+    def __init__(self, run: Run, machine: str, curve: Curve, pace: float, now: float) -> None:
         self.trial, self.number, self.workers, self.since = run.trial, run.attempt, run.workers, now
+        self.machine = machine
         self.curve = curve
         self.steps, self.metrics, self.seconds = curve.steps, curve.metrics, curve.seconds  # at hand for each step
         if pace != 1.0:
@@ -51,18 +54,26 @@ class _Attempt:
         self.first = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
         self.done = self.first  # the same, by now
         self.last = len(curve.steps) if run.max_steps is None else bisect_right(curve.steps, run.max_steps)
-        self.told = False
+        self.reports = 0
+        self.reported_at = -math.inf
+        self.save_every, self.saved_at = math.inf if run.save_every is None else run.save_every, now
+        self.next_at = math.inf  # when its next step is told of
+        self.saves = True  # that step's state
+        self.unsaved = False  # the state of the last step that it told of is not
+        self.told = False  # to end after its next step
+        self.over = False
 
     def seconds_taken(self) -> float:
         return sum(self.seconds[self.first : self.done], 0.0)
 
 
 class SimulatedEngine:
-    """Every step is saved, and told of at once; a trial that is told to end after a step ends right then.
+    """A trial saves its state at its last step, when it is told to end, and else as often as its run says; then it
+    tells of the step. Told to end just when it has told of a step, it does not begin another one.
 
-    - `restart_seconds`: what it costs to take a trial up again from its checkpoint; `start_seconds`: to begin one.
-    - `end_seconds`: from the last step of an attempt to its end, to save.
-    - `pace`: how long a step takes with so many workers, over that with one.
+    - `start_seconds`: what it costs to begin a trial; `restart_seconds`: to take one up from its checkpoint.
+    - `save_seconds`: to save.
+    - `pace`: how long a step takes for this run on this machine, over what its curve says.
     """
 
     def __init__(
@@ -72,12 +83,16 @@ class SimulatedEngine:
         restart_seconds: float = 0.0,
         *,
         start_seconds: float = 0.0,
-        end_seconds: float = 0.0,
-        pace: Callable[[int], float] = lambda _workers: 1.0,
+        save_seconds: float = 0.0,
+        pace: Callable[[Run, str], float] = lambda _run, _machine: 1.0,
     ) -> None:
         self._curves = curves
         self._clock = clock
-        self._restart_seconds, self._start_seconds, self._end_seconds = restart_seconds, start_seconds, end_seconds
+        self._restart_seconds, self._start_seconds, self._save_seconds = (
+            restart_seconds,
+            start_seconds,
+            save_seconds,
+        )
         self._pace = pace
         self.worker_seconds = 0.0  # of all attempts that have ended, from their start to their end
         self._curve_of: dict[int, Curve] = {}  # by trial, also of one that is set aside
@@ -90,36 +105,51 @@ class SimulatedEngine:
 
     def open(self) -> None: ...
 
-    def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (all are alike)
+    def start(self, run: Run, machine: str) -> None:
         curve = self._curve_of.get(run.trial)
         if curve is None:
             curve = self._curve_of[run.trial] = self._curves(run.config)
             if not isinstance(curve, Curve):
                 raise SettingError(f"the function to simulate returned {curve!r}; it must return a Curve")
-        attempt = self._attempts[run.trial, run.attempt] = _Attempt(
-            run, curve, self._pace(run.workers), self._clock.time
-        )
-        at = self._clock.time + (self._restart_seconds if run.resume_step else self._start_seconds)
+        now = self._clock.time
+        attempt = _Attempt(run, machine, curve, self._pace(run, machine), now)
+        self._attempts[run.trial, run.attempt] = attempt
+        at = now + (self._restart_seconds if run.resume_step else self._start_seconds)
+        attempt.saved_at = at
         if attempt.done < attempt.last:
-            self._schedule(at + attempt.seconds[attempt.done], attempt)
+            self._schedule_step(attempt, at)
         else:
             self._come_to_end(attempt, at)
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
-        """It has just told of a step: it does not begin another one."""
         found = self._attempts.get((trial, attempt))
-        if found is not None and not found.told:
-            found.told = True
-            at = self._clock.time + self._end_seconds
-            self._end(found, Ended(at, trial, attempt, found.seconds_taken(), cut=True))
+        if found is None or found.told:
+            return
+        found.told = True
+        now = self._clock.time
+        if found.reported_at == now:
+            if found.unsaved:
+                now += self._save_seconds
+                self._schedule(now, self._report(found, found.done - 1, now, saved=True))
+            self._end(found, Ended(now, trial, attempt, found.seconds_taken(), cut=True))
+        elif not found.saves:  # it will
+            found.saves = True
+            self._push(found, found.next_at + self._save_seconds)
 
     def answer(self, trial: int, attempt: int, number: int) -> None: ...
 
     def kill(self, trial: int, attempt: int) -> None:
         found = self._attempts.get((trial, attempt))
         if found is not None:
-            found.told = True
             self._end(found, Killed(self._clock.time, trial, attempt))
+
+    def lose(self, machine: str) -> None:
+        """It is gone, and whatever ran there."""
+        for key, attempt in list(self._attempts.items()):
+            if attempt.machine == machine:
+                attempt.over = True
+                self.worker_seconds += attempt.workers * (self._clock.time - attempt.since)
+                del self._attempts[key]
 
     def wait(self, timeout: float | None) -> list[Event]:
         """The next thing that happens, and the clock goes on to it; at most by `timeout`."""
@@ -132,7 +162,7 @@ class SimulatedEngine:
                 heappop(due)
                 clock.time = at
                 return [first]
-            if not first.told:
+            if first.next_at == at and not first.over:
                 clock.time = at
                 return [self._step(first, at)]
             heappop(due)
@@ -142,25 +172,54 @@ class SimulatedEngine:
 
     def _step(self, attempt: _Attempt, at: float) -> Event:
         """Of the attempt that is first in the heap. Its next step, if there is one, takes that place."""
-        i = attempt.done
+        i, saved = attempt.done, attempt.saves
         done = attempt.done = i + 1
-        if done < attempt.last:
+        attempt.reported_at = at
+        if saved:
+            attempt.saved_at = at
+        attempt.unsaved = not saved
+        event = self._report(attempt, i, at, saved)
+        if done < attempt.last and not attempt.told:
+            if not attempt.save_every and not self._save_seconds:  # as in most simulations
+                attempt.next_at = at + attempt.seconds[done]
+            else:
+                attempt.next_at = self._next_at(attempt, at)
             self._count += 1
-            heapreplace(self._due, (at + attempt.seconds[done], self._count, attempt))
+            heapreplace(self._due, (attempt.next_at, self._count, attempt))
+            return event
+        heappop(self._due)
+        if done < attempt.last:
+            self._end(attempt, Ended(at, attempt.trial, attempt.number, attempt.seconds_taken(), cut=True))
         else:
-            heappop(self._due)
             self._come_to_end(attempt, at)
-        number = done - attempt.first
-        return Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], True)
+        return event
+
+    def _report(self, attempt: _Attempt, i: int, at: float, saved: bool) -> Reported:
+        number = attempt.reports = attempt.reports + 1
+        return Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
+
+    def _next_at(self, attempt: _Attempt, at: float) -> float:
+        """When the step that begins now is told of, after its save if there is to be one."""
+        end = at + attempt.seconds[attempt.done]
+        attempt.saves = end - attempt.saved_at >= attempt.save_every or attempt.done + 1 == attempt.last
+        return end + self._save_seconds if attempt.saves else end
+
+    def _schedule_step(self, attempt: _Attempt, at: float) -> None:
+        self._push(attempt, self._next_at(attempt, at))
+
+    def _push(self, attempt: _Attempt, at: float) -> None:
+        attempt.next_at = at
+        self._schedule(at, attempt)
 
     def _come_to_end(self, attempt: _Attempt, at: float) -> None:
         trial, number, curve = attempt.trial, attempt.number, attempt.curve
         if curve.error is not None and attempt.last == len(curve.steps):
             self._end(attempt, Failed(at, trial, number, "raised", curve.error))
         else:
-            self._end(attempt, Ended(at + self._end_seconds, trial, number, attempt.seconds_taken()))
+            self._end(attempt, Ended(at, trial, number, attempt.seconds_taken()))
 
     def _end(self, attempt: _Attempt, event: Event) -> None:
+        attempt.over = True
         del self._attempts[attempt.trial, attempt.number]
         self.worker_seconds += attempt.workers * (event.at - attempt.since)
         self._schedule(event.at, event)

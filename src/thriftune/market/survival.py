@@ -17,6 +17,10 @@ MOMENT = 1e-9
 """Hours, some microseconds: sums of hours that are as near are the same, but for rounding."""
 
 
+_GRID = 4000
+_LONGEST = 1e4  # hours
+
+
 class Survival(Protocol):
     """How long machines of one kind live, by whatever it was learnt from. Hours throughout."""
 
@@ -43,6 +47,21 @@ def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         told = np.asarray(survival.survival(t, np.where(age >= survival.end, 0.0, age)), dtype=float)
     return np.where(lost | np.isnan(told), 0.0, told)
+
+
+class Lives:
+    """How long machines live, in hours, drawn from a survival of whatever form."""
+
+    def __init__(self, survival: Survival) -> None:
+        longest = min(survival.end, _LONGEST)
+        self._hours = longest * np.linspace(0.0, 1.0, _GRID) ** 3  # finer towards 0: many live for minutes only
+        self._dead = 1.0 - alive(survival, self._hours)
+
+    def at(self, drawn: ArrayLike) -> Array:
+        """By numbers that were drawn evenly from 0 to 1; inf of a machine that outlives all that is known."""
+        drawn = np.asarray(drawn, dtype=float)
+        hours = np.interp(drawn, self._dead, self._hours)
+        return np.where((drawn >= self._dead[-1]) & (self._dead[-1] < 1.0), np.inf, hours)
 
 
 def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:

@@ -45,14 +45,19 @@ def __getattr__(name: str) -> Any:
 
 
 class Provisioner(Protocol):
-    """Policy over machines: pure, and asked by the conductor; engines and clouds carry out what it says."""
+    """Policy over machines: asked by the conductor; engines and clouds carry out what it says.
 
-    def react(self, event: Event, history: History) -> Sequence[Decision]:
+    What it says follows from the history, so that a study that is resumed goes on as it would have. A class that
+    inherits from this one rents nothing and saves as often as trials like, unless it says otherwise.
+    """
+
+    def react(self, event: Event, history: History) -> Sequence[Decision]:  # noqa: ARG002
         """What to Rent, Release or Move because of this event, which the history has taken in already.
 
-        A Tick says only that time has passed; Finish, that every machine which was rented is to go back.
+        A Tick comes at the end of every turn, when all that can be placed is, and whenever `wake_at` wants it.
+        When a study stops, everything that was rented is given back without being asked for.
         """
-        ...
+        return ()
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
         """How many workers the trial shall have now on which machine, the first of them first; None: it waits.
@@ -62,12 +67,21 @@ class Provisioner(Protocol):
         """
         ...
 
+    def wants(self, history: History) -> int:  # noqa: ARG002
+        """How many trials shall run or wait for a machine: it rents for those that wait. 0: it rents for none."""
+        return 0
 
-class PresentMachines:
+    def save_every(self, machine: str, history: History) -> float | None:  # noqa: ARG002
+        """A trial on this machine need not save more often than every so many seconds; None: only at its end."""
+        return 0.0
+
+    def wake_at(self, history: History, now: float) -> float | None:  # noqa: ARG002
+        """When it wants a Tick even if nothing happens."""
+        return None
+
+
+class PresentMachines(Provisioner):
     """Rents nothing: fills the machines that are there, fullest first, so that others can be let go."""
-
-    def react(self, event: Event, history: History) -> Sequence[Decision]:  # noqa: ARG002 (the protocol's)
-        return ()
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
         fullest, least = None, sys.maxsize

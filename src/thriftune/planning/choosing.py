@@ -30,6 +30,7 @@ Planner = Literal["exact", "greedy", "static", "naive_elastic"]
 _SIMULATED = 1000
 _TIGHTENED = 12  # times, until a plan makes the deadline as surely as it should
 _RISKS = 3  # weights of what varies that are tried
+_FEW_STAGES = 12
 _NEARLY = 1.0 + 1e-9
 
 
@@ -119,6 +120,10 @@ class _Asking:
         if best is None:
             raise self._refused()
         found = make(self.model, best.choices, "exact", lower_bound=best.lower_bound)
+        quicker = exact.best(self.graph, "dollars", found.cost)  # of those that cost as much, the quickest
+        if quicker is not None and quicker.lower_bound < found.duration:
+            one = make(self.model, quicker.choices, "exact", lower_bound=found.lower_bound)
+            found = one if one.duration < found.duration else found
         return found if self._sure(found.choices) else self._surer(found)
 
     def _surer(self, found: Plan) -> Plan:
@@ -126,10 +131,11 @@ class _Asking:
 
         Among plans that are cheapest within an earlier deadline, which varies. A duration's quantile is the mean
         and some standard deviations; to make the root of their variances a sum, its tangent is taken at the best
-        plan so far. And among naive elastic plans, which are few.
+        plan so far. And among those of the other planners, but for greedy's where it would take long.
         """
-        naive = planners.naive_elastic(self._asked())
-        sure = [naive] if naive is not None else []
+        others = [planners.static, planners.naive_elastic]
+        others += [planners.greedy] if len(self.model.spec.stages) <= _FEW_STAGES else []
+        sure = [choices for planner in others if (choices := planner(self._asked())) is not None]
         risk = 0.0
         for _ in range(_RISKS):
             sure += self._tightened(found, risk)
@@ -282,7 +288,7 @@ def _dollars_or_more(dollars: float) -> str:
 
 
 def _model(spec: JobSpec, profile: Profile) -> Model:
-    if not isinstance(spec, JobSpec):
+    if not isinstance(spec, JobSpec) or not spec.stages:
         raise SettingError(f"spec: {spec!r} must be a JobSpec, such as planning.successive_halving(64, 4, 508)")
     if not isinstance(profile, Profile):
         raise SettingError(f"profile: {profile!r} must be a Profile, such as planning.Profile({{1: 4.0, 2: 2.2}})")

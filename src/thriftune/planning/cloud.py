@@ -53,6 +53,12 @@ class CloudProfile:
             check_whole("cloud: max_machines:", self.max_machines, 1)
         for name in ("price_per_hour", "minimum", "data_gb", "data_price", "speed"):
             check_number(f"cloud: {name}", getattr(self, name), above_zero=name == "speed")
+        if not isinstance(self.name, str):
+            raise SettingError(f"cloud: name: {self.name!r} must be a text")
+        if self.survival is not None and not callable(getattr(self.survival, "survival", None)):
+            raise SettingError(
+                f"cloud: survival: {self.survival!r} must be one, as market.lifetime.Exponential(4.0)"
+            )
         if self.billing not in get_args(By):
             raise SettingError(f"cloud: billing: {self.billing!r} must be one of {', '.join(get_args(By))}")
         object.__setattr__(self, "queue_latency", Latency.of(self.queue))

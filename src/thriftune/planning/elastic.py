@@ -13,6 +13,7 @@ from thriftune import events as ev
 from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.placement import place
+from thriftune.planning import Provisioner
 from thriftune.planning.plan import Plan
 from thriftune.trial import State, TrialRecord
 
@@ -28,7 +29,7 @@ class _Turn:
     trials: int
 
 
-class Elastic:
+class Elastic(Provisioner):
     """A provisioner that does what a plan says."""
 
     def __init__(self, plan: Plan) -> None:
@@ -40,8 +41,6 @@ class Elastic:
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
         if type(event) is ev.Reported:  # ends no stage: what is to end after it has yet to save
             return ()
-        if isinstance(event, ev.Finish):
-            return [ev.Release(event.at, machine.id) for machine in history.machines.values() if machine.offer]
         return list(self._adjusted(event.at, history))
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
@@ -59,6 +58,10 @@ class Elastic:
         slots = {machine.id: machine.slots for machine in machines}
         return place(wanted, slots, before, reserved=before).placement.get(number)
 
+    def save_every(self, machine: str, history: History) -> float | None:  # noqa: ARG002 (the protocol's)
+        """Its machines are not taken away."""
+        return None
+
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
         """What brings the machines that are there to those of the stage."""
         now = self._stage(history)
@@ -67,7 +70,7 @@ class Elastic:
         choice = self._choices[now]
         kind = choice.cloud.name
         there = _present(history, kind)
-        coming = sum(1 for offer in history.fleet.renting.values() if offer == kind)
+        coming = sum(1 for rent in history.fleet.renting.values() if rent.offer == kind)
         idle = [machine for machine in history.machines.values() if not machine.running and not machine.leaving]
         for machine in idle:
             if machine.offer != kind and machine.offer:

@@ -158,7 +158,7 @@ class _Search:
         free = self._way(0.0)
         a1, b1 = float(free.a[0][0]), float(free.b[0][0])
         # Of paths that are as good, the one with the least of what is limited: the price tips no other scales.
-        tipped = self._way(1e-12 * a1 / b1 if b1 else 0.0)
+        tipped = self._way(1e-12 * (a1 or 1.0) / b1 if b1 else 0.0)
         self.take(tipped.path(0, 0))
         self.take(free.path(0, 0))
         b1 = min(b1, float(tipped.b[0][0]))

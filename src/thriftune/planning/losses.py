@@ -7,14 +7,13 @@ that is the safe side, for machines mostly die young.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
+from thriftune.market.survival import Lives
 from thriftune.planning.allocation import Choice
 from thriftune.planning.profile import Profile
 
@@ -22,7 +21,6 @@ Floats = NDArray[np.float64]
 
 _HOUR = 3600.0
 _MOST_LOSSES = 200
-_GRID = 4000
 
 
 def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.Generator) -> Floats:
@@ -33,7 +31,8 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
     together = max(1, cloud.slots // workers)  # trials on a machine
     each = max(1, -(-workers // cloud.slots))  # machines of a trial
     on = np.arange(trials) // together
-    lives = _Lives(choice)
+    lives = Lives(cloud.survival)
+    groups = int(on[-1]) + 1
     every = min(save_every_seconds(choice, profile), 2.0 * float(work.max()))
     left = work.copy()
     spent = np.zeros(work.shape)
@@ -41,7 +40,9 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
     for _ in range(_MOST_LOSSES):
         segments = np.maximum(np.ceil(left / every) - 1.0, 0.0)
         need = profile.startup + left + profile.checkpoint * (segments + 1.0)
-        life = lives.sample(on[-1] + 1, each, samples, rng)[on]
+        # Until the first of a trial's machines is lost.
+        drawn = -np.expm1(np.log1p(-rng.random((groups, samples))) / each)
+        life = _HOUR * lives.at(drawn)[on]
         lost = (life < need) & (left > 0.0)
         spent += np.where(left > 0.0, np.where(lost, life + again, need), 0.0)
         if not lost.any():
@@ -61,23 +62,3 @@ def save_every_seconds(choice: Choice, profile: Profile) -> float:
     if not profile.checkpoint:
         return profile.seconds(choice.allocation.workers) / cloud.speed
     return young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival)) * _HOUR
-
-
-class _Lives:
-    """Of new machines, in seconds: drawn from the survival, whatever form it has."""
-
-    def __init__(self, choice: Choice) -> None:
-        survival = choice.cloud.survival
-        assert survival is not None
-        longest = min(survival.end, 1e4)
-        # Finer towards 0: many machines live for minutes only.
-        self._hours = longest * np.linspace(0.0, 1.0, _GRID) ** 3
-        self._dead = 1.0 - np.asarray(survival.survival(self._hours), dtype=float)
-        if math.isfinite(survival.end):
-            self._dead[-1] = 1.0
-
-    def sample(self, groups: int, machines: int, samples: int, rng: np.random.Generator) -> Floats:
-        """Until the first of a group's machines is lost; inf where none is."""
-        drawn = -np.expm1(np.log1p(-rng.random((groups, samples))) / machines)
-        lives = _HOUR * np.interp(drawn, self._dead, self._hours)
-        return np.where(drawn >= self._dead[-1], np.inf if self._dead[-1] < 1.0 else lives, lives)

@@ -72,8 +72,14 @@ def _fixed_workers(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[lis
         for workers in range(1, model.profile.most_workers + 1):
             allocations = [Allocation(stage.trials, workers) for stage in model.spec.stages]
             choices = [Choice(cloud, cloud.machines_for(*each), each) for each in allocations]
-            if all(choice.machines <= (cloud.max_machines or math.inf) for choice in choices):
+            if all(_can_be(model, i, choice) for i, choice in enumerate(choices)):
                 yield choices
+
+
+def _can_be(model: Model, i: int, choice: Choice) -> bool:
+    """There are so many machines, and they live long enough."""
+    enough = choice.machines <= (choice.cloud.max_machines or math.inf)
+    return enough and math.isfinite(model.train_seconds(i, choice.cloud, choice.allocation))
 
 
 def greedy(asked: Asked) -> list[Choice] | None:
@@ -132,4 +138,4 @@ def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
 def _needs(model: Model, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
     found = fair(model.spec.stages[i].trials, model.profile.most_workers)
     needs = ((cloud.machines_for(*each), each) for each in found)
-    return [(need, each) for need, each in needs if need <= (cloud.max_machines or math.inf)]
+    return [(need, each) for need, each in needs if _can_be(model, i, Choice(cloud, need, each))]

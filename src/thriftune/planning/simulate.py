@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thriftune.errors import SettingError
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
 from thriftune.planning.cloud import CloudProfile
@@ -34,7 +35,8 @@ class Executions:
     def probability(self, deadline: Duration) -> float:
         """That the job is done by then: seconds, or a text such as "20m"."""
         seconds = seconds_of("deadline", deadline)
-        assert seconds is not None
+        if seconds is None:
+            raise SettingError("deadline: give seconds, or a text such as '20m'")
         return float(np.mean(self.seconds <= seconds * (1.0 + 1e-9)))
 
 

@@ -1,0 +1,119 @@
+"""What can be rented, as one who rents sees it: a kind of machine, its price, its provider's rules, its life.
+
+A price that moves is known up to now: whoever decides asks for nothing later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from thriftune.errors import SettingError
+from thriftune.market.billing import PER_SECOND, Billing
+from thriftune.market.prices import PriceSeries
+from thriftune.market.survival import Survival
+from thriftune.planning.checks import check_number
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.latency import Latency
+from thriftune.stopping.checks import check_whole
+
+_HOUR = 3600.0
+_TO_THE_MOMENT = 1e-6
+
+
+class Revocation(Protocol):
+    """A model of one market; a RevocationModel is one."""
+
+    def probability(self, series: Any, t: Any, max_price: Any) -> Any:
+        """That the price rises above `max_price` in the hour after `t`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """One kind of machine.
+
+    - `price`: dollars an hour, or a record of them that grows.
+    - `slots`: trials at a time. `speed`: of a step, over the recorded one; until steps were timed, a guess.
+    - `survival`: how long a machine lives, as far as is known. `revocation`: where the price decides, how likely
+      it rises above a maximum. With neither, the machine is not taken away.
+    - `notice_seconds`: from the provider's warning to the loss.
+    - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
+    - `data_gb`: what every machine downloads once.
+    """
+
+    name: str
+    price: float | PriceSeries
+    slots: int = 1
+    speed: float = 1.0
+    billing: Billing = PER_SECOND
+    survival: Survival | None = None
+    revocation: Revocation | None = None
+    notice_seconds: float = 0.0
+    queue: float | Sequence[float] | Latency = 0.0
+    init: float | Sequence[float] | Latency = 0.0
+    data_gb: float = 0.0
+    queue_latency: Latency = field(init=False, repr=False)
+    init_latency: Latency = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_whole(f"{self.name}: slots:", self.slots, 1)
+        for name in ("speed", "notice_seconds", "data_gb"):
+            check_number(f"{self.name}: {name}", getattr(self, name), above_zero=name == "speed")
+        if not isinstance(self.price, PriceSeries):
+            check_number(f"{self.name}: price", self.price)
+        elif self.revocation is not None and self.survival is not None:
+            raise SettingError(f"{self.name}: give survival= or revocation=, not both: one of them is the cause")
+        if self.revocation is not None and not isinstance(self.price, PriceSeries):
+            raise SettingError(f"{self.name}: revocation= is of a price that moves; give its record as price=")
+        object.__setattr__(self, "queue_latency", Latency.of(self.queue))
+        object.__setattr__(self, "init_latency", Latency.of(self.init))
+
+    @classmethod
+    def of(cls, cloud: CloudProfile) -> Kind:
+        """As a plan sees it. What functions use is billed elsewhere."""
+        per_instance = cloud.billing == "per_instance"
+        billing = Billing(
+            granularity_seconds=_TO_THE_MOMENT, least_seconds=cloud.least_billed, dollars_per_gb=cloud.data_price
+        )
+        return cls(
+            cloud.name,
+            cloud.price_per_hour if per_instance else 0.0,
+            cloud.slots,
+            cloud.speed,
+            billing,
+            cloud.survival,
+            queue=cloud.queue_latency,
+            init=cloud.init_latency,
+            data_gb=cloud.data_gb,
+        )
+
+    @property
+    def lasts(self) -> bool:
+        """It is not taken away."""
+        return self.survival is None and self.revocation is None
+
+    @property
+    def ready_seconds(self) -> float:
+        """From the request to the first step, on average."""
+        return self.queue_latency.mean + self.init_latency.mean
+
+    def price_at(self, now: float) -> float:
+        return float(self.price.price_at(now)) if isinstance(self.price, PriceSeries) else self.price
+
+    def mean_price(self, now: float, seconds: float = _HOUR) -> float:
+        """Over the time that has just passed, as far as it is known."""
+        if not isinstance(self.price, PriceSeries):
+            return self.price
+        return float(self.price.mean(max(self.price.start, now - seconds), now))
+
+    def loss_probability(self, now: float, max_price: float | None) -> float:
+        """Of a machine that is rented now, within an hour."""
+        if self.revocation is not None:
+            if max_price is None:
+                raise SettingError(f"{self.name}: is taken away by its price; say at which maximum price")
+            return float(self.revocation.probability(self.price, now, max_price))
+        return 0.0 if self.survival is None else 1.0 - float(np.asarray(self.survival.survival(1.0)))
