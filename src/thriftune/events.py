@@ -190,11 +190,15 @@ class DiskFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineRented(Event):
-    """A cloud has promised a machine; it is being billed or will be, but is not there yet."""
+    """A cloud has promised a machine; it is being billed or will be, but is not there yet.
+
+    `on_demand_per_hour`: what a like one would cost that is not taken away.
+    """
 
     machine: str
     offer: str
     price_per_hour: float
+    on_demand_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class Machine:
     offer: str
     price_per_hour: float
     since: float  # billed from
+    on_demand_per_hour: float | None = None  # of a like one that is not taken away; None: its own price
     slots: int = 0  # workers at a time; 0 until it is ready
     until: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
@@ -184,6 +185,7 @@ class Fleet:
         rent = self.renting.pop(event.machine, None)
         machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
         machine.max_price = None if rent is None else rent.max_price
+        machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)
         self._cancelled.discard(event.machine)
         self.present[event.machine] = machine
 

@@ -155,7 +155,7 @@ class SimulatedCloud:
             if kind.notice_seconds:
                 self._schedule(MachineNotice(max(at, end - kind.notice_seconds), machine.id, end))
             self._schedule(MachineLost(end, machine.id, "taken away"))
-        return MachineRented(at, machine.id, kind.name, price)
+        return MachineRented(at, machine.id, kind.name, price, kind.on_demand_price)
 
     def _billed(self, machine: _Machine, at: float, *, revoked: bool) -> list[Event]:
         if not machine.there:

@@ -43,6 +43,7 @@ class Kind:
     - `notice_seconds`: from the provider's warning to the loss.
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
     - `data_gb`: what every machine downloads once.
+    - `on_demand_price`: dollars an hour of a like machine that is not taken away.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Kind:
     queue: float | Sequence[float] | Latency = 0.0
     init: float | Sequence[float] | Latency = 0.0
     data_gb: float = 0.0
+    on_demand_price: float | None = None
     queue_latency: Latency = field(init=False, repr=False)
     init_latency: Latency = field(init=False, repr=False)
 
