@@ -49,14 +49,16 @@ def check(path: Path) -> None:
 
 
 @contextmanager
-def picture(path: Path, title: str, panels: int = 1, width: float = 6.2) -> Iterator[list[Any]]:
+def picture(
+    path: Path, title: str, panels: int = 1, width: float = 6.2, height: float = 4.2
+) -> Iterator[list[Any]]:
     """Gives the axes of so many panels, side by side, to draw on; writes the picture if nothing fails there."""
     check(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width * panels, 4.2), dpi=150, layout="constrained")
+        figure = Figure(figsize=(width * panels, height), dpi=150, layout="constrained")
         yield list(figure.subplots(1, panels, squeeze=False)[0])
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
         figure.savefig(path)

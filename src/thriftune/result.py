@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.history import History
+from thriftune.ledger import Ledger
 from thriftune.spec import Spec
 from thriftune.trial import TrialRecord
 
@@ -72,6 +73,11 @@ class Result:
     def cost(self) -> Cost:
         history = self.history
         return Cost(self.seconds, history.dollars(history.last_at), tuple(history.fleet.offers()))
+
+    @property
+    def ledger(self) -> Ledger:
+        """What each machine cost, and what came of it."""
+        return Ledger.of(self.history, self.history.last_at)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {state.lower()}" for state, n in self.history.counts.items() if n)

@@ -26,6 +26,7 @@ _COMMANDS = {
     "list": "listing",
     "show": "show",
     "best": "show",
+    "bill": "bill",
     "stop": "manage",
     "delete": "manage",
     "export": "export",

@@ -43,6 +43,7 @@ class Kind:
     - `notice_seconds`: from the provider's warning to the loss.
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
     - `data_gb`: what every machine downloads once.
+    - `availability`: the share of the time in which there is one to be had.
     - `on_demand_price`: dollars an hour of a like machine that is not taken away.
     """
 
@@ -58,6 +59,7 @@ class Kind:
     init: float | Sequence[float] | Latency = 0.0
     data_gb: float = 0.0
     on_demand_price: float | None = None
+    availability: float = 1.0
     queue_latency: Latency = field(init=False, repr=False)
     init_latency: Latency = field(init=False, repr=False)
 

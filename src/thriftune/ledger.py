@@ -1,0 +1,293 @@
+"""What did the machines cost, and what came of it? A study's ledger: a row for every life of every machine.
+
+It is read off the history, of a simulated study as of a real one. A machine that is gone costs what its provider
+billed, so that the rows add up to the provider's charge; until there is a bill, a row is an estimate, and says so.
+On a machine of one's own there never is one: the estimate is what a like machine rents for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import fsum
+from typing import Any, NamedTuple
+
+from thriftune.events import THIS_MACHINE
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.reports import furthest
+from thriftune.trial import State, Stay, TrialRecord
+
+_HOUR = 3600.0
+
+
+class Work(NamedTuple):
+    """What one attempt did on one machine; if it had workers on several, this one's part of its steps.
+
+    `revoked`: it ended when a provider took away one of its machines, this one or another.
+    """
+
+    trial: int
+    attempt: int
+    workers: int
+    since: float
+    until: float
+    steps_done: float
+    steps_lost: float  # of those, to be done again
+    revoked: bool
+
+    @property
+    def worker_seconds(self) -> float:
+        return self.workers * (self.until - self.since)
+
+    @property
+    def lost_worker_seconds(self) -> float:
+        """Those of the lost steps, if all of its steps took as long; of one that was taken away in its first step,
+        all."""
+        share = self.steps_lost / self.steps_done if self.steps_done else float(self.revoked)
+        return self.worker_seconds * share
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One life of one machine. `price_per_hour * seconds / 3600 - refunded + data` is `dollars`.
+
+    - `end`: when it was gone, or until when this tells; `there`: it was not gone by then.
+    - `slots`: workers at a time; 0 of one that never got ready.
+    - `price_per_hour`: the mean over its life, before anything was let off. The least that a provider bills makes
+      it high for a short one.
+    - `on_demand_per_hour`: of a like machine that is not taken away; None: not known.
+    - `dollars`: to be paid, the `data` included; `refunded`: let off, and not in it.
+    - `estimated`: no bill has come.
+    """
+
+    machine: str
+    offer: str
+    since: float
+    end: float
+    there: bool
+    slots: int
+    price_per_hour: float
+    on_demand_per_hour: float | None
+    dollars: float
+    refunded: float
+    data: float
+    taken_away: bool
+    estimated: bool
+    work: Sequence[Work]
+
+    @property
+    def until(self) -> float | None:
+        return None if self.there else self.end
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.since
+
+    @property
+    def steps_done(self) -> float:
+        return fsum(work.steps_done for work in self.work)
+
+    @property
+    def steps_lost(self) -> float:
+        """Of those done, how many had or have to be done again, for whatever reason."""
+        return fsum(work.steps_lost for work in self.work)
+
+    @property
+    def lost_dollars(self) -> float:
+        """What was paid, for its time, that went into work which was lost."""
+        return (self.dollars - self.data) * self._part(self.work)
+
+    @property
+    def revoked_dollars(self) -> float:
+        """The part of them that was lost since a provider took a machine away."""
+        return (self.dollars - self.data) * self._part(work for work in self.work if work.revoked)
+
+    @property
+    def on_demand_dollars(self) -> float:
+        """An estimate: what the same work costs on a machine that is not taken away, by the second."""
+        price = self.price_per_hour if self.on_demand_per_hour is None else self.on_demand_per_hour
+        kept = 1.0 - self._part(work for work in self.work if work.revoked)
+        return self.seconds * kept * price / _HOUR + self.data
+
+    def _part(self, lost: Iterable[Work]) -> float:
+        """Of all time that trials had here, what these lost. All, of one that was taken before it was ready."""
+        used = fsum(work.worker_seconds for work in self.work)
+        if not used:
+            return float(self.taken_away and not self.slots)
+        return fsum(work.lost_worker_seconds for work in lost) / used
+
+    def to_json(self) -> dict[str, Any]:
+        """Times are unix seconds."""
+        return {
+            "machine": self.machine,
+            "offer": self.offer,
+            "since": self.since,
+            "until": self.until,
+            "seconds": self.seconds,
+            "price_per_hour": self.price_per_hour,
+            "on_demand_per_hour": self.on_demand_per_hour,
+            "dollars": self.dollars,
+            "refunded": self.refunded,
+            "data": self.data,
+            "steps_done": self.steps_done,
+            "steps_lost": self.steps_lost,
+            "lost_dollars": self.lost_dollars,
+            "revoked_dollars": self.revoked_dollars,
+            "taken_away": self.taken_away,
+            "estimated": self.estimated,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All machines of a study, by the time at which they came. Sums are rounded once, at the end."""
+
+    rows: Sequence[Row]
+
+    @classmethod
+    def of(cls, history: History, now: float) -> Ledger:
+        """As it stands at `now`: until then is what has not ended counted."""
+        lives = [*history.fleet.past, *history.fleet.present.values()]
+        lives.sort(key=lambda machine: (machine.since, machine.id))
+        by_id: dict[str, list[Machine]] = defaultdict(list)
+        for machine in lives:
+            by_id[machine.id].append(machine)
+        done: dict[int, list[Work]] = defaultdict(list)  # by the identity of the life
+        for trial in history.trials:
+            for stay in _stays(trial, now):
+                at = {name: _life(by_id[name], stay.since) for name in stay.workers}
+                for name, work in _shared(trial.id, stay, at.values()):
+                    done[id(at[name])].append(work)
+        return cls(tuple(_row(machine, done[id(machine)], now) for machine in lives))
+
+    @property
+    def own(self) -> bool:
+        """It was all on this machine, a row for every drive, and nobody bills it."""
+        return all(row.machine == THIS_MACHINE for row in self.rows)
+
+    @property
+    def dollars(self) -> float:
+        """To be paid."""
+        return fsum(row.dollars for row in self.rows)
+
+    @property
+    def estimated_dollars(self) -> float:
+        """The part of them that no bill has come for."""
+        return fsum(row.dollars for row in self.rows if row.estimated)
+
+    @property
+    def refunded(self) -> float:
+        return fsum(row.refunded for row in self.rows)
+
+    @property
+    def data(self) -> float:
+        return fsum(row.data for row in self.rows)
+
+    @property
+    def seconds(self) -> float:
+        return fsum(row.seconds for row in self.rows)
+
+    @property
+    def steps_done(self) -> float:
+        return fsum(row.steps_done for row in self.rows)
+
+    @property
+    def steps_lost(self) -> float:
+        return fsum(row.steps_lost for row in self.rows)
+
+    @property
+    def lost_dollars(self) -> float:
+        """What was paid for work that was lost, for whatever reason."""
+        return fsum(row.lost_dollars for row in self.rows)
+
+    @property
+    def lost_share(self) -> float:
+        return self._share(self.lost_dollars)
+
+    @property
+    def revoked_dollars(self) -> float:
+        """The part of them that was lost to revocations."""
+        return fsum(row.revoked_dollars for row in self.rows)
+
+    @property
+    def revoked_share(self) -> float:
+        return self._share(self.revoked_dollars)
+
+    @property
+    def on_demand_dollars(self) -> float:
+        """An estimate: what the same work costs on machines that are not taken away."""
+        return fsum(row.on_demand_dollars for row in self.rows)
+
+    def _share(self, dollars: float) -> float:
+        """Of what is to be paid."""
+        paid = self.dollars
+        return dollars / paid if paid else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dollars": self.dollars,
+            "estimated_dollars": self.estimated_dollars,
+            "refunded": self.refunded,
+            "data": self.data,
+            "seconds": self.seconds,
+            "on_demand_dollars": self.on_demand_dollars,
+            "steps_done": self.steps_done,
+            "steps_lost": self.steps_lost,
+            "lost_dollars": self.lost_dollars,
+            "lost_share": self.lost_share,
+            "revoked_dollars": self.revoked_dollars,
+            "revoked_share": self.revoked_share,
+            "machines": [row.to_json() for row in self.rows],
+        }
+
+
+def _row(machine: Machine, work: Sequence[Work], now: float) -> Row:
+    bill, seconds = machine.bill, machine.seconds(now)
+    price = machine.price_per_hour
+    if bill is not None and seconds:
+        price = (bill.dollars - bill.data + bill.refunded) / seconds * _HOUR
+    return Row(
+        machine.id,
+        machine.offer,
+        machine.since,
+        machine.since + seconds if machine.until is None else machine.until,
+        machine.until is None,
+        machine.slots,
+        price,
+        machine.on_demand_per_hour,
+        machine.dollars(now),
+        0.0 if bill is None else bill.refunded,
+        0.0 if bill is None else bill.data,
+        machine.taken_away,
+        bill is None,
+        tuple(sorted(work, key=lambda each: (each.since, each.trial))),
+    )
+
+
+def _stays(trial: TrialRecord, now: float) -> Iterator[Stay]:
+    """Its attempts on machines, that which runs now included: so far it has lost nothing."""
+    for number, stay in enumerate(trial.stays, 1):
+        # What is set aside has nothing to do again, unless it is taken up once more.
+        aside = trial.state is State.PAUSED and number == len(trial.stays)
+        yield stay._replace(kept=stay.last) if aside else stay
+    if trial.workers and trial.started_at is not None:
+        since, last = trial.started_at, furthest(trial)
+        yield Stay(trial.attempts, trial.workers, since, max(since, now), trial.resumed_from, last, last)
+
+
+def _life(lives: Sequence[Machine], at: float) -> Machine:
+    """Which it was at that time. Only this machine has several: one a drive."""
+    return next((machine for machine in reversed(lives) if machine.since <= at), lives[0])
+
+
+def _shared(trial: int, stay: Stay, machines: Iterable[Machine]) -> Iterator[tuple[str, Work]]:
+    """An attempt's steps, among the machines that its workers were on."""
+    # Nothing stays longer than its machine: what ended with it ended because of it.
+    revoked = any(each.taken_away and each.until is not None and stay.until >= each.until for each in machines)
+    done, total = max(0, stay.last - stay.first), sum(stay.workers.values())
+    for name, workers in stay.workers.items():
+        part = workers / total
+        steps = done * part, stay.lost * part
+        yield name, Work(trial, stay.attempt, workers, stay.since, stay.until, *steps, revoked)

@@ -1,0 +1,64 @@
+"""One kind of machine for all trials: on demand, or a spot machine that is never outbid (SpotTune's baselines)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from thriftune.errors import SettingError
+from thriftune.history import History
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.terms import Terms
+from thriftune.trial import TrialRecord
+
+Which = Literal["cheapest", "fastest"]
+
+
+class OnDemand(Renting):
+    """Machines that are not taken away: those with the fewest dollars a step, of which a deadline can be made."""
+
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+        super().__init__(kinds, terms)
+        self._lasting = [kind for kind in kinds if kind.lasts]
+        if not self._lasting:
+            raise SettingError("on_demand: all kinds of machines may be taken away; give one that is not")
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        return Wish(cheapest_in_time(self, self._lasting, trial, history, now).name)
+
+
+class SingleSpot(Renting):
+    """The spot machine with the lowest price, or the fastest, for every trial; it is never outbid."""
+
+    def __init__(self, kinds: Sequence[Kind], terms: Terms, which: Which = "cheapest") -> None:
+        super().__init__(kinds, terms)
+        if which not in ("cheapest", "fastest"):
+            raise SettingError(f"single_spot: which {which!r} must be 'cheapest' or 'fastest'")
+        self._which = which
+        self._spot = [kind for kind in kinds if not kind.lasts]
+        if not self._spot:
+            raise SettingError("single_spot: no kind of machine may be taken away; give a spot machine")
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:  # noqa: ARG002
+        start = now if history.started_at is None else history.started_at
+        if self._which == "cheapest":
+            return Wish(min(self._spot, key=lambda kind: kind.price_at(start)).name)
+        return Wish(min(self._spot, key=lambda kind: (-kind.speed, kind.price_at(start))).name)
+
+
+def cheapest_in_time(
+    policy: Renting, kinds: Sequence[Kind], trial: TrialRecord, history: History, now: float
+) -> Kind:
+    """Of those on which the trial would be done in time, the one with the fewest dollars; else the fastest."""
+    left, steps = policy.terms.time_left(history, now), policy.terms.steps_left(trial, history)
+
+    def seconds(kind: Kind) -> float:
+        overhead = kind.ready_seconds + policy.terms.restart_seconds
+        return overhead + steps * policy.paces.seconds(trial, kind.name, history)
+
+    def dollars(kind: Kind) -> float:
+        return seconds(kind) / HOUR * kind.price_at(now) / kind.slots
+
+    in_time = [kind for kind in kinds if left is None or seconds(kind) <= left]
+    return min(in_time, key=dollars) if in_time else min(kinds, key=seconds)

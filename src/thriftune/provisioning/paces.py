@@ -1,0 +1,114 @@
+"""How long does a step of this trial take on that kind of machine? From what was seen, online (SpotTune's M).
+
+A trial that ran on a kind is known there. Else its step takes as long as elsewhere, but for how much faster that
+kind was for others: log seconds = trial - kind, fitted by turns. What nobody has seen goes by the kind's guess.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from thriftune.history import History
+from thriftune.planning.kinds import Kind
+from thriftune.trial import Report, Stay, TrialRecord
+
+_SWEEPS = 3
+_DOUBT = 1.0  # kinds: how many trials of others weigh as much as the kind's own guess
+
+
+class Paces:
+    """A cache of what the history tells, brought up to date as it grows."""
+
+    def __init__(self, kinds: Iterable[Kind], seconds_per_step: float) -> None:
+        self._guess = {kind.name: math.log(kind.speed) for kind in kinds}
+        self._usual = math.log(seconds_per_step)
+        self._of: History | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
+        self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
+        self._offers: dict[str, str] = {}  # machine -> kind
+        self._speed = dict(self._guess)  # log
+        self._trial: dict[int, float] = {}  # log seconds of a step on a machine of speed 1
+        self._mean = self._usual
+        self._stale = False
+
+    def seconds(self, trial: TrialRecord | None, kind: str, history: History) -> float:
+        """Of a step. None: of a trial that is yet to be made."""
+        if self._of is not history:
+            self._forget()
+            self._of = history
+        if trial is not None:
+            self._take_in(trial, history)
+            if (known := self._seen.get((trial.id, kind))) is not None and known[1]:
+                return known[0] / known[1]
+        if self._stale:
+            self._fit()
+        base = self._mean if trial is None else self._trial.get(trial.id, self._mean)
+        return math.exp(base - self._speed[kind])
+
+    def _take_in(self, trial: TrialRecord, history: History) -> None:
+        done = self._stays.get(trial.id, 0)
+        for stay in trial.stays[done:]:
+            self._add(trial, stay.workers, _timed(trial.reports, stay), history)
+        self._stays[trial.id] = len(trial.stays)
+
+    def running(self, trial: TrialRecord, kind: str, history: History) -> float:
+        """Of a step of its current attempt, if that has done two."""
+        stay = Stay(trial.attempts, trial.workers, 0.0, 0.0, trial.resumed_from, trial.step, 0)
+        seconds, steps = _timed(trial.reports, stay)
+        return seconds / steps if steps else self.seconds(trial, kind, history)
+
+    def _add(self, trial: TrialRecord, workers: Iterable[str], timed: tuple[float, int], history: History) -> None:
+        seconds, steps = timed
+        machine = next(iter(workers), "")
+        offer = self._offers.get(machine) or self._offer(machine, history)
+        if not steps or offer not in self._guess:
+            return
+        before = self._seen.get((trial.id, offer), (0.0, 0))
+        self._seen[trial.id, offer] = before[0] + seconds, before[1] + steps
+        self._stale = True
+
+    def _offer(self, machine: str, history: History) -> str:
+        for each in history.machines.values():
+            self._offers[each.id] = each.offer
+        for each in reversed(history.fleet.past):  # what is asked for is among the last
+            if each.id in self._offers:
+                break
+            self._offers[each.id] = each.offer
+        return self._offers.get(machine, "")
+
+    def _fit(self) -> None:
+        self._stale = False
+        logs = {key: math.log(seconds / steps) for key, (seconds, steps) in self._seen.items() if seconds > 0.0}
+        if not logs:
+            return
+        for _ in range(_SWEEPS):
+            sums: dict[int, list[float]] = {}
+            for (trial, kind), log in logs.items():
+                sums.setdefault(trial, []).append(log + self._speed[kind])
+            self._trial = {trial: math.fsum(each) / len(each) for trial, each in sums.items()}
+            faster: dict[str, list[float]] = {}
+            for (trial, kind), log in logs.items():
+                if len(sums[trial]) > 1:  # who was nowhere else tells nothing of the kind
+                    faster.setdefault(kind, []).append(self._trial[trial] - log)
+            for kind, each in faster.items():
+                self._speed[kind] = (math.fsum(each) + _DOUBT * self._guess[kind]) / (len(each) + _DOUBT)
+        self._mean = math.fsum(self._trial.values()) / len(self._trial)
+
+
+def _timed(reports: list[Report], stay: Stay) -> tuple[float, int]:
+    """The seconds and steps between the first and the last report of an attempt."""
+    low = bisect_right(reports, stay.first, key=_step)
+    high = bisect_left(reports, stay.last + 1, key=_step)
+    own = [reports[at] for at in (low, high - 1) if low < high and reports[at].attempt == stay.attempt]
+    if len(own) < 2 or own[1].step <= own[0].step:
+        return 0.0, 0
+    return max(0.0, own[1].at - own[0].at), own[1].step - own[0].step
+
+
+def _step(report: Report) -> int:
+    return report.step

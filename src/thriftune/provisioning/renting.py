@@ -1,0 +1,169 @@
+"""How are machines rented for trials, and given back? What all policies share; each says which, and when to leave.
+
+A waiting trial gets a slot of a machine that is there and that its policy takes for it; else one is rented for it.
+Machines that nobody needs go back, but for one whose provider takes it away for nothing anyway. All of it follows
+from the history, so that a study that is resumed goes on as it would have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from thriftune import events as ev
+from thriftune.errors import SettingError
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.market.checkpoint_schedule import young_daly_hours
+from thriftune.market.running_time import mean_hours
+from thriftune.planning import Provisioner
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.paces import Paces
+from thriftune.provisioning.terms import Terms
+from thriftune.trial import TrialRecord
+
+HOUR = 3600.0
+PATIENCE_SECONDS = 300.0
+"""Where there was no machine to be had, it is asked for again after so long."""
+
+LEAVES = "it goes on elsewhere"
+"""Why a trial is moved by its policy: the machine that it leaves is given back."""
+
+
+class Wish(NamedTuple):
+    """A machine to rent."""
+
+    kind: str
+    max_price: float | None = None
+
+
+class Renting(Provisioner):
+    """`kinds`: what can be rented; `terms`: what for."""
+
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+        if not kinds:
+            raise SettingError("kinds: there is nothing to rent; give at least one kind of machine")
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.terms = terms
+        self.paces = Paces(kinds, terms.seconds_per_step)
+        self._next_look = -math.inf
+
+    # --- what a policy says
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        """The machine to rent for it; None: it waits."""
+        raise NotImplementedError
+
+    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Whether it may run on this machine, which has a free slot."""
+        return True
+
+    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Whether it shall go on elsewhere, and the machine be given back."""
+        return False
+
+    def keeps(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Whether a machine that nobody needs now shall stay."""
+        return False
+
+    def look_at(self, history: History, now: float) -> float:  # noqa: ARG002
+        """When to look again whether trials shall leave, though nothing has happened. Where one waits since there
+        is no machine, that is soon anyway."""
+        return math.inf
+
+    def to_be_had(self, kind: Kind, history: History, now: float) -> bool:
+        """As far as is known: where there was none just now, there is none."""
+        return now - history.fleet.refused.get(kind.name, -math.inf) >= PATIENCE_SECONDS
+
+    # --- the protocol
+
+    def wants(self, history: History) -> int:  # noqa: ARG002
+        return self.terms.at_a_time
+
+    def wake_at(self, history: History, now: float) -> float | None:  # noqa: ARG002
+        return self._next_look if self._next_look < math.inf else None
+
+    def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
+        now = history.last_at
+        free = (machine for machine in history.machines.values() if machine.free)
+        return next(({each.id: 1} for each in free if self.takes(trial, each, history, now)), None)
+
+    def save_every(self, machine: str, history: History) -> float | None:
+        """Young and Daly's interval, where machines are lost; with a notice that is long enough to save, and where
+        they are not, only when a trial has to."""
+        kind = self.kinds[history.machines[machine].offer]
+        save = self.terms.save_seconds
+        if kind.lasts or (kind.notice_seconds and kind.notice_seconds >= save):
+            return None
+        if not save:
+            return 0.0
+        if kind.survival is not None:
+            hours = mean_hours(kind.survival)
+        else:
+            p = kind.loss_probability(history.last_at, history.machines[machine].max_price)
+            hours = -1.0 / math.log1p(-min(max(p, 1e-9), 1.0 - 1e-9))
+        return young_daly_hours(save / HOUR, hours) * HOUR
+
+    def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
+        match event:
+            case ev.Tick():
+                return list(self._settled(event.at, history))
+            case ev.Ended(cut=True):
+                return list(self._left(event, history))
+            case _:
+                return ()
+
+    def _left(self, event: ev.Ended, history: History) -> Iterator[ev.Decision]:
+        trial = history.trials[event.trial]
+        if trial.cut_because != LEAVES or not trial.stays:
+            return
+        for machine_id in trial.stays[-1].workers:
+            machine = history.machines.get(machine_id)
+            if machine is not None and not machine.running and not machine.leaving:
+                yield ev.Release(event.at, machine_id)
+
+    def _settled(self, now: float, history: History) -> Iterator[ev.Decision]:
+        yield from self._rented(now, history)
+        if now >= self._next_look:
+            for trial_id in list(history.running):
+                trial = history.trials[trial_id]
+                machine = history.machines.get(trial.machine or "")
+                if machine is None or trial.asked is not None or machine.offer not in self.kinds:
+                    continue
+                if self.leaves(trial, machine, history, now):
+                    yield ev.Move(now, trial.id, trial.attempts, LEAVES)
+        for machine in list(history.machines.values()):
+            # What waits now does not want it, or it would have been placed there.
+            idle = machine.slots and not machine.running and not machine.releasing and machine.offer in self.kinds
+            if idle and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
+                yield ev.Release(now, machine.id)
+        again = now + PATIENCE_SECONDS if history.waiting else math.inf
+        self._next_look = min(self.look_at(history, now), again)
+
+    def _rented(self, now: float, history: History) -> Iterator[ev.Decision]:
+        """A machine for each trial that waits and for which none is there or comes."""
+        fleet = history.fleet
+        slots = sum(self.kinds[rent.offer].slots for rent in fleet.renting.values())
+        for machine in history.machines.values():
+            if not machine.slots and not machine.leaving and machine.offer in self.kinds:
+                slots += self.kinds[machine.offer].slots
+        number = fleet.rented_so_far
+        for trial_id in list(history.waiting):
+            if slots > 0:
+                slots -= 1
+                continue
+            wish = self.choose(history.trials[trial_id], history, now)
+            if wish is not None and self.to_be_had(self.kinds[wish.kind], history, now):
+                number += 1
+                slots += self.kinds[wish.kind].slots - 1
+                yield ev.Rent(now, f"{wish.kind}-{number}", wish.kind, wish.max_price)
+
+    def _goes_anyway(self, machine: Machine) -> bool:
+        """Its provider takes it away, and lets off what it cost."""
+        refunded = self.kinds[machine.offer].billing.refunded_first_seconds
+        return machine.notice is not None and machine.notice - machine.since < refunded
+
+
+def age_hours(machine: Machine, now: float) -> float:
+    return machine.seconds(now) / HOUR

@@ -1,0 +1,88 @@
+"""SciSpot's policies for bags of jobs: keep the machine for the next trial or take a new one, by its age; choose the
+kind by trying each; keep stable machines for an hour though nobody needs them.
+
+A trial of T hours goes to a machine of age s if it is expected to be done as soon as on a new one (section 4.2, by
+renewal as market/reuse.py has it). The first trials explore: one on each kind; after that the kind with the fewest
+expected dollars, n c E[T] (Eq. 11), has them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from thriftune.errors import SettingError
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.market.reuse import ReuseTable
+from thriftune.market.running_time import expected_hours
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.renting import HOUR, PATIENCE_SECONDS, Renting, Wish, age_hours
+from thriftune.provisioning.terms import Terms
+from thriftune.trial import TrialRecord
+
+_SPARE_SECONDS = 3600.0
+_LONGEST_HOURS = 48.0
+
+
+class Reuse(Renting):
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+        super().__init__(kinds, terms)
+        self._pool = [kind for kind in kinds if kind.survival is not None]
+        if not self._pool:
+            raise SettingError("reuse: goes by how long machines live; give a kind with survival=")
+        self._tables: dict[str, ReuseTable] = {}
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        there = [kind for kind in self._pool if self.to_be_had(kind, history, now)]
+        if not there:
+            return None
+        untried = self._untried(there, history)
+        if untried is not None:
+            return Wish(untried.name)
+        return Wish(min(there, key=lambda kind: self._dollars(kind, trial, history, now)).name)
+
+    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
+        kind = self.kinds[machine.offer]
+        hours = self._hours(kind, trial, history)
+        table = self._table(kind)
+        return bool(table.reuse(min(hours, float(table.hours[-1])), age_hours(machine, now)))
+
+    def keeps(self, machine: Machine, history: History, now: float) -> bool:
+        """A hot spare, for an hour after its last trial."""
+        last = max(
+            (stay.until for t in history.trials[-64:] for stay in t.stays[-1:] if machine.id in stay.workers),
+            default=now,
+        )
+        more = self.terms.trials is None or len(history.trials) < self.terms.trials or bool(history.waiting)
+        return more and now - last < _SPARE_SECONDS
+
+    def look_at(self, history: History, now: float) -> float:
+        return now + PATIENCE_SECONDS if any(not m.running for m in history.machines.values()) else math.inf
+
+    def _untried(self, kinds: Sequence[Kind], history: History) -> Kind | None:
+        tried = set(history.fleet.offers()) | {rent.offer for rent in history.fleet.renting.values()}
+        return next((kind for kind in kinds if kind.name not in tried), None)
+
+    def _hours(self, kind: Kind, trial: TrialRecord | None, history: History) -> float:
+        steps = history.max_steps or 1 if trial is None else self.terms.steps_left(trial, history)
+        return max(1e-3, steps * self.paces.seconds(trial, kind.name, history) / HOUR)
+
+    def _dollars(self, kind: Kind, trial: TrialRecord, history: History, now: float) -> float:
+        assert kind.survival is not None
+        hours = self._hours(kind, trial, history)
+        expected = float(
+            np.asarray(expected_hours(kind.survival, hours, restart_hours=self.terms.restart_seconds / HOUR))
+        )
+        return expected * kind.price_at(now) / kind.slots
+
+    def _table(self, kind: Kind) -> ReuseTable:
+        if kind.name not in self._tables:
+            assert kind.survival is not None
+            end = kind.survival.end
+            longest = None if math.isfinite(end) else _LONGEST_HOURS
+            restart = (kind.ready_seconds + self.terms.restart_seconds) / HOUR
+            self._tables[kind.name] = ReuseTable(kind.survival, restart_hours=restart, longest_hours=longest)
+        return self._tables[kind.name]

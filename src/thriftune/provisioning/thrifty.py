@@ -1,0 +1,298 @@
+"""The default policy: the fewest expected dollars for a useful step, and never late.
+
+For every kind that can be had: what a step costs there, with all that is lost and started again, under its
+provider's billing and at the maximum price that makes it least (worth.py). A trial takes the cheapest of them; of
+those that cost nearly as much, one that the study has fewest of. It moves when that pays within some hours.
+
+With a deadline, it must be possible at any moment to do the rest on a machine that stays: when the time for that
+has come, it is done. Before, the pace that is needed decides: as long as spot machines, for the share of the time
+in which there are any, are expected to keep it, a trial that finds none waits; else it takes one that stays, until
+it is ahead again. Where spot machines are slower than needed, faster ones are taken in good time: of the kinds that
+keep the pace, the cheapest, or of two whose mixture does, the slower one first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.market.checkpoint_schedule import young_daly_hours
+from thriftune.market.survival import alive
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.worth import NEVER, Worth, held, rotated, staying
+from thriftune.trial import TrialRecord
+
+LOOK_SECONDS = 600.0
+"""So often it is looked whether to move, or whether there are machines again."""
+
+_MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
+_HORIZON_HOURS = 4.0  # what it costs to move must come in within so many hours of work
+_GAIN = 0.05  # and this much more
+_NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
+_CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A kind for a trial: dollars and hours of a useful step, all things considered."""
+
+    kind: Kind
+    max_price: float | None
+    dollars: float
+    hours: float
+    rotates: bool = False
+
+
+class Thrifty(Renting):
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+        super().__init__(kinds, terms)
+        self._lasting = [kind for kind in kinds if kind.lasts]
+        self._spot = [kind for kind in kinds if not kind.lasts]
+
+    # --- what the policy says
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        found = self._best(trial, history, now)
+        return None if found is None else Wish(found.kind.name, found.max_price)
+
+    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
+        here = self._here(trial, machine, history, now)
+        there = self._best(trial, history, now, here)
+        if there is None or there is here:
+            return False
+        kind = self.kinds[machine.offer]
+        if there.kind.lasts and not kind.lasts and self._must(trial, history, now):
+            return True
+        if there.kind is kind and not (here.rotates or there.rotates):
+            return False
+        steps = min(self.terms.steps_left(trial, history), _HORIZON_HOURS / here.hours)
+        move = there.kind.price_at(now) / there.kind.slots * self._start_hours(there.kind, billed=True)
+        return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
+
+    def look_at(self, history: History, now: float) -> float:
+        if not history.running and not history.waiting:
+            return math.inf
+        return now + LOOK_SECONDS
+
+    # --- which one
+
+    def _best(self, trial: TrialRecord, history: History, now: float, here: Option | None = None) -> Option | None:
+        """Where the trial should be; None: nowhere for now, it waits. `here`: where it is."""
+        options = [*self._options(trial, history, now), *([here] if here is not None else [])]
+        if not options:
+            return None
+        lasting = [option for option in options if option.kind.lasts]
+        left = self.terms.time_left(history, now)
+        if left is None:
+            return self._spread([option for option in options if not option.kind.lasts] or lasting, history, here)
+        if lasting and self._must(trial, history, now):
+            return self._in_time(lasting, trial, history, now, left)
+        work, hours = self._steps(trial, history), max(left, 1.0) / HOUR
+        pace = work / hours  # steps an hour that are needed
+        spot = [option for option in options if not option.kind.lasts]
+        cheapest_lasting = min(lasting, key=lambda option: option.dollars) if lasting else None
+        if cheapest_lasting is not None:
+            spot = [option for option in spot if option.dollars <= cheapest_lasting.dollars]
+        if spot:
+            return self._spread(self._keeping(spot, lasting, pace), history, here)
+        if not lasting:
+            return None
+        if self._expected_pace(trial, history, now) >= pace and here is None:
+            return None  # there will be spot machines again, in time
+        return self._in_time(lasting, trial, history, now, left)
+
+    def _keeping(self, spot: list[Option], lasting: list[Option], pace: float) -> list[Option]:
+        """Those that keep the pace for the fewest dollars, alone or the slower of a mixture of two."""
+        fast = [option for option in spot if 1.0 / option.hours >= pace]
+        everything = [*spot, *lasting]
+        best = [(option.dollars, option) for option in fast]
+        for slow in spot:
+            v = 1.0 / slow.hours
+            if v >= pace:
+                continue
+            for quick in everything:
+                w = 1.0 / quick.hours
+                if w > pace:
+                    share = (w - pace) / (w - v)  # of the time on the slow one
+                    dollars = (share * v * slow.dollars + (1.0 - share) * w * quick.dollars) / pace
+                    best.append((dollars, slow))
+        if not best:
+            return [max(everything, key=lambda option: 1.0 / option.hours)]
+        least = min(dollars for dollars, _ in best)
+        return [option for dollars, option in best if dollars <= least * _NEARLY]
+
+    def _spread(self, options: list[Option], history: History, here: Option | None) -> Option:
+        """Of the cheapest, the one with the fewest machines; where the trial is already, that."""
+        least = min(option.dollars for option in options)
+        near = [option for option in options if option.dollars <= least * _NEARLY]
+        if here is not None and any(option is here for option in near):
+            return here
+        counts = {option.kind.name: 0 for option in near}
+        for machine in history.machines.values():
+            if machine.offer in counts:
+                counts[machine.offer] += 1
+        for rent in history.fleet.renting.values():
+            if rent.offer in counts:
+                counts[rent.offer] += 1
+        return min(near, key=lambda option: (counts[option.kind.name], option.dollars))
+
+    def _in_time(
+        self,
+        lasting: list[Option],
+        trial: TrialRecord,
+        history: History,
+        now: float,
+        left: float,
+    ) -> Option:
+        steps = self._steps(trial, history)
+        in_time = [
+            option
+            for option in lasting
+            if _CAUTION * steps * option.hours + self._start_hours(option.kind) <= left / HOUR
+        ]
+        if in_time:
+            return min(in_time, key=lambda option: option.dollars)
+        return min(lasting, key=lambda option: option.hours)
+
+    def _must(self, trial: TrialRecord, history: History, now: float) -> bool:
+        """Whether the rest has to be done on a machine that stays from now on, or at the next look."""
+        left = self.terms.time_left(history, now)
+        if left is None or not self._lasting:
+            return False
+        steps = self._steps(trial, history)
+        fastest = min(
+            steps * self.paces.seconds(trial, kind.name, history) * _CAUTION + self._start_hours(kind) * HOUR
+            for kind in self._lasting
+        )
+        step = max(self.paces.seconds(trial, kind.name, history) for kind in self.kinds.values())
+        return left < fastest + 2.0 * LOOK_SECONDS + 2.0 * step + self.terms.save_seconds
+
+    def _expected_pace(self, trial: TrialRecord, history: History, now: float) -> float:
+        """Steps an hour on spot machines that cost less than those that stay, with the time in which there are
+        none."""
+        none, fastest = 1.0, 0.0
+        lasting = min(
+            (option.dollars for option in self._options_of(self._lasting, trial, history, now)), default=math.inf
+        )
+        for option in self._options_of(self._spot, trial, history, now):
+            if option.dollars <= lasting:
+                none *= 1.0 - option.kind.availability
+                fastest = max(fastest, 1.0 / option.hours)
+        return (1.0 - none) * fastest
+
+    def _steps(self, trial: TrialRecord, history: History) -> float:
+        """That are left to the place of this trial: its own, and its share of those that are yet to come."""
+        own = self.terms.steps_left(trial, history)
+        if self.terms.trials is None or history.max_steps is None:
+            return own
+        coming = max(0, self.terms.trials - len(history.trials)) * history.max_steps
+        queued = len(history.waiting) + len(history.running) - self.terms.at_a_time
+        coming += max(0, queued) * history.max_steps
+        return own + coming / self.terms.at_a_time
+
+    # --- what each costs
+
+    def _options(self, trial: TrialRecord, history: History, now: float) -> Iterator[Option]:
+        there = [kind for kind in self.kinds.values() if self.to_be_had(kind, history, now)]
+        return self._options_of(there, trial, history, now)
+
+    def _options_of(
+        self, kinds: Sequence[Kind], trial: TrialRecord, history: History, now: float
+    ) -> Iterator[Option]:
+        for kind in kinds:
+            step = self.paces.seconds(trial, kind.name, history) / HOUR
+            yield from self._ways(kind, step, now)
+
+    def _ways(self, kind: Kind, step: float, now: float) -> Iterator[Option]:
+        """To use new machines of this kind: until they are lost, and where losses are let off, in turns."""
+        price = self._price(kind, now)
+        start, unbilled = self._start_hours(kind), kind.queue_latency.mean / HOUR
+        free = kind.billing.refunded_first_seconds / HOUR
+        stays, turns = NEVER, NEVER
+        stays_max = turns_max = None
+        for max_price in self._max_prices(kind, now):
+            hazard = self._hazard(kind, now, max_price, 0.0)
+            redo, overhead = self._losing(kind, hazard)
+            worth = held(price, hazard, start, unbilled, redo, overhead)
+            if worth.dollars < stays.dollars:
+                stays, stays_max = worth, max_price
+            if free and hazard:
+                worth = rotated(price, hazard, start, unbilled, redo, free, overhead)
+                if worth.dollars < turns.dollars:
+                    turns, turns_max = worth, max_price
+        yield self._made(kind, stays_max, stays, step)
+        if turns.dollars < stays.dollars:
+            yield self._made(kind, turns_max, turns, step)
+
+    def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
+        """To go on on this machine, which is there."""
+        kind = self.kinds[machine.offer]
+        runs_here = machine.id in trial.workers
+        step = (self.paces.running if runs_here else self.paces.seconds)(trial, kind.name, history) / HOUR
+        age = machine.seconds(now) / HOUR
+        hazard = self._hazard(kind, now, machine.max_price, age)
+        price, free = self._price(kind, now), kind.billing.refunded_first_seconds / HOUR
+        redo, overhead = self._losing(kind, hazard)
+        if age < free:
+            worth = staying(price, hazard, age, redo, free, overhead)
+        else:
+            worth = held(price, hazard, self._start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
+        return self._made(kind, machine.max_price, worth, step)
+
+    def _made(self, kind: Kind, max_price: float | None, worth: Worth, step: float) -> Option:
+        useful = max(worth.useful, 1e-12)
+        return Option(kind, max_price, worth.dollars * step / kind.slots, step / useful, worth.rotates)
+
+    def _losing(self, kind: Kind, hazard: float) -> tuple[float, float]:
+        """The hours of work that a loss costs, and what saving takes of the work."""
+        save = self.terms.save_seconds / HOUR
+        if not hazard or (kind.notice_seconds and kind.notice_seconds >= self.terms.save_seconds) or not save:
+            return 0.0, 0.0
+        every = young_daly_hours(save, 1.0 / hazard)
+        return 0.5 * every, save / every
+
+    def _hazard(self, kind: Kind, now: float, max_price: float | None, age_hours: float) -> float:
+        """Losses an hour in the hours to come."""
+        if kind.survival is not None:
+            hours = min(_HORIZON_HOURS, max(kind.survival.end - age_hours, 0.25))
+            lives = float(np.asarray(alive(kind.survival, hours, age_hours)))
+            return -math.log(max(lives, 1e-6)) / hours
+        if kind.revocation is None or max_price is None:
+            return 0.0
+        return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
+
+    def _max_prices(self, kind: Kind, now: float) -> Iterator[float | None]:
+        if kind.revocation is None:
+            yield None
+            return
+        price = kind.price_at(now)
+        if kind.billing.refunded_first_seconds:
+            yield from (price * (1.0 + margin) for margin in _MARGINS)
+        yield max(2.0 * price, kind.on_demand_price or 0.0)
+
+    def _price(self, kind: Kind, now: float) -> float:
+        return 0.5 * (kind.price_at(now) + kind.mean_price(now, 6.0 * HOUR))
+
+    def _start_hours(self, kind: Kind, *, billed: bool = False) -> float:
+        wait = kind.init_latency.mean if billed else kind.ready_seconds
+        return (wait + self.terms.restart_seconds) / HOUR
+
+    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
+        """One that is there and free costs nothing to start; unless it is not the kind for it."""
+        if trial is None:
+            return True
+        here = self._here(trial, machine, history, now)
+        best = self._best(trial, history, now, here)
+        if best is None or best is here:
+            return best is here
+        left = self.terms.time_left(history, now)
+        if left is not None and best.kind.lasts and not here.kind.lasts:
+            return False
+        return here.dollars <= best.dollars * (1.0 + _GAIN)

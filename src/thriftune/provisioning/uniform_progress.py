@@ -1,0 +1,90 @@
+"""Spot when there is any, and on demand when behind: the uniform progress policy ("Can't Be Late", NSDI 2024).
+
+For each trial, with the work C0 it had at first, a deadline D and a changeover of d, expected is C0 t / D at time t.
+
+1. Without a machine and behind what is expected: on demand.
+2. Spot whenever it is to be had, also when behind, until it is taken away.
+3. On demand: until the progress is what is expected at t + 2 d.
+4. Without a machine, and less time left than the work left and 2 d: on demand to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from thriftune.errors import SettingError
+from thriftune.fleet import Machine
+from thriftune.history import History
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.fixed import cheapest_in_time
+from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.terms import Terms
+from thriftune.trial import TrialRecord
+
+_LOOK_SECONDS = 300.0
+
+
+class UniformProgress(Renting):
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+        super().__init__(kinds, terms)
+        self._spot = [kind for kind in kinds if not kind.lasts]
+        self._lasting = [kind for kind in kinds if kind.lasts]
+        if terms.deadline_seconds is None:
+            raise SettingError("uniform_progress: goes by a deadline; give one")
+        if not self._lasting or not self._spot:
+            raise SettingError("uniform_progress: needs a spot machine and one that is not taken away")
+
+    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        spot = self._cheapest_spot(trial, history, now)
+        if spot is not None and not self._last_chance(trial, history, now):
+            return spot
+        if self._last_chance(trial, history, now) or self._progress(trial, history) < self._expected(history, now):
+            return Wish(cheapest_in_time(self, self._lasting, trial, history, now).name)
+        return None
+
+    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
+        if not self.kinds[machine.offer].lasts or self._last_chance(trial, history, now):
+            return False
+        ahead = self._progress(trial, history) >= self._expected(history, now + 2.0 * self._changeover)
+        return ahead and self._cheapest_spot(trial, history, now) is not None
+
+    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
+        late = trial is not None and self._last_chance(trial, history, now)
+        return not late or self.kinds[machine.offer].lasts
+
+    def look_at(self, history: History, now: float) -> float:
+        return now + _LOOK_SECONDS if history.running or history.waiting else math.inf
+
+    @property
+    def _changeover(self) -> float:
+        return max(kind.ready_seconds for kind in self.kinds.values()) + self.terms.restart_seconds
+
+    def _cheapest_spot(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+        there = [kind for kind in self._spot if self.to_be_had(kind, history, now)]
+
+        def dollars(kind: Kind) -> float:
+            return kind.price_at(now) * self.paces.seconds(trial, kind.name, history) / HOUR / kind.slots
+
+        best = min(there, key=dollars, default=None)
+        if best is None:
+            return None
+        limit = max(2.0 * best.price_at(now), best.on_demand_price or 0.0) if best.revocation is not None else None
+        return Wish(best.name, limit)
+
+    def _progress(self, trial: TrialRecord, history: History) -> float:
+        """Of its work, the part that is done."""
+        return trial.step / history.max_steps if history.max_steps else 0.0
+
+    def _expected(self, history: History, now: float) -> float:
+        left = self.terms.time_left(history, now)
+        assert left is not None
+        assert self.terms.deadline_seconds is not None
+        return 1.0 - left / self.terms.deadline_seconds
+
+    def _last_chance(self, trial: TrialRecord, history: History, now: float) -> bool:
+        left = self.terms.time_left(history, now)
+        assert left is not None
+        fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
+        work = self.terms.steps_left(trial, history) * fastest
+        return left < work + 2.0 * self._changeover + _LOOK_SECONDS

@@ -1,0 +1,197 @@
+"""What a study's machines cost, as people and programs see it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import thriftune as tt
+from tests.cli import studies
+from tests.cli.programs import strict
+from thriftune import events as ev
+from thriftune.cli import cli
+from thriftune.store import open_store
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+@pytest.fixture
+def typed(where: Path) -> Type:
+    """Asks for a bill, of this test's store; checks its status."""
+
+    def call(*args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, ["bill", *args, "--store", str(where)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+def write(where: Path, entries: list[ev.Event], name: str = "rented") -> None:
+    with open_store(where) as store:
+        studies.write(store, studies.spec(name), entries)
+
+
+def rented(*, finished: bool = True) -> list[ev.Event]:
+    """A spot machine is taken away after an hour, and another one for nothing; the last one is given back."""
+    start, hour = 100.0, 3600.0
+    entries: list[ev.Event] = [ev.DriverStarted(start, 7, "here")]
+    for number, (since, price) in enumerate([(0.0, 1.2), (hour, 1.5), (1.5 * hour, 1.0)]):
+        at, name = start + since, f"spot-{number}"
+        on_demand = None if number == 2 else 4.0
+        entries.append(ev.MachineRented(at, name, "spot", price, on_demand))
+        entries.append(ev.MachineReady(at, name, "spot", 1, price))
+        if number == 0:
+            entries.append(ev.Create(at, 0, {"lr": 0.1, "act": "relu"}))
+        entries.append(ev.Place(at, 0, number + 1, name, 2 if number else 0))
+        step = 3 if number else 2
+        entries.append(ev.Reported(at + 900.0, 0, number + 1, 1, step, {"loss": 1.0}, saved=number == 0))
+        if number == 0:
+            entries.append(ev.Reported(at + 1800.0, 0, 1, 2, 3, {"loss": 0.9}))
+        if number < 2:
+            end = start + (hour, 1.5 * hour)[number]
+            entries.append(ev.MachineLost(end, name, "taken away"))
+            entries.append(ev.MachineBilled(end, name, (1.3, 0.1)[number], 0.1, (0.0, 0.75)[number]))
+    if finished:
+        end = start + 2.0 * hour
+        entries += [ev.Ended(end, 0, 3, 1.0), ev.MachineReleased(end, "spot-2"), ev.Finish(end, "all done")]
+        entries += [ev.MachineBilled(end, "spot-2", 0.6, 0.1), ev.DriverStopped(end)]
+    return entries
+
+
+def lines_of(shown: Result) -> list[str]:
+    return [" ".join(line.split()) for line in shown.stdout.splitlines()]
+
+
+def facts_of(shown: Result) -> str:
+    return " ".join(shown.stdout.split())
+
+
+def test_a_bill_has_a_row_for_every_machine_and_their_sums(typed: Type, where: Path) -> None:
+    write(where, rented())
+    shown = typed("rented")
+    for text in (
+        "machines 3: 2 taken away; 2 h 00 min of all together",
+        "to be paid $2.00",
+        "for data $0.3000 of it",
+        "refunded $0.7500 for machines that were taken away",
+        "for the same work (estimate)",
+        "for 1 machine, at the price that was paid",
+        "steps 5 done, 2 of them lost",
+        "lost to revocations $0.4000, 20.0% of all (estimate",
+    ):
+        assert text in facts_of(shown)
+    assert "lost otherwise" not in shown.stdout
+    assert "not billed yet" not in shown.stdout
+    lines = lines_of(shown)
+    header = "machine offer from, minutes to price/h refunded dollars steps lost then"
+    at = lines.index(header)
+    assert lines[at + 1] == "spot-0 spot 0.0 60.0 1.2 - 1.30 3 1 taken away"
+    assert lines[at + 2] == "spot-1 spot 60.0 90.0 1.5 0.75 0.10 1 1 taken away"
+    assert lines[at + 3] == "spot-2 spot 90.0 120.0 1 - 0.60 1 0 given back"
+    assert lines[at + 4] == "all 0.75 2.00 5 2"
+
+
+def test_programs_get_the_same_in_json(typed: Type, where: Path) -> None:
+    write(where, rented())
+    told = strict(typed("rented", "--json").stdout)
+    assert told["study"] == "rented"
+    assert told["dollars"] == pytest.approx(2.0)
+    # Of the first hour two thirds were kept, of the next half none; the last half has no price but its own.
+    assert told["on_demand_dollars"] == pytest.approx(4.0 * 2 / 3 + 0.5 + 0.3)
+    assert told["revoked_share"] == told["lost_share"] == pytest.approx(0.2)
+    assert [row["machine"] for row in told["machines"]] == ["spot-0", "spot-1", "spot-2"]
+    assert [row["until"] for row in told["machines"]] == [3700.0, 5500.0, 7300.0]
+
+
+def test_what_is_not_billed_yet_is_an_estimate_that_grows_also_when_nobody_drives(
+    typed: Type, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(where, rented(finished=False))
+    monkeypatch.setattr(time, "time", lambda: 100.0 + 4.5 * 3600.0)
+    shown = typed("rented")
+    for text in (
+        "machines 3: 2 taken away, 1 still there",
+        "to be paid $4.40, $3.00 of it not billed yet (estimate)",
+        "~ not billed yet: an estimate",
+    ):
+        assert text in facts_of(shown)
+    assert "spot-2 spot 90.0 - 1 - ~3.00 1 0 still there" in lines_of(shown)
+
+
+def test_of_many_machines_the_dearest_are_shown_and_the_others_in_sum(typed: Type, where: Path) -> None:
+    entries: list[ev.Event] = [ev.DriverStarted(0.0, 7, "here")]
+    for number in range(50):
+        name = f"m{number}"
+        entries += [ev.MachineRented(0.0, name, "cpu", 1.0), ev.MachineReleased(60.0, name)]
+        entries.append(ev.MachineBilled(60.0, name, 0.01 * number))
+    write(where, entries)
+    shown = typed("rented")
+    lines = lines_of(shown)
+    assert "machines, the 20 dearest of 50" in shown.stdout
+    at = next(i for i, line in enumerate(lines) if line.startswith("machine offer"))
+    assert [line.split()[0] for line in lines[at + 1 : at + 21]] == [f"m{number}" for number in range(49, 29, -1)]
+    assert "30 others - 4.3500 0 0" in lines
+    assert "all - 12.2500 0 0" in lines
+    assert "for all machines, at the price that was paid" in facts_of(shown)
+    assert "lost to revocations nothing" in facts_of(shown)
+
+
+def test_on_this_machine_it_is_what_a_like_one_rents_for(typed: Type, where: Path) -> None:
+    write(where, studies.log(), "digits")
+    shown = typed("digits")
+    for text in (
+        "machine this one, in 1 drive; 10.0 s",
+        "if rented $0.0010 (estimate: AWS c7i.large on demand)",
+        "steps 6 done, none lost",
+    ):
+        assert text in facts_of(shown)
+    for text in ("revocations", "on demand $", "~"):
+        assert text not in shown.stdout
+    assert "this machine AWS c7i.large 0.0 10.0 0.36 - 0.0010 6 0 ended" in lines_of(shown)
+
+
+def test_on_this_machine_what_was_cut_off_is_lost(typed: Type, where: Path) -> None:
+    cut = [
+        ev.DriverStarted(300.0, 78, "there"),  # the one before was killed
+        ev.MachineReady(300.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
+        ev.Place(300.0, 3, 2, ev.THIS_MACHINE, 1),
+        ev.Reported(310.0, 3, 2, 1, 2, {"loss": 1.0}),
+        ev.DriverStarted(400.0, 79, "there"),
+        ev.MachineReady(400.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
+        ev.DriverStopped(420.0),
+    ]
+    write(where, [*studies.log(finished=False), *cut], "digits")
+    shown = typed("digits")
+    assert "this one, in 3 drives; 40.0 s" in facts_of(shown)
+    assert "steps 9 done, 1 of them lost lost $0.0010, 25.0% of all (estimate" in facts_of(shown)
+
+
+def test_a_study_without_machines(typed: Type, where: Path, tmp_path: Path) -> None:
+    tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="asked", store=where).ask()
+    assert typed("asked").stdout == "asked: has had no machine yet, so there is nothing to pay for\n"
+    assert strict(typed("asked", "--json").stdout)["machines"] == []
+    wrong = typed("asked", "--plot", str(tmp_path / "x.gif"), status=1)
+    assert "must end in .png, .svg, .pdf" in wrong.stderr
+    assert "no study 'nobody'" in typed("nobody", status=1).stderr
+
+
+def test_its_picture(typed: Type, where: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write(where, rented())
+    path = tmp_path / "bill.svg"
+    shown = typed("rented", "--plot", str(path))
+    assert shown.stderr == f"wrote {path}\n"
+    assert "to be paid" in shown.stdout
+    assert path.read_bytes().startswith(b"<?xml")
