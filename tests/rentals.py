@@ -85,7 +85,7 @@ class Whims(PresentMachines):
             return [ev.Release(event.at, list(fleet.present)[rng.integers(len(fleet.present))])]
         return ()
 
-    def save_every(self, machine: str, history: History) -> float | None:
+    def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
         return 900.0
 
     def wake_at(self, history: History, now: float) -> float | None:

@@ -1,4 +1,4 @@
-"""On which clouds are policies compared? Recorded prices, lifetimes and availability, each with and without refunds.
+"""On which clouds are policies compared? Recorded prices, lifetimes, availability; with refunds and without.
 
 Whatever a policy knows of how long machines live was learnt from before the study begins, or from other machines
 than those it meets.
@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.search.tables import data
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
-from thriftune.market.billing import EC2_SPOT, PER_SECOND, Billing
+from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential, KaplanMeier, Lifetimes, fit_lifetime
-from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.tabulated import Tabulated
 from thriftune.planning.kinds import Kind
@@ -147,7 +147,7 @@ def preemptible() -> Setting:
                 queue=QUEUE,
                 init=INIT,
                 on_demand_price=price,
-            )  # fmt: skip
+            )
         )
         truth[type] = KaplanMeier.fit(lives.hours[kept][1::2], lives.ended[kept][1::2])
         kinds.append(on_demand(type, price, faster(cores)))
@@ -160,7 +160,7 @@ def preemptible() -> Setting:
 
 @cache
 def availability(prefix: str = "availability/1-node/aws-02-15-2023") -> Setting:
-    traces = json.loads(gzip.open(data() / "spot_availability_traces.json.gz").read())
+    traces = json.loads(gzip.decompress((data() / "spot_availability_traces.json.gz").read_bytes()))
     kinds, fates = [], {}
     learnt, ends = 0.0, []
     for name, trace in traces.items():
@@ -184,7 +184,7 @@ def availability(prefix: str = "availability/1-node/aws-02-15-2023") -> Setting:
                 init=INIT,
                 on_demand_price=3.06,
                 availability=float(past.mean()),
-            )  # fmt: skip
+            )
         )
         fates[zone] = fate
         ends.append(len(counts) * gap)
@@ -196,15 +196,3 @@ def availability(prefix: str = "availability/1-node/aws-02-15-2023") -> Setting:
         np.linspace(learnt, min(ends) - 8 * DAY, 4).tolist(),
         min(ends),
     )
-
-
-__all__ = [
-    "Billing",
-    "PriceSeries",
-    "Setting",
-    "availability",
-    "preemptible",
-    "prices_2016",
-    "prices_2021",
-    "prices_2024",
-]

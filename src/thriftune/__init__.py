@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from thriftune import errors as errors
     from thriftune import market as market
     from thriftune import planning as planning
+    from thriftune import recorded as recorded
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune.errors import StudyInterrupted as StudyInterrupted
@@ -49,7 +50,7 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "market", "planning", "search", "stopping")
+_ROOMS = ("errors", "market", "planning", "recorded", "search", "stopping")
 
 __all__ = [*_HOME, *_ROOMS]
 

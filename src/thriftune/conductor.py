@@ -277,7 +277,7 @@ class Conductor:
             trial, workers = history.trials[found[0]], found[1]
             first = next(iter(workers), "")
             several = workers if workers != {first: 1} else None
-            every = self._provisioner.save_every(first, history)
+            every = self._provisioner.save_every(trial, first, history)
             place = ev.Place(now, trial.id, trial.attempts + 1, first, trial.resume_step, several, every)
             if not self._decide(place):
                 policy, where = type(self._provisioner).__name__, ", ".join(workers) or "nowhere"

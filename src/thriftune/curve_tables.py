@@ -5,6 +5,8 @@ as `config.lr`, the metrics as `metrics.loss` (or by their bare names), and `sec
 `at`, the time of the report, and perhaps `attempt` and `state`: trials that did not come to their end are left
 out. An npz has `values` (trials, steps), perhaps `seconds` of the same shape or one a trial, and every parameter
 as an array of its own, a value a trial. Where an objective is no number, the trial fails.
+
+An npz that `thriftune record` made is none of these tables: it has its own objectives and space.
 """
 
 from __future__ import annotations
@@ -23,15 +25,28 @@ from thriftune.engines.simulated import Curve
 from thriftune.errors import MissingExtra, SettingError
 from thriftune.objectives import Objective
 from thriftune.parameters import Choice, Float, Int, Parameter
-from thriftune.recordings import Recording
+from thriftune.recordings import Recording, is_recording, read
 from thriftune.space import Space
 
 LOG_FROM_RATIO = 100.0
 """Numbers above zero that span so much are taken to be on a log scale, where no space is given."""
 
 
-def read_table(path: Path, objectives: Sequence[Objective], space: Space | None = None) -> Recording:
-    """Without a space, the parameters are what the table has, each in the range that it shows."""
+def read_table(path: Path, objectives: Sequence[Objective] = (), space: Space | None = None) -> Recording:
+    """Without a space, the parameters are what the table has, each in the range that it shows.
+
+    A file of `thriftune record` takes neither objectives nor a space, and any other one needs objectives.
+    """
+    if path.suffix == ".npz" and is_recording(path):
+        if objectives or space is not None:
+            raise SettingError(
+                f"{path}: a recording has its own objectives and space; leave out minimize, maximize and space"
+            )
+        return read(path)
+    if not objectives:
+        raise SettingError(
+            f"{path}: is no recording, which would say what metric decides; give minimize or maximize"
+        )
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix)
     if reader is None:

@@ -1,20 +1,37 @@
-"""What did trials do, that can be done again in a moment? Learning curves of a study, to be replayed."""
+"""What did trials do, that can be done again in a moment? Learning curves of a study, to be replayed.
+
+A recording is kept as one small npz: `values` of each metric (metrics, trials, reports) and `steps` and `seconds`
+of each report (trials, reports), where a step of 0 is no report; `told`, which values were reported at all; and
+`thriftune_recording`, a JSON text with the rest. Values and seconds have seven digits (float32).
+"""
 
 from __future__ import annotations
 
+import json
+import zipfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from thriftune.engines.simulated import Curve
-from thriftune.errors import SettingError
+from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Config
-from thriftune.objectives import Constraint, Objective
+from thriftune.objectives import (
+    Constraint,
+    Objective,
+    needed,
+    objectives_json,
+    objectives_of,
+    parse_constraints,
+)
 from thriftune.result import Result
 from thriftune.search import Past, Searcher
 from thriftune.space import Space
@@ -23,12 +40,16 @@ from thriftune.trial import State, TrialRecord
 
 @dataclass(frozen=True)
 class Recording:
-    """Configurations of a space, and what a trial of each does."""
+    """Configurations of a space, and what a trial of each does.
+
+    `seconds_by_cores`: of a step of one of them, by the number of cores it may use; empty where nobody measured.
+    """
 
     space: Space
     objectives: tuple[Objective, ...]
     rows: Sequence[tuple[Config, Curve]]
     constraints: tuple[Constraint, ...] = ()
+    seconds_by_cores: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not any(curve.steps for _, curve in self.rows):
@@ -94,6 +115,118 @@ def _curve(trial: TrialRecord) -> Curve:
     seconds = np.where(np.isfinite(seconds) & (seconds >= 0.0), seconds, usual)
     error = trial.error if trial.state is State.FAILED else None
     return Curve([r.step for r in reports], [r.metrics for r in reports], seconds.tolist(), error)
+
+
+def steady(recording: Recording) -> Recording:
+    """Every step of a trial takes as long as its quickest tenth took at most.
+
+    What is no part of a step only adds to it: the start of the process, saving now and then, and what other
+    programs on the machine took from it.
+    """
+    quick = [float(np.quantile(curve.seconds, 0.1)) if curve.steps else 0.0 for _, curve in recording.rows]
+    rows = [
+        (config, replace(curve, seconds=[each] * len(curve.steps)))
+        for (config, curve), each in zip(recording.rows, quick, strict=True)
+    ]
+    return replace(recording, rows=rows)
+
+
+# --- as a file ----------------------------------------------------------------------------------------------
+
+_ABOUT, _VERSION = "thriftune_recording", 1
+_NOT_WHOLE = (EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error)
+"""What comes of reading a file that was cut, or made by something else."""
+
+
+def is_recording(path: Path) -> bool:
+    """Whether `write` made that file, as far as can be told at a glance."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return f"{_ABOUT}.npy" in file.namelist()
+    except zipfile.BadZipFile:
+        return False
+
+
+def write(recording: Recording, path: Path) -> None:
+    """Of the metrics, those that are objectives or constrained. The file is there whole or as it was before."""
+    if path.suffix != ".npz":
+        raise SettingError(f"{path}: a recording is an npz file; give it a name that ends in .npz")
+    curves = [curve for _, curve in recording.rows]
+    metrics = needed(recording.objectives, recording.constraints)
+    most = max(len(curve.steps) for curve in curves)
+    values = np.full((len(metrics), len(curves), most), np.nan)
+    told = np.zeros(values.shape, dtype=bool)
+    steps, seconds = np.zeros(values.shape[1:], dtype=np.int64), np.zeros(values.shape[1:])
+    for row, curve in enumerate(curves):
+        steps[row, : len(curve.steps)] = curve.steps
+        seconds[row, : len(curve.steps)] = curve.seconds
+        for i, report in enumerate(curve.metrics):
+            for m, name in enumerate(metrics):
+                if name in report:
+                    values[m, row, i], told[m, row, i] = report[name], True
+    about = {
+        "version": _VERSION,
+        "space": recording.space.to_json(),
+        "objectives": objectives_json(recording.objectives),
+        "constraints": [str(constraint) for constraint in recording.constraints],
+        "configs": [dict(config) for config, _ in recording.rows],
+        "errors": [curve.error for curve in curves],
+        "seconds_by_cores": {str(cores): each for cores, each in recording.seconds_by_cores.items()},
+    }
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    with unfinished.open("wb") as file:
+        np.savez_compressed(
+            file,
+            thriftune_recording=np.array(json.dumps(about)),
+            values=_single(values),
+            told=told,
+            steps=steps,
+            seconds=_single(seconds),
+        )
+    unfinished.replace(path)
+
+
+def _single(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """What is finite stays so: a loss of 1e300 is as bad as one of 1e38."""
+    largest = float(np.finfo(np.float32).max)
+    return np.where(np.isfinite(numbers), np.clip(numbers, -largest, largest), numbers).astype(np.float32)
+
+
+def read(path: Path) -> Recording:
+    """The inverse of `write`."""
+    try:
+        with np.load(path) as found:
+            about = json.loads(str(found[_ABOUT]))
+            if about["version"] != _VERSION:
+                raise SettingError(f"is of version {about['version']}; this thriftune reads {_VERSION}")
+            return _recording(about, *(found[name] for name in ("values", "told", "steps", "seconds")))
+    except (SettingError, SpaceError) as error:
+        raise SettingError(f"{path}: {error}") from None
+    except _NOT_WHOLE as error:
+        raise SettingError(f"{path}: is no whole recording ({error}); thriftune record makes one") from None
+
+
+def _recording(about: Mapping[str, Any], values: Any, told: Any, steps: Any, seconds: Any) -> Recording:
+    space = Space.from_json(about["space"])
+    objectives, constraints = objectives_of(about), parse_constraints(about["constraints"])
+    metrics = needed(objectives, constraints)
+    shape = (len(metrics), len(about["configs"]), *steps.shape[1:])
+    if not values.shape == told.shape == shape or not steps.shape == seconds.shape == shape[1:]:
+        raise ValueError(f"its arrays are not of {shape[0]} metrics and {shape[1]} trials")
+    rows = []
+    for row, (config, error) in enumerate(zip(about["configs"], about["errors"], strict=True)):
+        there = int(np.count_nonzero(steps[row]))
+        reports = [
+            {name: float(values[m, row, i]) for m, name in enumerate(metrics) if told[m, row, i]}
+            for i in range(there)
+        ]
+        curve = Curve(steps[row, :there].tolist(), reports, seconds[row, :there].tolist(), error)
+        rows.append((space.check(config), curve))
+    by_cores = {int(cores): float(each) for cores, each in about["seconds_by_cores"].items()}
+    return Recording(space, objectives, rows, constraints, by_cores)
+
+
+# --- who suggests what was recorded -------------------------------------------------------------------------
 
 
 class InOrder:

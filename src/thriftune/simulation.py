@@ -54,9 +54,9 @@ def simulate(
     Learning curves are replayed on a virtual clock, by the same conductor that runs real trials. Returns what
     tune() would; its times are virtual and begin at 0.
 
-    - `source`: a Study or a Result, whose trials that came to their end are replayed; the path of a table, see
-      curve_tables.py; or a function from a configuration to a Curve, which needs its `space`. A table and a
-      function need `minimize` or `maximize`, and a function a limit.
+    - `source`: a Study or a Result, whose trials that came to their end are replayed; the path of a recording, as
+      `thriftune record` makes it, or of a table, see curve_tables.py; or a function from a configuration to a
+      Curve, which needs its `space`. A table and a function need `minimize` or `maximize`, and a function a limit.
     - `searcher`: by default, the recorded configurations in their order. Any other gets the nearest recorded one
       to what it suggests, of those not yet tried.
     - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside.
@@ -107,7 +107,8 @@ def _recording(
         return source
     if isinstance(source, (str, Path)):
         known = None if space is None else Space(space)
-        return read_table(Path(source), parse_objectives(minimize, maximize), known)
+        objectives = parse_objectives(minimize, maximize) if minimize or maximize else ()
+        return read_table(Path(source), objectives, known)
     result = getattr(source, "result", source)  # of a Study
     if isinstance(result, Result):
         if minimize or maximize or space is not None:

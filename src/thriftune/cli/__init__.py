@@ -30,6 +30,7 @@ _COMMANDS = {
     "stop": "manage",
     "delete": "manage",
     "export": "export",
+    "record": "record",
     "simulate": "simulate",
     "profile": "profile",
     "plan": "plan",

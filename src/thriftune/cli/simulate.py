@@ -19,7 +19,9 @@ from thriftune.words import counts, counts_line, values_line
 
 @click.command("simulate")
 @click.option("--from", "study", metavar="STUDY", help="Whose trials are replayed.")
-@click.option("--table", type=click.Path(path_type=Path), metavar="FILE", help="Of curves: CSV, Parquet, npz.")
+@click.option(
+    "--table", type=click.Path(path_type=Path), metavar="FILE", help="Of curves: a recording, CSV, Parquet, npz."
+)
 @click.option("--minimize", metavar="METRIC", help="Of a table.")
 @click.option("--maximize", metavar="METRIC", help="Of a table.")
 @click.option("--stopping", default="auto", show_default=True, metavar="RULE", help="Who is given up on.")
@@ -59,7 +61,7 @@ def simulate_command(
             click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
     else:
         assert table is not None
-        source = read_table(table, parse_objectives(minimize, maximize))
+        source = read_table(table, parse_objectives(minimize, maximize) if minimize or maximize else ())
     result, whole = (
         simulate(
             source, stopping=rule, searcher=searcher, workers=workers, trials=trials, deadline=deadline, seed=seed

@@ -71,8 +71,8 @@ class Provisioner(Protocol):
         """How many trials shall run or wait for a machine: it rents for those that wait. 0: it rents for none."""
         return 0
 
-    def save_every(self, machine: str, history: History) -> float | None:  # noqa: ARG002
-        """A trial on this machine need not save more often than every so many seconds; None: only at its end."""
+    def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:  # noqa: ARG002
+        """The trial need not save more often on this machine than every so many seconds; None: only at its end."""
         return 0.0
 
     def wake_at(self, history: History, now: float) -> float | None:  # noqa: ARG002

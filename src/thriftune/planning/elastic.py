@@ -58,7 +58,7 @@ class Elastic(Provisioner):
         slots = {machine.id: machine.slots for machine in machines}
         return place(wanted, slots, before, reserved=before).placement.get(number)
 
-    def save_every(self, machine: str, history: History) -> float | None:  # noqa: ARG002 (the protocol's)
+    def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:  # noqa: ARG002
         """Its machines are not taken away."""
         return None
 

@@ -16,7 +16,7 @@ from thriftune.errors import SettingError
 from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.market.checkpoint_schedule import young_daly_hours
-from thriftune.market.running_time import mean_hours
+from thriftune.market.survival import alive
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.paces import Paces
@@ -24,6 +24,9 @@ from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 
 HOUR = 3600.0
+HORIZON_HOURS = 4.0
+"""So far ahead it is looked."""
+
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
 
@@ -89,21 +92,38 @@ class Renting(Provisioner):
         free = (machine for machine in history.machines.values() if machine.free)
         return next(({each.id: 1} for each in free if self.takes(trial, each, history, now)), None)
 
-    def save_every(self, machine: str, history: History) -> float | None:
-        """Young and Daly's interval, where machines are lost; with a notice that is long enough to save, and where
-        they are not, only when a trial has to."""
-        kind = self.kinds[history.machines[machine].offer]
-        save = self.terms.save_seconds
-        if kind.lasts or (kind.notice_seconds and kind.notice_seconds >= save):
+    def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
+        """Young and Daly's interval, where machines are lost; where they are not, or a notice is long enough for a
+        step and a save, only when a trial has to."""
+        there = history.machines[machine]
+        kind = self.kinds[there.offer]
+        step = self.paces.seconds(trial, kind.name, history)
+        if kind.lasts or self.notice_is_enough(kind, step):
             return None
-        if not save:
+        hazard = self.hazard(kind, history.last_at, there.max_price, age_hours(there, history.last_at))
+        return self.interval_hours(hazard) * HOUR
+
+    def notice_is_enough(self, kind: Kind, step_seconds: float) -> bool:
+        """For the step that a trial is in, and to save."""
+        return kind.notice_seconds >= step_seconds + self.terms.save_seconds
+
+    def interval_hours(self, hazard: float) -> float:
+        """Between checkpoints; 0 where they cost nothing."""
+        if not self.terms.save_seconds or not hazard:
             return 0.0
+        return young_daly_hours(self.terms.save_seconds / HOUR, 1.0 / hazard)
+
+    def hazard(
+        self, kind: Kind, now: float, max_price: float | None, age: float, hours: float | None = None
+    ) -> float:
+        """Losses an hour in the hours to come, of a machine of this age in hours."""
         if kind.survival is not None:
-            hours = mean_hours(kind.survival)
-        else:
-            p = kind.loss_probability(history.last_at, history.machines[machine].max_price)
-            hours = -1.0 / math.log1p(-min(max(p, 1e-9), 1.0 - 1e-9))
-        return young_daly_hours(save / HOUR, hours) * HOUR
+            hours = min(HORIZON_HOURS, max(kind.survival.end - age, 0.25)) if hours is None else max(hours, 1e-3)
+            lives = float(alive(kind.survival, hours, age))
+            return -math.log(max(lives, 1e-6)) / hours
+        if kind.revocation is None or max_price is None:
+            return 0.0
+        return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
 
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
         match event:

@@ -1,5 +1,5 @@
-"""SciSpot's policies for bags of jobs: keep the machine for the next trial or take a new one, by its age; choose the
-kind by trying each; keep stable machines for an hour though nobody needs them.
+"""SciSpot's policies for bags of jobs: keep the machine for the next trial or take a new one, by its age; choose
+the kind by trying each; keep stable machines for an hour though nobody needs them.
 
 A trial of T hours goes to a machine of age s if it is expected to be done as soon as on a new one (section 4.2, by
 renewal as market/reuse.py has it). The first trials explore: one on each kind; after that the kind with the fewest

@@ -7,8 +7,8 @@ those that cost nearly as much, one that the study has fewest of. It moves when 
 With a deadline, it must be possible at any moment to do the rest on a machine that stays: when the time for that
 has come, it is done. Before, the pace that is needed decides: as long as spot machines, for the share of the time
 in which there are any, are expected to keep it, a trial that finds none waits; else it takes one that stays, until
-it is ahead again. Where spot machines are slower than needed, faster ones are taken in good time: of the kinds that
-keep the pace, the cheapest, or of two whose mixture does, the slower one first.
+it is ahead again. Where cheap machines are slower than needed, a mixture of two kinds is what costs least; of two
+spot machines the quicker one comes first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from thriftune.fleet import Machine
 from thriftune.history import History
-from thriftune.market.checkpoint_schedule import young_daly_hours
-from thriftune.market.survival import alive
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.renting import HORIZON_HOURS, HOUR, Renting, Wish, age_hours
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.worth import NEVER, Worth, held, rotated, staying
 from thriftune.trial import TrialRecord
@@ -33,9 +29,9 @@ LOOK_SECONDS = 600.0
 """So often it is looked whether to move, or whether there are machines again."""
 
 _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
-_HORIZON_HOURS = 4.0  # what it costs to move must come in within so many hours of work
-_GAIN = 0.05  # and this much more
+_GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
+_AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
 
 
@@ -55,6 +51,8 @@ class Thrifty(Renting):
         super().__init__(kinds, terms)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
+        self._known_at = -math.inf
+        self._known: dict[str, list[tuple[float | None, float, float]]] = {}
 
     # --- what the policy says
 
@@ -72,14 +70,24 @@ class Thrifty(Renting):
             return True
         if there.kind is kind and not (here.rotates or there.rotates):
             return False
-        steps = min(self.terms.steps_left(trial, history), _HORIZON_HOURS / here.hours)
+        steps = min(self.terms.steps_left(trial, history), HORIZON_HOURS / here.hours)
         move = there.kind.price_at(now) / there.kind.slots * self._start_hours(there.kind, billed=True)
         return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
 
     def look_at(self, history: History, now: float) -> float:
         if not history.running and not history.waiting:
             return math.inf
-        return now + LOOK_SECONDS
+        ends = (self._free_until(machine, history) for machine in history.machines.values() if machine.running)
+        return min([now + LOOK_SECONDS, *(end for end in ends if end > now)])
+
+    def _free_until(self, machine: Machine, history: History) -> float:
+        """When it is too late for its trial's next step to be let off: a trial leaves at the end of a step."""
+        kind = self.kinds.get(machine.offer)
+        if kind is None or not kind.billing.refunded_first_seconds:
+            return -math.inf
+        trial = history.trials[next(iter(machine.running))]
+        step = self.paces.running(trial, kind.name, history)
+        return machine.since + kind.billing.refunded_first_seconds - 0.5 * step
 
     # --- which one
 
@@ -93,7 +101,7 @@ class Thrifty(Renting):
         if left is None:
             return self._spread([option for option in options if not option.kind.lasts] or lasting, history, here)
         if lasting and self._must(trial, history, now):
-            return self._in_time(lasting, trial, history, now, left)
+            return self._in_time(lasting, trial, history, left)
         work, hours = self._steps(trial, history), max(left, 1.0) / HOUR
         pace = work / hours  # steps an hour that are needed
         spot = [option for option in options if not option.kind.lasts]
@@ -101,32 +109,38 @@ class Thrifty(Renting):
         if cheapest_lasting is not None:
             spot = [option for option in spot if option.dollars <= cheapest_lasting.dollars]
         if spot:
-            return self._spread(self._keeping(spot, lasting, pace), history, here)
+            return self._spread(self._keeping(spot, lasting, pace, here), history, here)
         if not lasting:
             return None
         if self._expected_pace(trial, history, now) >= pace and here is None:
             return None  # there will be spot machines again, in time
-        return self._in_time(lasting, trial, history, now, left)
+        return self._in_time(lasting, trial, history, left)
 
-    def _keeping(self, spot: list[Option], lasting: list[Option], pace: float) -> list[Option]:
-        """Those that keep the pace for the fewest dollars, alone or the slower of a mixture of two."""
-        fast = [option for option in spot if 1.0 / option.hours >= pace]
-        everything = [*spot, *lasting]
-        best = [(option.dollars, option) for option in fast]
-        for slow in spot:
-            v = 1.0 / slow.hours
-            if v >= pace:
+    def _keeping(
+        self, spot: list[Option], lasting: list[Option], pace: float, here: Option | None
+    ) -> list[Option]:
+        """Those that keep the pace for the fewest dollars: alone, or the first of a mixture of two.
+
+        Of two spot machines the quicker one goes first, so that there is time to spare if it is lost; one that
+        stays can wait to the end, which may not come to that.
+        """
+        ways: list[tuple[float, Option]] = []
+        for option in spot:
+            needed = pace if option is here else pace * _AHEAD
+            if 1.0 / option.hours >= needed:
+                ways.append((option.dollars, option))
                 continue
-            for quick in everything:
+            v = 1.0 / option.hours
+            for quick in (*spot, *lasting):
                 w = 1.0 / quick.hours
-                if w > pace:
-                    share = (w - pace) / (w - v)  # of the time on the slow one
-                    dollars = (share * v * slow.dollars + (1.0 - share) * w * quick.dollars) / pace
-                    best.append((dollars, slow))
-        if not best:
-            return [max(everything, key=lambda option: 1.0 / option.hours)]
-        least = min(dollars for dollars, _ in best)
-        return [option for dollars, option in best if dollars <= least * _NEARLY]
+                if w > needed:
+                    share = (w - needed) / (w - v)  # of the time on the slow one
+                    dollars = (share * v * option.dollars + (1.0 - share) * w * quick.dollars) / needed
+                    ways.append((dollars, option if quick.kind.lasts else quick))
+        if not ways:
+            return [min((*spot, *lasting), key=lambda option: option.hours)]
+        least = min(dollars for dollars, _ in ways)
+        return [option for dollars, option in ways if dollars <= least * _NEARLY]
 
     def _spread(self, options: list[Option], history: History, here: Option | None) -> Option:
         """Of the cheapest, the one with the fewest machines; where the trial is already, that."""
@@ -148,7 +162,6 @@ class Thrifty(Renting):
         lasting: list[Option],
         trial: TrialRecord,
         history: History,
-        now: float,
         left: float,
     ) -> Option:
         steps = self._steps(trial, history)
@@ -217,30 +230,47 @@ class Thrifty(Renting):
         free = kind.billing.refunded_first_seconds / HOUR
         stays, turns = NEVER, NEVER
         stays_max = turns_max = None
-        for max_price in self._max_prices(kind, now):
-            hazard = self._hazard(kind, now, max_price, 0.0)
-            redo, overhead = self._losing(kind, hazard)
+        for max_price, hazard, first_hazard in self._dangers(kind, now):
+            redo, overhead = self._losing(kind, hazard, step)
             worth = held(price, hazard, start, unbilled, redo, overhead)
             if worth.dollars < stays.dollars:
                 stays, stays_max = worth, max_price
-            if free and hazard:
-                worth = rotated(price, hazard, start, unbilled, redo, free, overhead)
+            if free and first_hazard:
+                worth = rotated(price, first_hazard, start, unbilled, redo, free, overhead)
                 if worth.dollars < turns.dollars:
                     turns, turns_max = worth, max_price
         yield self._made(kind, stays_max, stays, step)
         if turns.dollars < stays.dollars:
             yield self._made(kind, turns_max, turns, step)
 
+    def _dangers(self, kind: Kind, now: float) -> list[tuple[float | None, float, float]]:
+        """The maximum prices to think of, with the losses an hour of a new machine: in the hours to come, and in
+        those in which a loss is let off."""
+        if self._known_at != now:
+            self._known_at, self._known = now, {}
+        if kind.name not in self._known:
+            free = kind.billing.refunded_first_seconds / HOUR
+            self._known[kind.name] = [
+                (
+                    limit,
+                    self.hazard(kind, now, limit, 0.0),
+                    self.hazard(kind, now, limit, 0.0, free) if free else 0.0,
+                )
+                for limit in self._max_prices(kind, now)
+            ]
+        return self._known[kind.name]
+
     def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
         """To go on on this machine, which is there."""
         kind = self.kinds[machine.offer]
         runs_here = machine.id in trial.workers
         step = (self.paces.running if runs_here else self.paces.seconds)(trial, kind.name, history) / HOUR
-        age = machine.seconds(now) / HOUR
-        hazard = self._hazard(kind, now, machine.max_price, age)
+        age = age_hours(machine, now)
         price, free = self._price(kind, now), kind.billing.refunded_first_seconds / HOUR
-        redo, overhead = self._losing(kind, hazard)
-        if age < free:
+        may_be_free = age < free - 0.5 * step
+        hazard = self.hazard(kind, now, machine.max_price, age, free - age if may_be_free else None)
+        redo, overhead = self._losing(kind, hazard, step)
+        if may_be_free:
             worth = staying(price, hazard, age, redo, free, overhead)
         else:
             worth = held(price, hazard, self._start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
@@ -250,23 +280,12 @@ class Thrifty(Renting):
         useful = max(worth.useful, 1e-12)
         return Option(kind, max_price, worth.dollars * step / kind.slots, step / useful, worth.rotates)
 
-    def _losing(self, kind: Kind, hazard: float) -> tuple[float, float]:
-        """The hours of work that a loss costs, and what saving takes of the work."""
-        save = self.terms.save_seconds / HOUR
-        if not hazard or (kind.notice_seconds and kind.notice_seconds >= self.terms.save_seconds) or not save:
+    def _losing(self, kind: Kind, hazard: float, step: float) -> tuple[float, float]:
+        """The hours of work that a loss costs, and what saving takes of the work. `step`: hours of one."""
+        if not hazard or self.notice_is_enough(kind, step * HOUR):
             return 0.0, 0.0
-        every = young_daly_hours(save, 1.0 / hazard)
-        return 0.5 * every, save / every
-
-    def _hazard(self, kind: Kind, now: float, max_price: float | None, age_hours: float) -> float:
-        """Losses an hour in the hours to come."""
-        if kind.survival is not None:
-            hours = min(_HORIZON_HOURS, max(kind.survival.end - age_hours, 0.25))
-            lives = float(np.asarray(alive(kind.survival, hours, age_hours)))
-            return -math.log(max(lives, 1e-6)) / hours
-        if kind.revocation is None or max_price is None:
-            return 0.0
-        return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
+        every = max(self.interval_hours(hazard), step)  # it is saved at the end of a step only
+        return 0.5 * every, self.terms.save_seconds / HOUR / every
 
     def _max_prices(self, kind: Kind, now: float) -> Iterator[float | None]:
         if kind.revocation is None:

@@ -1,0 +1,147 @@
+"""The recordings that come with thriftune: whole, small, and replayed in a moment."""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import thriftune as tt
+from thriftune import recorded, recordings
+from thriftune.engines.simulated import Curve
+from thriftune.errors import SettingError
+from thriftune.launch import drive, enter
+from thriftune.progress import make_view
+from thriftune.recordings import Recording
+from thriftune.store import open_store
+from thriftune.study_file import read_study_file
+
+WORKLOADS = Path(__file__).parents[1] / "examples" / "workloads"
+NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]
+
+
+def last(curve: Curve, metric: str) -> float:
+    return curve.metrics[-1][metric]
+
+
+def test_there_are_six() -> None:
+    assert recorded.names() == NAMES
+    assert tt.recorded.names() == NAMES
+
+
+def test_all_of_them_are_small() -> None:
+    folder = Path(recorded.__file__).parent
+    assert all((folder / f"{name}.npz").stat().st_size < 50_000 for name in NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_the_whole_grid_of_its_study_file(name: str) -> None:
+    recording, spec = recorded.load(name), read_study_file(WORKLOADS / f"{name}.toml").spec
+    assert (recording.space, recording.objectives) == (spec.space, spec.objectives)
+    assert [config for config, _ in recording.rows] == list(spec.space.every())
+    assert len(recording.rows) == spec.trials == 16
+    for _, curve in recording.rows:
+        assert list(curve.steps) == list(range(1, 1 + (spec.max_steps or 0)))
+        assert curve.error is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_curves_fall(name: str) -> None:
+    recording = recorded.load(name)
+    (objective,) = recording.objectives
+    for _, curve in recording.rows:
+        values = np.array([metrics[objective.metric] for metrics in curve.metrics])
+        assert np.isfinite(values).all()
+        assert values[-10:].mean() < values[:3].mean()
+
+
+@pytest.mark.parametrize("name", ["convolutional", "residual"])
+def test_where_the_learning_rate_drops_by_much_a_curve_goes_on_lower(name: str) -> None:
+    recording = recorded.load(name)
+    falls = []
+    for config, curve in recording.rows:
+        values, drop = [metrics["cross_entropy"] for metrics in curve.metrics], config["drop_epoch"]
+        falls.append(np.mean(values[drop - 8 : drop]) - np.mean(values[drop : drop + 8]))
+    assert np.mean(np.array(falls) > 0.0) > 0.9
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trial_takes_the_same_time_each_step(name: str) -> None:
+    for _, curve in recorded.load(name).rows:
+        assert len(set(curve.seconds)) == 1
+        assert 1e-4 < curve.seconds[0] < 1.0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_early_curve_finds_one_of_the_best_in_fewer_steps(name: str) -> None:
+    recording = recorded.load(name)
+    found = tt.simulate(recording, stopping=tt.stopping.EarlyCurve(theta=0.7, top=3), workers=4)
+    whole = tt.simulate(recording, stopping="none", workers=4)
+    assert found.finished
+    assert sum(trial.step for trial in found.trials) < 0.8 * sum(trial.step for trial in whole.trials)
+    (objective,) = recording.objectives
+    ends = sorted(last(curve, objective.metric) for _, curve in recording.rows)
+    assert found.best.value is not None
+    assert found.best.value <= ends[2]
+
+
+# --- cores --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_cores_are_never_slower_and_never_faster_than_they_can_be(name: str) -> None:
+    measured = recorded.seconds_by_cores(name)
+    assert set(measured) == {1, 2}
+    assert all(seconds > 0.0 for seconds in measured.values())
+    paces = [recorded.pace(name, cores) for cores in (1, 2, 4, 8, 16)]
+    assert paces[0] == 1.0
+    assert paces == sorted(paces, reverse=True)
+    assert all(pace >= 1.0 / cores for pace, cores in zip(paces, (1, 2, 4, 8, 16), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("two", "four_cores"),
+    [(1.0, 0.25), (1.5, 0.5 + 0.5 / 4), (2.0, 1.0), (2.4, 1.0), (0.8, 0.25)],
+)
+def test_between_and_beyond_them_amdahls_law(
+    two: float, four_cores: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve = Curve([1], [{"loss": 0.5}], [1.0])
+    objectives = recorded.load("svm").objectives
+    made = Recording(tt.Space({"x": tt.Int(0, 1)}), objectives, [({"x": 0}, curve)], (), {1: 2.0, 2: two})
+    monkeypatch.setattr(recorded, "load", lambda _: made)
+    assert recorded.pace("made", 1) == 1.0
+    assert recorded.pace("made", 4) == pytest.approx(four_cores)
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(SettingError, match="recording 'resnet' does not come with thriftune; there are convolut"):
+        recorded.load("resnet")
+    with pytest.raises(SettingError, match="cores: 0 must be a whole number, at least 1"):
+        recorded.pace("svm", 0)
+
+
+# --- the functions that were trained ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_study_file_is_a_grid_of_two_to_the_fourth(name: str) -> None:
+    told = tomllib.loads((WORKLOADS / f"{name}.toml").read_text())
+    assert len(list(product(*(parameter["choices"] for parameter in told["space"].values())))) == told["trials"]
+    assert told["stopping"] == "none"
+
+
+@pytest.mark.parametrize("name", ["svm", "trees", "residual"])
+def test_a_workload_trained_anew_comes_to_what_was_recorded(name: str, tmp_path: Path) -> None:
+    """As far as its first trial's first three steps go."""
+    study = read_study_file(WORKLOADS / f"{name}.toml", {"trials": 1, "max_steps": 3})
+    with open_store(tmp_path / "s.db") as store:
+        result = drive(store, enter(store, study.spec), make_view(study.spec, False))
+    ((config, curve),) = recordings.of_result(result)[0].rows
+    then, metric = recorded.load(name).rows[0], study.spec.metric
+    assert config == then[0]
+    values = [[metrics[metric] for metrics in each.metrics[:3]] for each in (curve, then[1])]
+    assert values[0] == pytest.approx(values[1], rel=1e-2)
