@@ -32,6 +32,7 @@ from thriftune.search.random import Random
 from thriftune.simulation import drive
 from thriftune.space import Space
 from thriftune.spec import Spec
+from thriftune.trial import TrialRecord
 
 BILLINGS = (EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, GCP_PREEMPTIBLE, HOURLY, PER_SECOND)
 MAX_PRICES = (0.3, 0.9, 2.0, None)

@@ -1,6 +1,6 @@
 """Spot when there is any, and on demand when behind: the uniform progress policy ("Can't Be Late", NSDI 2024).
 
-For each trial, with the work C0 it had at first, a deadline D and a changeover of d, C0 t / D is expected at time t.
+For each trial, with C0 of work at first, a deadline D and a changeover of d, C0 t / D is expected at time t.
 
 1. Without a machine and behind what is expected: on demand.
 2. Spot whenever it is to be had, also when behind, until it is taken away.

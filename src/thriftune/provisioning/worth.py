@@ -1,12 +1,12 @@
 """What does a useful hour on this machine cost, from now on? And how much of an hour is useful?
 
 A machine costs `price` an hour and is lost at a rate of `hazard` an hour. Every start takes `start` hours, of
-which `unbilled` are not paid for; at a loss `redo` hours of work have to be done again. Without refunds, a machine
-is used until it is lost: an hour of work takes 1 + hazard (start + redo) hours, and all but the unbilled ones cost.
+which `unbilled` are not paid for; at a loss `redo` hours of work have to be done again. Without refunds, one is
+used until it is lost: an hour of work takes 1 + hazard (start + redo) hours, and all but the unbilled ones cost.
 
 Where what the provider takes in the first `free` hours is let off, one may leave at their end, and take a new one.
 With p = 1 - exp(-hazard free) that stint costs (1 - p) price free, and has p / hazard - start hours of work, less
-what is lost with it. That pays where machines are often taken; SpotTune's Eq. 2 is its case of no start and no loss.
+what is lost with it. That pays where machines are often taken; SpotTune's Eq. 2 is the case of no start and loss.
 """
 
 from __future__ import annotations
