@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
@@ -17,7 +18,30 @@ from thriftune.spec import Spec
 from thriftune.stopping import Stopper
 
 
-def run_on(
+@dataclass(frozen=True)
+class Replayed:
+    """What came of it. `work_seconds`: by trial, how long its steps take at the recorded speed."""
+
+    result: Result
+    start: float
+    dollars: float
+    work_seconds: list[float]
+
+    @property
+    def seconds(self) -> float:
+        return self.result.seconds
+
+    @property
+    def whole(self) -> bool:
+        """Whether the study came to its end, before the cloud's record did."""
+        return self.result.finished not in (None, "deadline reached")
+
+    @property
+    def steps_lost(self) -> float:
+        return self.result.ledger.steps_lost
+
+
+def replay(
     cloud: SimulatedCloud,
     policy: Provisioner,
     terms: Terms,
@@ -28,25 +52,20 @@ def run_on(
     *,
     start: float = 0.0,
     speeds: Mapping[str, float] | None = None,
-) -> Result:
+) -> Replayed:
     """Drives the study to its end with machines of the cloud, from `start` on.
 
     `speeds`: of steps on each kind, over what the curves say; by default, what the kinds promise.
     """
     clock = VirtualClock(start)
-    engine = SimulatedEngine(
-        curves,
-        clock,
-        terms.restart_seconds,
-        save_seconds=terms.save_seconds,
-        pace=lambda _, machine: 1.0 / _speed(cloud, machine, speeds),
-    )
+
+    def pace(_: object, machine: str) -> float:
+        kind = cloud.kind_of(machine)
+        return 1.0 / (kind.speed if speeds is None else speeds[kind.name])
+
+    engine = SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=terms.save_seconds, pace=pace)
     conductor = Conductor(spec, spec.new_history(), searcher, policy, stopper)
     drive(conductor, engine, clock, cloud=cloud)
     conductor.handle([ev.DriverStopped(clock.time)], clock.time)
-    return Result(spec, conductor.history)
-
-
-def _speed(cloud: SimulatedCloud, machine: str, speeds: Mapping[str, float] | None) -> float:
-    kind = cloud.kind_of(machine)
-    return kind.speed if speeds is None else speeds[kind.name]
+    work = [engine.work_seconds(trial.id, trial.step) for trial in conductor.history.trials]
+    return Replayed(Result(spec, conductor.history), start, cloud.bill.dollars, work)

@@ -340,11 +340,16 @@ class GiveUp(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Rent(Decision):
-    """Rent a machine of this offer. `max_price`: it may be taken away when an hour of it costs more."""
+    """Rent a machine of this offer.
+
+    - `max_price`: it may be taken away when an hour of it costs more.
+    - `trial`: whom it is for, if for somebody.
+    """
 
     machine: str
     offer: str
     max_price: float | None = None
+    trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Machine:
     until: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
     max_price: float | None = None  # above which it may be taken away
+    meant_for: int | None = None  # the trial for which it was rented
     taken_away: bool = False  # its provider did, and not its user
     bill: ev.MachineBilled | None = None  # of one that is gone, when its provider has told
     releasing: bool = False  # it is to be given back
@@ -184,7 +185,8 @@ class Fleet:
     def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
         rent = self.renting.pop(event.machine, None)
         machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
-        machine.max_price = None if rent is None else rent.max_price
+        if rent is not None:
+            machine.max_price, machine.meant_for = rent.max_price, rent.trial
         machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)
         self._cancelled.discard(event.machine)
         self.present[event.machine] = machine

@@ -228,6 +228,11 @@ class SimulatedEngine:
         self._count += 1
         heappush(self._due, (at, self._count, what))
 
+    def work_seconds(self, trial: int, step: int) -> float:
+        """How long a trial that was started takes to that step, by its curve."""
+        curve = self._curve_of[trial]
+        return sum(curve.seconds[: bisect_right(curve.steps, step)], 0.0)
+
     def wake(self) -> None: ...
 
     def doing(self) -> list[Doing]:

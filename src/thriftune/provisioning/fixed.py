@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from thriftune.errors import SettingError
 from thriftune.history import History
@@ -11,8 +10,6 @@ from thriftune.planning.kinds import Kind
 from thriftune.provisioning.renting import HOUR, Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
-
-Which = Literal["cheapest", "fastest"]
 
 
 class OnDemand(Renting):
@@ -28,30 +25,42 @@ class OnDemand(Renting):
         return Wish(cheapest_in_time(self, self._lasting, trial, history, now).name)
 
 
-class SingleSpot(Renting):
-    """The spot machine with the lowest price, or the fastest, for every trial; it is never outbid."""
+class _SingleSpot(Renting):
+    """One spot machine for every trial; it is never outbid."""
 
-    def __init__(self, kinds: Sequence[Kind], terms: Terms, which: Which = "cheapest") -> None:
+    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         super().__init__(kinds, terms)
-        if which not in ("cheapest", "fastest"):
-            raise SettingError(f"single_spot: which {which!r} must be 'cheapest' or 'fastest'")
-        self._which = which
         self._spot = [kind for kind in kinds if not kind.lasts]
         if not self._spot:
-            raise SettingError("single_spot: no kind of machine may be taken away; give a spot machine")
+            raise SettingError("no kind of machine may be taken away; give a spot machine")
 
     def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:  # noqa: ARG002
         start = now if history.started_at is None else history.started_at
-        if self._which == "cheapest":
-            return Wish(min(self._spot, key=lambda kind: kind.price_at(start)).name)
-        return Wish(min(self._spot, key=lambda kind: (-kind.speed, kind.price_at(start))).name)
+        return Wish(min(self._spot, key=lambda kind: self._rank(kind, start)).name)
+
+    def _rank(self, kind: Kind, start: float) -> tuple[float, float]:
+        raise NotImplementedError
+
+
+class CheapestSpot(_SingleSpot):
+    """That with the lowest price at the start."""
+
+    def _rank(self, kind: Kind, start: float) -> tuple[float, float]:
+        return kind.price_at(start), -kind.speed
+
+
+class FastestSpot(_SingleSpot):
+    """The fastest; of several, that with the lowest price at the start."""
+
+    def _rank(self, kind: Kind, start: float) -> tuple[float, float]:
+        return -kind.speed, kind.price_at(start)
 
 
 def cheapest_in_time(
     policy: Renting, kinds: Sequence[Kind], trial: TrialRecord, history: History, now: float
 ) -> Kind:
     """Of those on which the trial would be done in time, the one with the fewest dollars; else the fastest."""
-    left, steps = policy.terms.time_left(history, now), policy.terms.steps_left(trial, history)
+    left, steps = policy.terms.time_left(history, now), policy.steps_left(trial, history)
 
     def seconds(kind: Kind) -> float:
         overhead = kind.ready_seconds + policy.terms.restart_seconds

@@ -50,6 +50,13 @@ class Paces:
         base = self._mean if trial is None else self._trial.get(trial.id, self._mean)
         return math.exp(base - self._speed[kind])
 
+    def known(self, trial: TrialRecord, history: History) -> bool:
+        """Whether this trial has been timed anywhere."""
+        if self._of is history:
+            self._take_in(trial, history)
+        timed = _timed(trial.reports, Stay(trial.attempts, {}, 0.0, 0.0, trial.resumed_from, trial.step, 0))
+        return timed[1] > 0 or any(key[0] == trial.id for key in self._seen)
+
     def _take_in(self, trial: TrialRecord, history: History) -> None:
         done = self._stays.get(trial.id, 0)
         for stay in trial.stays[done:]:

@@ -63,8 +63,12 @@ class Renting(Provisioner):
         return True
 
     def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Whether it shall go on elsewhere, and the machine be given back."""
+        """Whether it shall leave this machine, which is given back, and wait for another one."""
         return False
+
+    def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:  # noqa: ARG002
+        """The machine on which it shall go on instead; it stays until that is there."""
+        return None
 
     def keeps(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         """Whether a machine that nobody needs now shall stay."""
@@ -79,6 +83,13 @@ class Renting(Provisioner):
         """As far as is known: where there was none just now, there is none."""
         return now - history.fleet.refused.get(kind.name, -math.inf) >= PATIENCE_SECONDS
 
+    def steps_left(self, trial: TrialRecord, history: History) -> int:
+        """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
+        machine = history.machines.get(trial.machine or "")
+        kind = None if machine is None else self.kinds.get(machine.offer)
+        safe = trial.step if kind is not None and kind.lasts else trial.resume_step
+        return 0 if history.max_steps is None else max(0, history.max_steps - safe)
+
     # --- the protocol
 
     def wants(self, history: History) -> int:  # noqa: ARG002
@@ -89,8 +100,27 @@ class Renting(Provisioner):
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
         now = history.last_at
-        free = (machine for machine in history.machines.values() if machine.free)
+        waits = trial is not None and trial.id in history.waiting
+        if not waits and len(history.running) >= self.terms.at_a_time:
+            return None  # what is free is for one that moves
+        free = [
+            each
+            for each in history.machines.values()
+            if each.free and not self._is_for_another(each, trial, history)
+        ]
+        if trial is not None:
+            free.sort(key=lambda each: each.meant_for != trial.id)
         return next(({each.id: 1} for each in free if self.takes(trial, each, history, now)), None)
+
+    def _is_for_another(self, machine: Machine, trial: TrialRecord | None, history: History) -> bool:
+        """Its only free slot is for a trial that will take it."""
+        meant = machine.meant_for
+        if meant is None or machine.free > 1 or (trial is not None and trial.id == meant):
+            return False
+        return meant in history.waiting or self._is_leaving(history.trials[meant])
+
+    def _is_leaving(self, trial: TrialRecord) -> bool:
+        return trial.asked is not None and trial.cut_because == LEAVES
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
         """Young and Daly's interval, where machines are lost; where they are not, or a notice is long enough for a
@@ -144,40 +174,62 @@ class Renting(Provisioner):
                 yield ev.Release(event.at, machine_id)
 
     def _settled(self, now: float, history: History) -> Iterator[ev.Decision]:
-        yield from self._rented(now, history)
-        if now >= self._next_look:
-            for trial_id in list(history.running):
-                trial = history.trials[trial_id]
-                machine = history.machines.get(trial.machine or "")
-                if machine is None or trial.asked is not None or machine.offer not in self.kinds:
-                    continue
-                if self.leaves(trial, machine, history, now):
-                    yield ev.Move(now, trial.id, trial.attempts, LEAVES)
-        for machine in list(history.machines.values()):
-            # What waits now does not want it, or it would have been placed there.
-            idle = machine.slots and not machine.running and not machine.releasing and machine.offer in self.kinds
-            if idle and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
+        coming = {rent.trial for rent in history.fleet.renting.values()}
+        ready: dict[int, Machine] = {}  # whom a free machine is for
+        idle = []
+        for machine in history.machines.values():
+            if machine.offer not in self.kinds or machine.releasing:
+                continue
+            if not machine.slots and not machine.leaving:
+                coming.add(machine.meant_for)
+            elif machine.slots and not machine.running:
+                idle.append(machine)
+                if machine.free and machine.meant_for is not None:
+                    ready[machine.meant_for] = machine
+        awaited = {trial_id for trial_id in history.running if self._is_leaving(history.trials[trial_id])}
+        for decision in self._wished(now, history, coming, ready):
+            if isinstance(decision, ev.Move):
+                awaited.add(decision.trial)
+            yield decision
+        # Whoever waits now does not want them, or would have been placed there.
+        for machine in idle:
+            wanted = machine.meant_for in awaited and not machine.leaving
+            if not wanted and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
                 yield ev.Release(now, machine.id)
         again = now + PATIENCE_SECONDS if history.waiting else math.inf
         self._next_look = min(self.look_at(history, now), again)
 
-    def _rented(self, now: float, history: History) -> Iterator[ev.Decision]:
-        """A machine for each trial that waits and for which none is there or comes."""
-        fleet = history.fleet
-        slots = sum(self.kinds[rent.offer].slots for rent in fleet.renting.values())
-        for machine in history.machines.values():
-            if not machine.slots and not machine.leaving and machine.offer in self.kinds:
-                slots += self.kinds[machine.offer].slots
-        number = fleet.rented_so_far
-        for trial_id in list(history.waiting):
-            if slots > 0:
-                slots -= 1
+    def _wished(
+        self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
+    ) -> Iterator[ev.Decision]:
+        """Machines for those that wait and for whom none comes, and for those that move before they do."""
+        number = history.fleet.rented_so_far
+        looks = now >= self._next_look
+        spare = 0  # slots of machines that were just asked for
+        for trial_id in [*history.waiting, *history.running]:
+            trial, wish = history.trials[trial_id], None
+            if trial_id in coming:
                 continue
-            wish = self.choose(history.trials[trial_id], history, now)
+            if trial_id in history.waiting:
+                if spare > 0:
+                    spare -= 1
+                    continue
+                wish = self.choose(trial, history, now)
+            elif trial.asked is None and (looks or trial_id in ready):
+                machine = history.machines.get(trial.machine or "")
+                if machine is None or machine.offer not in self.kinds:
+                    continue
+                if self.leaves(trial, machine, history, now):
+                    yield ev.Move(now, trial_id, trial.attempts, LEAVES)
+                    continue
+                wish = self.moves_to(trial, machine, history, now)
+                if wish is not None and trial_id in ready:
+                    yield ev.Move(now, trial_id, trial.attempts, LEAVES)
+                    continue
             if wish is not None and self.to_be_had(self.kinds[wish.kind], history, now):
                 number += 1
-                slots += self.kinds[wish.kind].slots - 1
-                yield ev.Rent(now, f"{wish.kind}-{number}", wish.kind, wish.max_price)
+                spare += self.kinds[wish.kind].slots - 1 if trial_id in history.waiting else 0
+                yield ev.Rent(now, f"{wish.kind}-{number}", wish.kind, wish.max_price, trial_id)
 
     def _goes_anyway(self, machine: Machine) -> bool:
         """Its provider takes it away, and lets off what it cost."""

@@ -67,7 +67,7 @@ class Reuse(Renting):
         return next((kind for kind in kinds if kind.name not in tried), None)
 
     def _hours(self, kind: Kind, trial: TrialRecord | None, history: History) -> float:
-        steps = history.max_steps or 1 if trial is None else self.terms.steps_left(trial, history)
+        steps = history.max_steps or 1 if trial is None else self.steps_left(trial, history)
         return max(1e-3, steps * self.paces.seconds(trial, kind.name, history) / HOUR)
 
     def _dollars(self, kind: Kind, trial: TrialRecord, history: History, now: float) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from thriftune.history import History
 from thriftune.planning.checks import check_number
 from thriftune.stopping.checks import check_whole
-from thriftune.trial import TrialRecord
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Terms:
     """Of one study.
 
     - `at_a_time`: trials that shall run side by side; `trials`: in all, None if nobody knows.
-    - `deadline_seconds`: of driving, by which all of them shall be done, with this `probability` at least.
+    - `deadline_seconds`: of driving, by which all of them shall be done.
     - `seconds_per_step`: where nothing has been measured yet, on a machine of speed 1.
     - `restart_seconds`: until a trial goes on from its checkpoint; `save_seconds`: to write one.
     """
@@ -23,7 +22,6 @@ class Terms:
     at_a_time: int = 1
     trials: int | None = None
     deadline_seconds: float | None = None
-    probability: float = 0.99
     seconds_per_step: float = 1.0
     restart_seconds: float = 0.0
     save_seconds: float = 0.0
@@ -39,7 +37,3 @@ class Terms:
         if self.deadline_seconds is None:
             return None
         return self.deadline_seconds - history.driven_seconds(now)
-
-    def steps_left(self, trial: TrialRecord, history: History) -> int:
-        """From what is saved of it."""
-        return 0 if history.max_steps is None else max(0, history.max_steps - trial.resume_step)

@@ -4,11 +4,11 @@ For every kind that can be had: what a step costs there, with all that is lost a
 provider's billing and at the maximum price that makes it least (worth.py). A trial takes the cheapest of them; of
 those that cost nearly as much, one that the study has fewest of. It moves when that pays within some hours.
 
-With a deadline, it must be possible at any moment to do the rest on a machine that stays: when the time for that
-has come, it is done. Before, the pace that is needed decides: as long as spot machines, for the share of the time
-in which there are any, are expected to keep it, a trial that finds none waits; else it takes one that stays, until
-it is ahead again. Where cheap machines are slower than needed, a mixture of two kinds is what costs least; of two
-spot machines the quicker one comes first.
+With a deadline, it must be possible at any moment to do the rest on a machine that stays. A trial that finds no
+spot machine waits as long as there is time to spare, and only then takes one that stays: what is done on that costs
+the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept back for
+their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture of two
+kinds is what costs least; of two spot machines the quicker one comes first.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
+_CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
 
 
@@ -60,19 +61,19 @@ class Thrifty(Renting):
         found = self._best(trial, history, now)
         return None if found is None else Wish(found.kind.name, found.max_price)
 
-    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
+    def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
         here = self._here(trial, machine, history, now)
         there = self._best(trial, history, now, here)
         if there is None or there is here:
-            return False
-        kind = self.kinds[machine.offer]
-        if there.kind.lasts and not kind.lasts and self._must(trial, history, now):
-            return True
-        if there.kind is kind and not (here.rotates or there.rotates):
-            return False
-        steps = min(self.terms.steps_left(trial, history), HORIZON_HOURS / here.hours)
+            return None
+        wish = Wish(there.kind.name, there.max_price)
+        if there.kind.lasts and not here.kind.lasts:  # not for its price
+            return wish
+        if there.kind is here.kind and not there.rotates:
+            return None
+        steps = min(self.steps_left(trial, history), HORIZON_HOURS / here.hours)
         move = there.kind.price_at(now) / there.kind.slots * self._start_hours(there.kind, billed=True)
-        return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
+        return wish if there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps else None
 
     def look_at(self, history: History, now: float) -> float:
         if not history.running and not history.waiting:
@@ -94,27 +95,49 @@ class Thrifty(Renting):
     def _best(self, trial: TrialRecord, history: History, now: float, here: Option | None = None) -> Option | None:
         """Where the trial should be; None: nowhere for now, it waits. `here`: where it is."""
         options = [*self._options(trial, history, now), *([here] if here is not None else [])]
-        if not options:
-            return None
         lasting = [option for option in options if option.kind.lasts]
-        left = self.terms.time_left(history, now)
-        if left is None:
-            return self._spread([option for option in options if not option.kind.lasts] or lasting, history, here)
-        if lasting and self._must(trial, history, now):
-            return self._in_time(lasting, trial, history, left)
-        work, hours = self._steps(trial, history), max(left, 1.0) / HOUR
-        pace = work / hours  # steps an hour that are needed
         spot = [option for option in options if not option.kind.lasts]
-        cheapest_lasting = min(lasting, key=lambda option: option.dollars) if lasting else None
-        if cheapest_lasting is not None:
-            spot = [option for option in spot if option.dollars <= cheapest_lasting.dollars]
+        left = self.terms.time_left(history, now)
+        if left is None or not self._lasting:
+            return self._spread(spot or lasting, history, here) if options else None
+        steps = self._steps(trial, history)
+        slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
+        needed = self._changeover_hours(trial, history)
+        if lasting and slack < needed:
+            return self._in_time(lasting, trial, history, left)
+        if lasting:
+            dearest = min(option.dollars for option in lasting)
+            spot = [option for option in spot if option.dollars <= dearest]
         if spot:
+            pace = steps / max(left / HOUR, 1e-6)  # steps an hour that are needed
             return self._spread(self._keeping(spot, lasting, pace, here), history, here)
-        if not lasting:
-            return None
-        if self._expected_pace(trial, history, now) >= pace and here is None:
-            return None  # there will be spot machines again, in time
-        return self._in_time(lasting, trial, history, left)
+        if lasting and (here in lasting or slack < needed + self._reserve_hours(trial, history, steps, now)):
+            return self._in_time(lasting, trial, history, left)
+        return None
+
+    def _hours_on_lasting(self, trial: TrialRecord, history: History, steps: float) -> float:
+        """For the rest, on the fastest machine that stays; with some caution."""
+        fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
+        caution = _CAUTION if self.paces.known(trial, history) else _CAUTION_UNTIMED
+        return caution * steps * fastest / HOUR
+
+    def _changeover_hours(self, trial: TrialRecord, history: History) -> float:
+        """Until a machine that stays is at work, whatever happens before: a look, a step that is lost, and its
+        start."""
+        step = max(self.paces.seconds(trial, kind.name, history) for kind in self.kinds.values())
+        start = max(self._start_hours(kind) for kind in self._lasting)
+        return (LOOK_SECONDS + step + self.terms.save_seconds) / HOUR + start
+
+    def _reserve_hours(self, trial: TrialRecord, history: History, steps: float, now: float) -> float:
+        """For the losses to come, so that spot machines can still be used when one that stays has become
+        necessary: as long as there is more time to spare than this, it is better to wait for them."""
+        least = math.inf
+        for kind in self._spot:
+            step = self.paces.seconds(trial, kind.name, history) / HOUR
+            for _, hazard, _ in self._dangers(kind, now):
+                redo, _ = self._losing(kind, hazard, step)
+                least = min(least, hazard * steps * step * (self._start_hours(kind) + redo))
+        return least if math.isfinite(least) else 0.0
 
     def _keeping(
         self, spot: list[Option], lasting: list[Option], pace: float, here: Option | None
@@ -146,8 +169,8 @@ class Thrifty(Renting):
         """Of the cheapest, the one with the fewest machines; where the trial is already, that."""
         least = min(option.dollars for option in options)
         near = [option for option in options if option.dollars <= least * _NEARLY]
-        if here is not None and any(option is here for option in near):
-            return here
+        if here is not None:
+            return here if any(option is here for option in near) else min(near, key=lambda option: option.dollars)
         counts = {option.kind.name: 0 for option in near}
         for machine in history.machines.values():
             if machine.offer in counts:
@@ -174,35 +197,9 @@ class Thrifty(Renting):
             return min(in_time, key=lambda option: option.dollars)
         return min(lasting, key=lambda option: option.hours)
 
-    def _must(self, trial: TrialRecord, history: History, now: float) -> bool:
-        """Whether the rest has to be done on a machine that stays from now on, or at the next look."""
-        left = self.terms.time_left(history, now)
-        if left is None or not self._lasting:
-            return False
-        steps = self._steps(trial, history)
-        fastest = min(
-            steps * self.paces.seconds(trial, kind.name, history) * _CAUTION + self._start_hours(kind) * HOUR
-            for kind in self._lasting
-        )
-        step = max(self.paces.seconds(trial, kind.name, history) for kind in self.kinds.values())
-        return left < fastest + 2.0 * LOOK_SECONDS + 2.0 * step + self.terms.save_seconds
-
-    def _expected_pace(self, trial: TrialRecord, history: History, now: float) -> float:
-        """Steps an hour on spot machines that cost less than those that stay, with the time in which there are
-        none."""
-        none, fastest = 1.0, 0.0
-        lasting = min(
-            (option.dollars for option in self._options_of(self._lasting, trial, history, now)), default=math.inf
-        )
-        for option in self._options_of(self._spot, trial, history, now):
-            if option.dollars <= lasting:
-                none *= 1.0 - option.kind.availability
-                fastest = max(fastest, 1.0 / option.hours)
-        return (1.0 - none) * fastest
-
     def _steps(self, trial: TrialRecord, history: History) -> float:
         """That are left to the place of this trial: its own, and its share of those that are yet to come."""
-        own = self.terms.steps_left(trial, history)
+        own = self.steps_left(trial, history)
         if self.terms.trials is None or history.max_steps is None:
             return own
         coming = max(0, self.terms.trials - len(history.trials)) * history.max_steps

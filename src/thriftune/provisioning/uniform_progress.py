@@ -46,8 +46,7 @@ class UniformProgress(Renting):
     def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
         if not self.kinds[machine.offer].lasts or self._last_chance(trial, history, now):
             return False
-        ahead = self._progress(trial, history) >= self._expected(history, now + 2.0 * self._changeover)
-        return ahead and self._cheapest_spot(trial, history, now) is not None
+        return self._progress(trial, history) >= self._expected(history, now + 2.0 * self._changeover)
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
         late = trial is not None and self._last_chance(trial, history, now)
@@ -86,5 +85,5 @@ class UniformProgress(Renting):
         left = self.terms.time_left(history, now)
         assert left is not None
         fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
-        work = self.terms.steps_left(trial, history) * fastest
+        work = self.steps_left(trial, history) * fastest
         return left < work + 2.0 * self._changeover + _LOOK_SECONDS

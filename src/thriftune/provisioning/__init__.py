@@ -1,0 +1,31 @@
+"""On which machine shall each trial run now? Policies that rent, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thriftune.parts import Parts
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.terms import Terms
+
+POLICIES: Parts[Renting] = Parts(
+    "policy",
+    {
+        "thrifty": ("thriftune.provisioning.thrifty", "Thrifty"),
+        "on_demand": ("thriftune.provisioning.fixed", "OnDemand"),
+        "cheapest_spot": ("thriftune.provisioning.fixed", "CheapestSpot"),
+        "fastest_spot": ("thriftune.provisioning.fixed", "FastestSpot"),
+        "step_cost": ("thriftune.provisioning.step_cost", "StepCost"),
+        "reuse": ("thriftune.provisioning.reuse", "Reuse"),
+        "uniform_progress": ("thriftune.provisioning.uniform_progress", "UniformProgress"),
+    },
+    ("react(event, history)", "workers_for(trial, history)"),
+)
+
+__all__ = ["POLICIES", "Kind", "Renting", "Terms", "policy"]
+
+
+def policy(name: str, kinds: Sequence[Kind], terms: Terms) -> Renting:
+    """The policy of that name, for these machines and this study."""
+    return POLICIES.kind(name)(kinds, terms)

@@ -1,0 +1,165 @@
+"""What if another policy had rented the machines? The same study on the same cloud, under each, several times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from thriftune.cloud_simulation import Replayed, replay
+from thriftune.clouds.simulated import SimulatedCloud
+from thriftune.clouds.traces import Trace
+from thriftune.engines.simulated import Curve
+from thriftune.errors import SettingError
+from thriftune.events import Config
+from thriftune.provisioning import POLICIES, policy
+from thriftune.provisioning.oracle import Oracle
+from thriftune.provisioning.terms import Terms
+from thriftune.search import Searcher
+from thriftune.simulation import Curves
+from thriftune.spec import Spec
+from thriftune.stopping import Stopper
+
+_APART_SECONDS = 1e6  # between the starts on a cloud without an end
+_BEFORE_END_SECONDS = 600.0
+_LEAST_DOLLARS = 1e-9
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A study as it is replayed: made anew each time, for searchers and rules remember."""
+
+    spec: Spec
+    curves: Callable[[], Curves]
+    searcher: Callable[[], Searcher]
+    stopper: Callable[[], Stopper | None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one policy, once. `oracle_dollars`: no policy could have done it for less."""
+
+    replayed: Replayed
+    deadline_met: bool
+    oracle_dollars: float
+
+    @property
+    def oracle_ratio(self) -> float:
+        return self.replayed.dollars / max(self.oracle_dollars, _LEAST_DOLLARS)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Of one policy, over all starts and seeds: means."""
+
+    policy: str
+    outcomes: Sequence[Outcome]
+
+    @property
+    def cost(self) -> float:
+        return fmean(each.replayed.dollars for each in self.outcomes)
+
+    @property
+    def cost_spread(self) -> float:
+        """The standard deviation."""
+        return stdev(each.replayed.dollars for each in self.outcomes) if len(self.outcomes) > 1 else 0.0
+
+    @property
+    def duration(self) -> float:
+        return fmean(each.replayed.seconds for each in self.outcomes)
+
+    @property
+    def steps_lost(self) -> float:
+        return fmean(each.replayed.steps_lost for each in self.outcomes)
+
+    @property
+    def deadline_met(self) -> float:
+        """The share of the times."""
+        return fmean(each.deadline_met for each in self.outcomes)
+
+    @property
+    def oracle_ratio(self) -> float | None:
+        """What was paid, over the least; None where that is nothing, as where nearly all can be had for free."""
+        least = math.fsum(each.oracle_dollars for each in self.outcomes)
+        paid = math.fsum(each.replayed.dollars for each in self.outcomes)
+        return paid / least if least > _LEAST_DOLLARS * len(self.outcomes) else None
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("policy", "cost", "cost_spread", "duration", "steps_lost", "deadline_met", "oracle_ratio")
+        return {**{name: getattr(self, name) for name in names}, "times": len(self.outcomes)}
+
+
+def compare(
+    asked: Asked,
+    trace: Trace,
+    policies: Sequence[str],
+    terms: Terms,
+    *,
+    seeds: int = 3,
+    speeds: Mapping[str, float] | None = None,
+    told: Callable[[str], object] = lambda _: None,
+) -> list[Compared]:
+    """Each policy on the same machines, `seeds` times: each time at another start, with other lives drawn.
+
+    A study that is late goes on to its end, so that what it costs can be compared, or to that of the trace.
+    `told`: how it goes on.
+    """
+    for name in policies:
+        POLICIES.check(name)
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise SettingError(f"seeds: {seeds!r} must be a whole number, at least 1")
+    found: dict[str, list[Outcome]] = {name: [] for name in policies}
+    for seed, start in enumerate(_starts(trace, terms, seeds)):
+        fates, runs = trace.fates(seed), {}
+        for name in policies:
+            told(f"{name}, {seed + 1} of {seeds}")
+            cloud = SimulatedCloud(trace.kinds, fates, seed)
+            its_terms = replace(terms, seed=seed)
+            spec = replace(asked.spec, seed=seed, deadline_seconds=_end_of(trace, start))
+            machines = policy(name, trace.kinds, its_terms)
+            given = spec, asked.curves(), asked.searcher(), asked.stopper()
+            runs[name] = replay(cloud, machines, its_terms, *given, start=start, speeds=speeds)
+        deadline = terms.deadline_seconds
+        horizon = max([deadline or 0.0, *(run.seconds for run in runs.values())])
+        oracle = Oracle(trace.kinds, fates, start, min(start + horizon, trace.end))
+        each = speeds or {kind.name: kind.speed for kind in trace.kinds}
+        per_second = {name: 1.0 / speed for name, speed in each.items()}
+        for name, run in runs.items():
+            least = math.fsum(oracle.dollars(work, per_second) for work in run.work_seconds)
+            met = run.whole and (deadline is None or run.seconds <= deadline * (1.0 + 1e-9))
+            found[name].append(Outcome(run, met, least))
+    return [Compared(name, outcomes) for name, outcomes in found.items()]
+
+
+def scaled(curves: Curves, times: float) -> Curves:
+    """Each step takes so many times as long."""
+
+    def curve(config: Config) -> Curve:
+        found = curves(config)
+        return replace(found, seconds=[times * seconds for seconds in found.seconds])
+
+    return curves if times == 1.0 else curve
+
+
+def _end_of(trace: Trace, start: float) -> float | None:
+    """Seconds after which a study is stopped, since nobody knows how the trace goes on."""
+    return None if math.isinf(trace.end) else trace.end - start - _BEFORE_END_SECONDS
+
+
+def _starts(trace: Trace, terms: Terms, count: int) -> list[float]:
+    """Evenly over the trace, as far as the deadline leaves room."""
+    if math.isinf(trace.end):
+        return [trace.start + _APART_SECONDS * number for number in range(count)]
+    room = trace.end - trace.start - 1.5 * (terms.deadline_seconds or 0.0)
+    if room < 0.0:
+        raise SettingError(
+            f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.0f} h to begin and end in, which is "
+            "too short for it; give a longer trace, or an earlier deadline"
+        )
+    if terms.deadline_seconds is None:
+        room *= 0.5
+    return np.linspace(trace.start, trace.start + room, count).tolist() if count > 1 else [trace.start]
