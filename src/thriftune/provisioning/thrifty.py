@@ -61,19 +61,42 @@ class Thrifty(Renting):
         found = self._best(trial, history, now)
         return None if found is None else Wish(found.kind.name, found.max_price)
 
+    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
+        """Where losses are let off, turns are short: the next machine is taken when this one is free, or time of
+        its own would be paid in vain."""
+        here, there = self._two(trial, machine, history, now)
+        if there is None or not there.rotates or not self._pays(trial, history, now, here, there):
+            return False
+        left = self.terms.time_left(history, now)
+        if left is None or not self._lasting:
+            return True
+        slack = left / HOUR - self._hours_on_lasting(trial, history, self._steps(trial, history))
+        return slack > 2.0 * self._changeover_hours(trial, history)  # there may be none when it has left
+
     def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
+        here, there = self._two(trial, machine, history, now)
+        if there is None or there.rotates or there.kind is here.kind:
+            return None
+        must = there.kind.lasts and not here.kind.lasts
+        return (
+            Wish(there.kind.name, there.max_price)
+            if must or self._pays(trial, history, now, here, there)
+            else None
+        )
+
+    def _two(
+        self, trial: TrialRecord, machine: Machine, history: History, now: float
+    ) -> tuple[Option, Option | None]:
+        """Where it is, and where it should be instead."""
         here = self._here(trial, machine, history, now)
         there = self._best(trial, history, now, here)
-        if there is None or there is here:
-            return None
-        wish = Wish(there.kind.name, there.max_price)
-        if there.kind.lasts and not here.kind.lasts:  # not for its price
-            return wish
-        if there.kind is here.kind and not there.rotates:
-            return None
+        return here, None if there is here else there
+
+    def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:
+        """Whether to move costs less, in the hours to come, than it saves."""
         steps = min(self.steps_left(trial, history), HORIZON_HOURS / here.hours)
         move = there.kind.price_at(now) / there.kind.slots * self._start_hours(there.kind, billed=True)
-        return wish if there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps else None
+        return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
 
     def look_at(self, history: History, now: float) -> float:
         if not history.running and not history.waiting:
@@ -109,7 +132,7 @@ class Thrifty(Renting):
             dearest = min(option.dollars for option in lasting)
             spot = [option for option in spot if option.dollars <= dearest]
         if spot:
-            pace = steps / max(left / HOUR, 1e-6)  # steps an hour that are needed
+            pace = steps / max(left / HOUR - needed, 1e-6)  # steps an hour that it takes, with some time to spare
             return self._spread(self._keeping(spot, lasting, pace, here), history, here)
         if lasting and (here in lasting or slack < needed + self._reserve_hours(trial, history, steps, now)):
             return self._in_time(lasting, trial, history, left)
@@ -147,23 +170,25 @@ class Thrifty(Renting):
         Of two spot machines the quicker one goes first, so that there is time to spare if it is lost; one that
         stays can wait to the end, which may not come to that.
         """
-        ways: list[tuple[float, Option]] = []
+        alone: list[Option] = []
+        mixed: list[tuple[float, Option]] = []
         for option in spot:
             needed = pace if option is here else pace * _AHEAD
-            if 1.0 / option.hours >= needed:
-                ways.append((option.dollars, option))
-                continue
             v = 1.0 / option.hours
+            if v >= needed:
+                alone.append(option)
+                continue
             for quick in (*spot, *lasting):
                 w = 1.0 / quick.hours
                 if w > needed:
                     share = (w - needed) / (w - v)  # of the time on the slow one
                     dollars = (share * v * option.dollars + (1.0 - share) * w * quick.dollars) / needed
-                    ways.append((dollars, option if quick.kind.lasts else quick))
-        if not ways:
+                    mixed.append((dollars, option if quick.kind.lasts else quick))
+        if not alone and not mixed:
             return [min((*spot, *lasting), key=lambda option: option.hours)]
-        least = min(dollars for dollars, _ in ways)
-        return [option for dollars, option in ways if dollars <= least * _NEARLY]
+        cheapest = min((option.dollars for option in alone), default=math.inf)
+        dollars, first = min(mixed, key=lambda way: way[0], default=(math.inf, None))
+        return [first] if first is not None and dollars * _NEARLY < cheapest else alone
 
     def _spread(self, options: list[Option], history: History, here: Option | None) -> Option:
         """Of the cheapest, the one with the fewest machines; where the trial is already, that."""
