@@ -6,7 +6,7 @@ What makes plans is loaded when it is first used.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,8 +51,9 @@ class Provisioner(Protocol):
     inherits from this one rents nothing and saves as often as trials like, unless it says otherwise.
     """
 
-    def react(self, event: Event, history: History) -> Sequence[Decision]:  # noqa: ARG002
-        """What to Rent, Release or Move because of this event, which the history has taken in already.
+    def react(self, event: Event, history: History) -> Iterable[Decision]:  # noqa: ARG002
+        """What to Rent, Release or Move because of this event, which the history has taken in already; each of
+        them is taken in before the next one is asked for.
 
         A Tick comes at the end of every turn, when all that can be placed is, and whenever `wake_at` wants it.
         When a study stops, everything that was rented is given back without being asked for.

@@ -45,32 +45,39 @@ class Oracle:
         dollars = np.where(np.isfinite(self._dollars), self._dollars, 0.0)
         if done.max(axis=0).sum() < steps:
             return np.inf
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(done > 0.0, dollars / done, 0.0)
-        low, high = 0.0, 2.0 * float(ratios.max()) + 1e-12
+        low, high = 0.0, 1e-6
+        while self._done_at(high, done, dollars)[0] < steps:
+            high *= 4.0
         best = 0.0
         for _ in range(_HALVINGS):
             price = 0.5 * (low + high)
-            gain = price * done - dollars
-            kind = gain.argmax(axis=0)
-            columns = np.arange(gain.shape[1])
-            worth = gain[kind, columns] > 0.0
-            best = max(best, price * steps - float(gain[kind, columns][worth].sum()))
-            if float(done[kind, columns][worth].sum()) < steps:
+            found, gain = self._done_at(price, done, dollars)
+            best = max(best, price * steps - gain)
+            if found < steps:
                 low = price
             else:
                 high = price
         return best
+
+    def _done_at(self, price: float, done: Floats, dollars: Floats) -> tuple[float, float]:
+        """Where a step is worth so much: how many are done, and what they are worth beyond what they cost."""
+        gain = price * done - dollars
+        kind, columns = gain.argmax(axis=0), np.arange(gain.shape[1])
+        worth = gain[kind, columns] > 0.0
+        return float(done[kind, columns][worth].sum()), float(gain[kind, columns][worth].sum())
 
 
 def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
     """The lowest in each piece; inf where there was none to be had, 0 where what is taken away is let off."""
     price: Floats
     if isinstance(kind.price, PriceSeries):
-        price = _lowest(kind.price, edges)
+        price = _lowest(kind.price, edges, kind.billing.price_held_seconds)
     else:
         price = np.full(len(edges) - 1, kind.price)
-    free_before = kind.billing.refunded_first_seconds
+    billing = kind.billing
+    free_before = billing.refunded_first_seconds
+    if billing.unfinished_is_free:
+        free_before = max(free_before, billing.granularity_seconds)
     if isinstance(fate, Drawn) and free_before >= _PIECE_SECONDS:
         return np.zeros(len(edges) - 1)  # whoever knows the lives takes only those that are let off
     if isinstance(fate, AbovePrice) and free_before:
@@ -83,7 +90,12 @@ def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
     return price
 
 
-def _lowest(series: PriceSeries, edges: Floats) -> Floats:
+def _lowest(series: PriceSeries, edges: Floats, held_seconds: float) -> Floats:
+    """`held_seconds`: so long ago the price may be that is paid now."""
+    if held_seconds:
+        pieces = int(np.ceil(held_seconds / (edges[1] - edges[0])))
+        now = _lowest(series, edges, 0.0)
+        return np.array([now[max(0, i - pieces) : i + 1].min() for i in range(len(now))])
     first = series.price_at(np.clip(edges[:-1], series.start, series.end))
     inside = np.minimum(np.asarray(first), _reduced(np.minimum, series.times, series.prices, edges, np.inf))
     return np.asarray(inside)

@@ -28,6 +28,7 @@ class Paces:
         self._forget()
 
     def _forget(self) -> None:
+        self._ended = 0  # how many of the trials that have ended are in
         self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
         self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
         self._offers: dict[str, str] = {}  # machine -> kind
@@ -38,36 +39,51 @@ class Paces:
 
     def seconds(self, trial: TrialRecord | None, kind: str, history: History) -> float:
         """Of a step. None: of a trial that is yet to be made."""
-        if self._of is not history:
-            self._forget()
-            self._of = history
-        if trial is not None:
-            self._take_in(trial, history)
-            if (known := self._seen.get((trial.id, kind))) is not None and known[1]:
-                return known[0] / known[1]
-        if self._stale:
-            self._fit()
-        base = self._mean if trial is None else self._trial.get(trial.id, self._mean)
+        self._refresh(history)
+        if trial is None:
+            return math.exp(self._mean - self._speed[kind])
+        seen = self._own(trial, history)
+        if kind in seen:
+            return seen[kind]
+        logs = [math.log(each) + self._speed[other] for other, each in seen.items()]
+        base = math.fsum(logs) / len(logs) if logs else self._mean
         return math.exp(base - self._speed[kind])
 
     def known(self, trial: TrialRecord, history: History) -> bool:
         """Whether this trial has been timed anywhere."""
-        if self._of is history:
+        self._refresh(history)
+        return bool(self._own(trial, history))
+
+    def _own(self, trial: TrialRecord, history: History) -> dict[str, float]:
+        """Seconds of its steps, by the kinds that it has been on, the one it runs on now included."""
+        sums = {kind: self._seen[trial.id, kind] for kind in self._guess if (trial.id, kind) in self._seen}
+        machine = history.machines.get(trial.machine or "")
+        if machine is not None and machine.offer in self._guess:
+            stay = Stay(trial.attempts, {}, 0.0, 0.0, trial.resumed_from, trial.step, 0)
+            seconds, steps = _timed(trial.reports, stay)
+            if steps:
+                before = sums.get(machine.offer, (0.0, 0))
+                sums[machine.offer] = before[0] + seconds, before[1] + steps
+        return {kind: seconds / steps for kind, (seconds, steps) in sums.items() if seconds > 0.0}
+
+    def _refresh(self, history: History) -> None:
+        if self._of is not history:
+            self._forget()
+            self._of = history
+        for trial in history.ended[self._ended :]:
             self._take_in(trial, history)
-        timed = _timed(trial.reports, Stay(trial.attempts, {}, 0.0, 0.0, trial.resumed_from, trial.step, 0))
-        return timed[1] > 0 or any(key[0] == trial.id for key in self._seen)
+        self._ended = len(history.ended)
+        for trial_id in (*history.waiting, *history.running):
+            self._take_in(history.trials[trial_id], history)
+        if self._stale:
+            self._fit()
 
     def _take_in(self, trial: TrialRecord, history: History) -> None:
         done = self._stays.get(trial.id, 0)
-        for stay in trial.stays[done:]:
-            self._add(trial, stay.workers, _timed(trial.reports, stay), history)
-        self._stays[trial.id] = len(trial.stays)
-
-    def running(self, trial: TrialRecord, kind: str, history: History) -> float:
-        """Of a step of its current attempt, if that has done two."""
-        stay = Stay(trial.attempts, trial.workers, 0.0, 0.0, trial.resumed_from, trial.step, 0)
-        seconds, steps = _timed(trial.reports, stay)
-        return seconds / steps if steps else self.seconds(trial, kind, history)
+        if done < len(trial.stays):
+            for stay in trial.stays[done:]:
+                self._add(trial, stay.workers, _timed(trial.reports, stay), history)
+            self._stays[trial.id] = len(trial.stays)
 
     def _add(self, trial: TrialRecord, workers: Iterable[str], timed: tuple[float, int], history: History) -> None:
         seconds, steps = timed

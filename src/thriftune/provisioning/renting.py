@@ -8,7 +8,7 @@ from the history, so that a study that is resumed goes on as it would have.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from thriftune import events as ev
@@ -29,6 +29,8 @@ HORIZON_HOURS = 4.0
 
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
+
+_MOMENT = 1e-3  # seconds: what is as near is the same, but for rounding
 
 LEAVES = "it goes on elsewhere"
 """Why a trial is moved by its policy: the machine that it leaves is given back."""
@@ -135,7 +137,7 @@ class Renting(Provisioner):
 
     def notice_is_enough(self, kind: Kind, step_seconds: float) -> bool:
         """For the step that a trial is in, and to save."""
-        return kind.notice_seconds >= step_seconds + self.terms.save_seconds
+        return kind.notice_seconds + _MOMENT >= step_seconds + self.terms.save_seconds
 
     def interval_hours(self, hazard: float) -> float:
         """Between checkpoints; 0 where they cost nothing."""
@@ -155,10 +157,10 @@ class Renting(Provisioner):
             return 0.0
         return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
 
-    def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
+    def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         match event:
             case ev.Tick():
-                return list(self._settled(event.at, history))
+                return self._settled(event.at, history)
             case ev.Ended(cut=True):
                 return list(self._left(event, history))
             case _:
@@ -197,7 +199,9 @@ class Renting(Provisioner):
             if not wanted and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
                 yield ev.Release(now, machine.id)
         again = now + PATIENCE_SECONDS if history.waiting else math.inf
-        self._next_look = min(self.look_at(history, now), again)
+        # One that is due later than this stays: else a study in which much happens would never be looked at.
+        before = self._next_look if now < self._next_look else math.inf
+        self._next_look = min(self.look_at(history, now), again, before)
 
     def _wished(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]

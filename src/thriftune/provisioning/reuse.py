@@ -45,10 +45,13 @@ class Reuse(Renting):
         return Wish(min(there, key=lambda kind: self._dollars(kind, trial, history, now)).name)
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        kind = self.kinds[machine.offer]
-        hours = self._hours(kind, trial, history)
-        table = self._table(kind)
-        return bool(table.reuse(min(hours, float(table.hours[-1])), age_hours(machine, now)))
+        if trial is not None and machine.meant_for == trial.id and not machine.running:
+            return True  # it was rented for this trial, which need not be shorter than machines live
+        if self._untried([kind for kind in self._pool if self.to_be_had(kind, history, now)], history) is not None:
+            return False
+        table = self._table(self.kinds[machine.offer])
+        hours = min(self._hours(self.kinds[machine.offer], trial, history), float(table.hours[-1]))
+        return bool(table.reuse(hours, min(age_hours(machine, now), float(table.ages[-1]))))
 
     def keeps(self, machine: Machine, history: History, now: float) -> bool:
         """A hot spare, for an hour after its last trial."""

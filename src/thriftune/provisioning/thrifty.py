@@ -5,9 +5,9 @@ provider's billing and at the maximum price that makes it least (worth.py). A tr
 those that cost nearly as much, one that the study has fewest of. It moves when that pays within some hours.
 
 With a deadline, it must be possible at any moment to do the rest on a machine that stays. A trial that finds no
-spot machine waits as long as there is time to spare, and only then takes one that stays: what is done on that costs
-the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept back for
-their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture of two
+spot machine waits as long as there is time to spare, and only then takes one that stays: what is done on that
+costs the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept back
+for their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture of two
 kinds is what costs least; of two spot machines the quicker one comes first.
 """
 
@@ -31,6 +31,7 @@ LOOK_SECONDS = 600.0
 _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
+_MOMENT_HOURS = 1.0 / 3600.0
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
@@ -110,7 +111,7 @@ class Thrifty(Renting):
         if kind is None or not kind.billing.refunded_first_seconds:
             return -math.inf
         trial = history.trials[next(iter(machine.running))]
-        step = self.paces.running(trial, kind.name, history)
+        step = self.paces.seconds(trial, kind.name, history)
         return machine.since + kind.billing.refunded_first_seconds - 0.5 * step
 
     # --- which one
@@ -122,7 +123,7 @@ class Thrifty(Renting):
         spot = [option for option in options if not option.kind.lasts]
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
-            return self._spread(spot or lasting, history, here) if options else None
+            return self._spread(options, history, here) if options else None
         steps = self._steps(trial, history)
         slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
         needed = self._changeover_hours(trial, history)
@@ -227,10 +228,9 @@ class Thrifty(Renting):
         own = self.steps_left(trial, history)
         if self.terms.trials is None or history.max_steps is None:
             return own
-        coming = max(0, self.terms.trials - len(history.trials)) * history.max_steps
-        queued = len(history.waiting) + len(history.running) - self.terms.at_a_time
-        coming += max(0, queued) * history.max_steps
-        return own + coming / self.terms.at_a_time
+        coming = max(0, self.terms.trials - len(history.trials))
+        coming += max(0, len(history.waiting) + len(history.running) - self.terms.at_a_time)
+        return own + math.ceil(coming / self.terms.at_a_time) * history.max_steps
 
     # --- what each costs
 
@@ -285,11 +285,10 @@ class Thrifty(Renting):
     def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
         """To go on on this machine, which is there."""
         kind = self.kinds[machine.offer]
-        runs_here = machine.id in trial.workers
-        step = (self.paces.running if runs_here else self.paces.seconds)(trial, kind.name, history) / HOUR
+        step = self.paces.seconds(trial, kind.name, history) / HOUR
         age = age_hours(machine, now)
         price, free = self._price(kind, now), kind.billing.refunded_first_seconds / HOUR
-        may_be_free = age < free - 0.5 * step
+        may_be_free = age < free - 0.5 * step - _MOMENT_HOURS
         hazard = self.hazard(kind, now, machine.max_price, age, free - age if may_be_free else None)
         redo, overhead = self._losing(kind, hazard, step)
         if may_be_free:
