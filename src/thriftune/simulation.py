@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, overload
 
 from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
@@ -26,15 +27,49 @@ from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 
 if TYPE_CHECKING:
+    from thriftune.clouds.traces import Trace
     from thriftune.study import Study
+    from thriftune.what_if import Compared
 
 MACHINE = "simulated"
 
 Curves = Callable[[ev.Config], Curve]
+Source: TypeAlias = "Study | Result | Recording | Curves | str | Path"
 
 
+class Settings(TypedDict, total=False):
+    """What simulate() may be given in any case."""
+
+    stopping: str | Stopper
+    searcher: str | Searcher | None
+    workers: int
+    trials: int | None
+    max_steps: int | None
+    deadline: Duration | None
+    seed: int
+    minimize: Names | None
+    maximize: Names | None
+    space: Space | Mapping[str, Parameter] | None
+    price_per_hour: float
+    restart_seconds: float
+    slower: float
+
+
+@overload
 def simulate(
-    source: Study | Result | Recording | Curves | str | Path,
+    source: Source,
+    *,
+    cloud: Trace | str | Path,
+    policies: Sequence[str] = ...,
+    seeds: int = ...,
+    save_seconds: float = ...,
+    told: Callable[[str], object] = ...,
+    **others: Unpack[Settings],
+) -> list[Compared]: ...
+@overload
+def simulate(source: Source, **others: Unpack[Settings]) -> Result: ...
+def simulate(
+    source: Source,
     *,
     stopping: str | Stopper = "auto",
     searcher: str | Searcher | None = None,
@@ -48,11 +83,18 @@ def simulate(
     space: Space | Mapping[str, Parameter] | None = None,
     price_per_hour: float = 0.0,
     restart_seconds: float = 0.0,
-) -> Result:
+    cloud: Trace | str | Path | None = None,
+    policies: Sequence[str] = ("thrifty",),
+    seeds: int = 3,
+    save_seconds: float = 0.0,
+    slower: float = 1.0,
+    told: Callable[[str], object] = lambda _: None,
+) -> Result | list[Compared]:
     """What a study would have come to under another rule, with another searcher or number of workers.
 
     Learning curves are replayed on a virtual clock, by the same conductor that runs real trials. Returns what
-    tune() would; its times are virtual and begin at 0.
+    tune() would; its times are virtual and begin at 0. With a `cloud`, its machines are rented by each of these
+    `policies`, and what comes of that is compared.
 
     - `source`: a Study or a Result, whose trials that came to their end are replayed; the path of a recording, as
       `thriftune record` makes it, or of a table, see curve_tables.py; or a function from a configuration to a
@@ -60,26 +102,26 @@ def simulate(
     - `searcher`: by default, the recorded configurations in their order. Any other gets the nearest recorded one
       to what it suggests, of those not yet tried.
     - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside.
+    - `cloud`: a Trace, or the path of a record of prices, lifetimes or availability. `seeds`: how many times each
+      policy is tried, at other starts and with other lives. `save_seconds`: to write a checkpoint. `slower`: steps
+      take so many times as long as recorded. A study that is late goes on to its end here.
     """
+    if not isinstance(slower, (int, float)) or isinstance(slower, bool) or not 0.0 < slower < inf:
+        raise SettingError(f"slower: {slower!r} must be a finite number, above 0")
     STOPPERS.check(stopping)
     if searcher is not None:
         SEARCHERS.check(searcher)
-    stopper = STOPPERS.make(stopping, {}) if isinstance(stopping, str) else stopping
-    made = SEARCHERS.make(searcher, {}) if isinstance(searcher, str) else searcher
     rule, options = STOPPERS.written(stopping)
     recording = _recording(source, minimize, maximize, space)
     if recording is None:
         if space is None or (trials is None and deadline is None):
             raise SettingError("to simulate a function, give its space= and a limit: trials= or deadline=")
-        check_needs(type(stopper), options, max_steps, trials)
+        kind = STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping)
+        check_needs(kind, options, max_steps, trials)
         spec = Spec(MACHINE, Space(space), parse_objectives(minimize, maximize), seed, max_steps=max_steps)
-        curves: Curves = source  # type: ignore[assignment]
-        made = made or SEARCHERS.make("random", {})
     else:
         steps = recording.max_steps if max_steps is None else max_steps
         spec = Spec(MACHINE, recording.space, recording.objectives, seed, recording.constraints, max_steps=steps)
-        curves = recording.player()
-        made = InOrder(recording) if made is None else Nearest(recording, made)
     spec = replace(
         spec,
         stopping=rule,
@@ -89,14 +131,49 @@ def simulate(
         workers=workers,
         retries=0,
     )
+
+    def curves() -> Curves:
+        found: Curves = source if recording is None else recording.player()  # type: ignore[assignment]
+        return _scaled(found, slower)
+
+    def made_searcher() -> Searcher:
+        made = SEARCHERS.make(searcher, {}) if isinstance(searcher, str) else searcher
+        if recording is None:
+            return made or SEARCHERS.make("random", {})
+        return InOrder(recording) if made is None else Nearest(recording, made)
+
+    def made_stopper() -> Stopper | None:
+        if not spec.judged:
+            return None
+        return STOPPERS.make(stopping, {}) if isinstance(stopping, str) else stopping
+
+    if cloud is not None:
+        from thriftune.what_if import Asked, on_cloud  # they need this module
+
+        if recording is not None and trials is None:
+            spec = replace(spec, trials=len(recording.rows))
+        asked = Asked(spec, curves, made_searcher, made_stopper)
+        return on_cloud(asked, cloud, policies, seeds, restart_seconds, save_seconds, told)
     return run(
         spec,
-        curves,
-        made,
-        stopper if spec.judged else None,
+        curves(),
+        made_searcher(),
+        made_stopper(),
         price_per_hour=price_per_hour,
         restart_seconds=restart_seconds,
     )
+
+
+def _scaled(curves: Curves, times: float) -> Curves:
+    """Each step takes so many times as long."""
+    if times == 1.0:
+        return curves
+
+    def curve(config: ev.Config) -> Curve:
+        found = curves(config)
+        return replace(found, seconds=[times * each for each in found.seconds])
+
+    return curve
 
 
 def _recording(

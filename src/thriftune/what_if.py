@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -12,10 +13,8 @@ import numpy as np
 
 from thriftune.cloud_simulation import Replayed, replay
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.clouds.traces import Trace
-from thriftune.engines.simulated import Curve
+from thriftune.clouds.traces import Trace, read_trace
 from thriftune.errors import SettingError
-from thriftune.events import Config
 from thriftune.provisioning import POLICIES, policy
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
@@ -135,14 +134,33 @@ def compare(
     return [Compared(name, outcomes) for name, outcomes in found.items()]
 
 
-def scaled(curves: Curves, times: float) -> Curves:
-    """Each step takes so many times as long."""
-
-    def curve(config: Config) -> Curve:
-        found = curves(config)
-        return replace(found, seconds=[times * seconds for seconds in found.seconds])
-
-    return curves if times == 1.0 else curve
+def on_cloud(
+    asked: Asked,
+    cloud: Trace | str | Path,
+    policies: Sequence[str],
+    seeds: int,
+    restart_seconds: float,
+    save_seconds: float,
+    told: Callable[[str], object],
+) -> list[Compared]:
+    """`compare`, with what the study says of itself as its terms."""
+    spec = asked.spec
+    if spec.max_steps is None or spec.trials is None:
+        raise SettingError("cloud: a policy must know how much there is to do; give max_steps= and trials=")
+    rng = np.random.default_rng(0)
+    curves, history = asked.curves(), spec.new_history()
+    first = asked.searcher().suggest(history, rng)
+    per_step = 1.0 if first is None else float(np.mean(curves(first).seconds))
+    terms = Terms(
+        at_a_time=spec.workers,
+        trials=spec.trials,
+        deadline_seconds=spec.deadline_seconds,
+        seconds_per_step=per_step,
+        restart_seconds=restart_seconds,
+        save_seconds=save_seconds,
+    )
+    trace = cloud if isinstance(cloud, Trace) else read_trace(Path(cloud))
+    return compare(asked, trace, policies, terms, seeds=seeds, told=told)
 
 
 def _end_of(trace: Trace, start: float) -> float | None:

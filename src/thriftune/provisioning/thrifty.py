@@ -6,9 +6,9 @@ those that cost nearly as much, one that the study has fewest of. It moves when 
 
 With a deadline, it must be possible at any moment to do the rest on a machine that stays. A trial that finds no
 spot machine waits as long as there is time to spare, and only then takes one that stays: what is done on that
-costs the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept back
-for their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture of two
-kinds is what costs least; of two spot machines the quicker one comes first.
+costs the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept
+back for their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture
+of two kinds is what costs least; of two spot machines the quicker one comes first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Thrifty(Renting):
         """Where losses are let off, turns are short: the next machine is taken when this one is free, or time of
         its own would be paid in vain."""
         here, there = self._two(trial, machine, history, now)
-        if there is None or not there.rotates or not self._pays(trial, history, now, here, there):
+        if there is None or not self._turns(here, there) or not self._pays(trial, history, now, here, there):
             return False
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
@@ -76,7 +76,7 @@ class Thrifty(Renting):
 
     def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
         here, there = self._two(trial, machine, history, now)
-        if there is None or there.rotates or there.kind is here.kind:
+        if there is None or self._turns(here, there) or there.kind is here.kind:
             return None
         must = there.kind.lasts and not here.kind.lasts
         return (
@@ -84,6 +84,10 @@ class Thrifty(Renting):
             if must or self._pays(trial, history, now, here, there)
             else None
         )
+
+    def _turns(self, here: Option, there: Option) -> bool:
+        """From one spot machine to the next, where losses are let off."""
+        return there.rotates and not here.kind.lasts
 
     def _two(
         self, trial: TrialRecord, machine: Machine, history: History, now: float
