@@ -1,77 +1,134 @@
-"""`thriftune simulate`: what would have come of a study under another rule."""
+"""`thriftune simulate`: what would have come of a study under another rule, or on rented machines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from thriftune.cli.common import existing_store, json_option, print_json, store_option
+from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
 from thriftune.objectives import parse_objectives
-from thriftune.recordings import of_result
+from thriftune.recordings import Recording, of_result
 from thriftune.result import Result, format_seconds
 from thriftune.simulation import simulate
 from thriftune.study import load
 from thriftune.words import counts, counts_line, values_line
 
+# What is only needed on rented machines is imported when it is.
+
 
 @click.command("simulate")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--from", "study", metavar="STUDY", help="Whose trials are replayed.")
 @click.option(
     "--table", type=click.Path(path_type=Path), metavar="FILE", help="Of curves: a recording, CSV, Parquet, npz."
 )
 @click.option("--minimize", metavar="METRIC", help="Of a table.")
 @click.option("--maximize", metavar="METRIC", help="Of a table.")
-@click.option("--stopping", default="auto", show_default=True, metavar="RULE", help="Who is given up on.")
+@click.option("--stopping", metavar="RULE", help="Who is given up on. Default: auto, or as FILE says.")
 @click.option("--searcher", metavar="NAME", help="Default: the recorded configurations in their order.")
-@click.option("--workers", type=int, default=1, show_default=True, metavar="N", help="How many trials at a time.")
+@click.option("--workers", type=int, metavar="N", help="How many trials at a time. Default: 1, or as FILE says.")
 @click.option("--trials", type=int, metavar="N", help="How many at most.")
 @click.option("--deadline", metavar="TIME", help="How long at most, in virtual time, such as 20m or 1h30m.")
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--cloud",
+    type=click.Path(path_type=Path),
+    metavar="TRACE",
+    help="Rent machines of it: a record of prices, lifetimes or availability.",
+)
+@click.option("--policy", default="thrifty,on_demand", show_default=True, metavar="A,B", help="Who rents them.")
+@click.option("--seeds", type=int, default=3, show_default=True, metavar="N", help="How many times, each.")
+@click.option(
+    "--slower", type=float, default=1.0, show_default=True, metavar="X", help="Steps take so much longer."
+)
+@click.option("--restart", default="30s", show_default=True, metavar="TIME", help="To take a trial up elsewhere.")
+@click.option("--save", default="10s", show_default=True, metavar="TIME", help="To write a checkpoint.")
 @store_option
+@plot_option
 @json_option
 def simulate_command(
+    file: Path | None,
     study: str | None,
     table: Path | None,
     minimize: str | None,
     maximize: str | None,
-    stopping: str,
+    stopping: str | None,
     searcher: str | None,
-    workers: int,
+    workers: int | None,
     trials: int | None,
     deadline: str | None,
     seed: int,
+    cloud: Path | None,
+    policy: str,
+    seeds: int,
+    slower: float,
+    restart: str,
+    save: str,
     store: str | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Replay learning curves on a virtual clock, under any rule, with any number of workers.
 
     The same decisions as in a real run, in a moment; beside it stands what running all trials to their end takes.
+    With --cloud, on machines that are rented once more from a recorded cloud, by each --policy: what it would have
+    cost, and no policy less. FILE, a study file, stands for a study that was not run: its steps take as long as its
+    profile says, and its machines are its own [cloud], unless there is a --cloud.
     """
-    if (study is None) == (table is None):
-        raise SettingError("give either --from STUDY or --table FILE")
+    if sum(given is not None for given in (file, study, table)) != 1:
+        raise SettingError("give one of FILE, --from STUDY and --table FILE")
     if study is not None and (minimize or maximize):
         raise SettingError("--minimize and --maximize are for a --table; a study has its own objectives")
-    if study is not None:
-        with existing_store(store) as opened:
-            source, left_out = of_result(load(study, opened).result)
-        if left_out:
-            click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
+    if plot is not None and cloud is None and file is None:
+        raise SettingError("--plot: draws which trial was on which machine; give a --cloud to rent them from")
+    settings: dict[str, Any] = {
+        "searcher": searcher, "trials": trials, "deadline": deadline, "seed": seed, "slower": slower,
+    }  # fmt: skip
+    source: Any
+    if file is not None:
+        from thriftune.cli.what_if import of_file
+
+        source, cloud_of_file, of_study = of_file(file)
+        settings |= {name: value for name, value in of_study.items() if settings.get(name) is None}
+        rented: Any = cloud_of_file if cloud is None else cloud
     else:
+        source, rented = _recorded(study, table, minimize, maximize, store), cloud
+    if stopping is not None or "stopping" not in settings:
+        settings["stopping"] = stopping or "auto"
+    if workers is not None or "workers" not in settings:
+        settings["workers"] = 1 if workers is None else workers
+    if rented is not None:
+        from thriftune.cli.what_if import show_policies
+
+        show_policies(source, rented, policy.split(","), seeds, settings, restart, save, plot, as_json=as_json)
+    else:
+        _show_rule(source, settings, as_json=as_json)
+
+
+def _recorded(
+    study: str | None, table: Path | None, minimize: str | None, maximize: str | None, store: str | None
+) -> Recording:
+    if study is None:
         assert table is not None
-        source = read_table(table, parse_objectives(minimize, maximize) if minimize or maximize else ())
-    result, whole = (
-        simulate(
-            source, stopping=rule, searcher=searcher, workers=workers, trials=trials, deadline=deadline, seed=seed
-        )
-        for rule in (stopping, "none")
-    )
+        return read_table(table, parse_objectives(minimize, maximize) if minimize or maximize else ())
+    with existing_store(store) as opened:
+        source, left_out = of_result(load(study, opened).result)
+    if left_out:
+        click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
+    return source
+
+
+def _show_rule(source: Recording, settings: dict[str, Any], *, as_json: bool) -> None:
+    rule, workers = settings["stopping"], settings["workers"]
+    result, whole = (simulate(source, **{**settings, "stopping": each}) for each in (rule, "none"))
     if as_json:
-        print_json({"stopping": stopping, **_numbers(result), "without_stopping": _numbers(whole)})
+        print_json({"stopping": rule, **_numbers(result), "without_stopping": _numbers(whole)})
         return
-    click.echo(f"{stopping}, {workers} at a time: {result.finished}")
+    click.echo(f"{rule}, {workers} at a time: {result.finished}")
     click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
     click.echo(f"best    {_best(result)}; without stopping {_best(whole)}")
     click.echo(f"steps   {_steps(result)}; without stopping {_steps(whole)}")
