@@ -230,10 +230,12 @@ class MachineNotice(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineLost(Event):
-    """The machine is gone, and with it whatever ran there."""
+    """The machine is gone, and with it whatever ran there. `revoked`: its provider took it away, so that it cannot
+    be a trial's fault."""
 
     machine: str
     why: str
+    revoked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from thriftune import events as ev
 
+SOON_SECONDS = 300.0
+
 
 @dataclass(slots=True)
 class Machine:
@@ -61,6 +63,7 @@ class Fleet:
         self._dollars_before = 0.0  # of past machines
         self._unbilled: dict[str, Machine] = {}  # past machines whose bill may come
         self._cancelled: set[str] = set()  # of those that are being rented
+        self._unsettled: set[str] = set()  # of those that an earlier driver was about to rent
 
     def dollars(self, now: float) -> float:
         """What the machines cost so far, at the price of their offers."""
@@ -139,6 +142,7 @@ class Fleet:
         if machine is None or machine.notice == event.deadline:
             return False
         machine.notice = event.deadline
+        self._never_really_there(machine, event.at)
         self._count_free()
         return True
 
@@ -160,11 +164,18 @@ class Fleet:
         if machine is None:
             return self.renting.pop(machine_id, None) is not None
         machine.until, machine.taken_away = max(machine.since, at), taken_away
+        if taken_away:
+            self._never_really_there(machine, at)
         self.past.append(machine)
         self._unbilled[machine_id] = machine
         self._dollars_before += machine.dollars(at)
         self._count_free()
         return True
+
+    def _never_really_there(self, machine: Machine, at: float) -> None:
+        """One that is taken back so soon is as good as refused: the next would fare no better."""
+        if at - machine.since < SOON_SECONDS:
+            self.refused[machine.offer] = at
 
     def billed(self, event: ev.MachineBilled) -> bool:
         """Takes the place of the estimate."""
@@ -180,6 +191,8 @@ class Fleet:
         for machine in self.present.values():
             machine.releasing = False
         self._cancelled.clear()
+        self._unsettled |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
+        self.renting.clear()
         self._count_free()
 
     def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
@@ -189,13 +202,14 @@ class Fleet:
             machine.max_price, machine.meant_for = rent.max_price, rent.trial
         machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)
         self._cancelled.discard(event.machine)
+        self._unsettled.discard(event.machine)
         self.present[event.machine] = machine
 
     def _may_come(self, machine_id: str) -> bool:
         """Whether a machine of this id is not there and can be: one that was rented comes once."""
         if machine_id in self.present:
             return False
-        return machine_id in self.renting or machine_id not in self.rented_ids
+        return machine_id in self.renting or machine_id in self._unsettled or machine_id not in self.rented_ids
 
     def validate(self) -> None:
         for machine_id, machine in self.present.items():

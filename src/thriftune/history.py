@@ -432,7 +432,7 @@ class History:
     def _machine_lost(self, event: ev.MachineLost) -> bool:
         machine = self.machines.get(event.machine)
         # One that was announced is the cloud's doing; else a trial may well have brought its machine down.
-        stalls = machine is not None and machine.notice is None
+        stalls = not event.revoked and machine is not None and machine.notice is None
         return self._machine_gone(event.machine, event.at, stalls=stalls, taken_away=True)
 
     def _machine_released(self, event: ev.MachineReleased) -> bool:

@@ -123,7 +123,7 @@ def test_the_price_takes_a_machine_away_after_a_notice_and_the_first_hour_is_fre
     assert kinds_of(cloud.rent("m1", "spot", 1.5, 100.0)) == [("MachineRented", 100.0), ("MachineReady", 100.0)]
     assert cloud.take(900.0) == [MachineNotice(880.0, "m1", 1000.0)]
     lost, billed = cloud.take(1e4)
-    assert lost == MachineLost(1000.0, "m1", "taken away")
+    assert lost == MachineLost(1000.0, "m1", "taken away", revoked=True)
     assert isinstance(billed, MachineBilled)
     assert (billed.dollars, billed.refunded) == pytest.approx((0.0, 900.0 / 3600.0))
     assert cloud.release("m1", 1100.0) == []

@@ -76,8 +76,8 @@ def simulate_command(
 
     The same decisions as in a real run, in a moment; beside it stands what running all trials to their end takes.
     With --cloud, on machines that are rented once more from a recorded cloud, by each --policy: what it would have
-    cost, and no policy less. FILE, a study file, stands for a study that was not run: its steps take as long as its
-    profile says, and its machines are its own [cloud], unless there is a --cloud.
+    cost, and the least that it could have. FILE, a study file, stands for a study that was not run: its steps take
+    as long as its profile says, and its machines are its own [cloud], unless there is a --cloud.
     """
     if sum(given is not None for given in (file, study, table)) != 1:
         raise SettingError("give one of FILE, --from STUDY and --table FILE")

@@ -1,4 +1,4 @@
-"""How is it told what policies over machines would have cost? As a table, as JSON, and as a picture of the first."""
+"""How is it told what policies over machines would have cost? As a table, as JSON, as a picture of the first."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from thriftune.planning.kinds import Kind
 from thriftune.result import format_dollars, format_seconds
 from thriftune.simulation import simulate
 from thriftune.spec import seconds
+from thriftune.stopping import STOPPERS
 from thriftune.what_if import Compared
 
 
 def of_file(file: Path) -> tuple[Any, Trace, dict[str, Any]]:
-    """A study that was not run: curves that are made up, with its profile's seconds; its machines; its settings."""
+    """A study that was not run: curves that are made up, in its profile's seconds; its machines; its settings."""
     asked = read_plan_file(file)
     study, per_step = asked.study, asked.profile.seconds(1)
     if study.max_steps is None or study.trials is None:
@@ -33,7 +34,7 @@ def of_file(file: Path) -> tuple[Any, Trace, dict[str, Any]]:
     steps, metric = study.max_steps, study.metric
 
     def curve(config: Config) -> Curve:
-        """Falls, and the more the later; which trials are good is made up, and only who is given up on goes by it."""
+        """Which trials are good is made up: only who is given up on goes by it."""
         level = float(sum(study.space.encode(config))) / max(1, len(study.space.names))
         told = [{metric: level + 1.0 / step} for step in range(1, steps + 1)]
         return Curve(range(1, steps + 1), told, [per_step] * steps)
@@ -54,7 +55,7 @@ def of_file(file: Path) -> tuple[Any, Trace, dict[str, Any]]:
         "max_steps": steps,
         "deadline": study.deadline_seconds,
         "workers": study.workers,
-        "stopping": study.stopping,
+        "stopping": STOPPERS.make(study.stopping, study.stopping_options),
     }
     return curve, trace, settings
 
@@ -77,9 +78,10 @@ def show_policies(
         check(plot)
     with busy("reading the cloud"):
         trace = read_trace(cloud) if isinstance(cloud, Path) else cloud
-    overheads = {"restart_seconds": seconds("restart", restart), "save_seconds": seconds("save", save)}
+    overheads: Any = {"restart_seconds": seconds("restart", restart), "save_seconds": seconds("save", save)}
+    others: Any = dict(settings)
     with busy("simulating"):
-        found = simulate(source, cloud=trace, policies=policies, seeds=seeds, **overheads, **settings)
+        found = simulate(source, cloud=trace, policies=policies, seeds=seeds, **overheads, **others)
     for note in trace.notes:
         click.echo(note, err=True)
     if plot is not None:
@@ -115,13 +117,8 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
 
 
 def _row(each: Compared, deadline: float | None) -> tuple[str, ...]:
-    told = [
-        each.policy,
-        format_dollars(each.cost),
-        format_dollars(each.cost_spread),
-        format_seconds(each.duration),
-    ]
-    told.append(f"{each.steps_lost:.1f}")
+    cost, spread = format_dollars(each.cost), format_dollars(each.cost_spread)
+    told = [each.policy, cost, spread, format_seconds(each.duration), f"{each.steps_lost:.1f}"]
     told += [f"{each.deadline_met:.0%}"] if deadline is not None else []
     told.append("-" if each.oracle_ratio is None else f"{each.oracle_ratio:.2f}")
     return tuple(told)

@@ -154,7 +154,7 @@ class SimulatedCloud:
         if end < inf:
             if kind.notice_seconds:
                 self._schedule(MachineNotice(max(at, end - kind.notice_seconds), machine.id, end))
-            self._schedule(MachineLost(end, machine.id, "taken away"))
+            self._schedule(MachineLost(end, machine.id, "taken away", revoked=True))
         return MachineRented(at, machine.id, kind.name, price, kind.on_demand_price)
 
     def _billed(self, machine: _Machine, at: float, *, revoked: bool) -> list[Event]:

@@ -67,6 +67,10 @@ class Kind:
         check_whole(f"{self.name}: slots:", self.slots, 1)
         for name in ("speed", "notice_seconds", "data_gb"):
             check_number(f"{self.name}: {name}", getattr(self, name), above_zero=name == "speed")
+        if not 0.0 <= self.availability <= 1.0:
+            raise SettingError(f"{self.name}: availability: {self.availability!r} must be from 0 to 1")
+        if self.on_demand_price is not None:
+            check_number(f"{self.name}: on_demand_price", self.on_demand_price)
         if not isinstance(self.price, PriceSeries):
             check_number(f"{self.name}: price", self.price)
         elif self.revocation is not None and self.survival is not None:

@@ -43,6 +43,7 @@ class Oracle:
         each = np.array([[1.0 / seconds_per_step[kind.name]] for kind in self._kinds])
         done = np.where(np.isfinite(self._dollars), each * np.diff(self._edges), 0.0)  # by kind and piece
         dollars = np.where(np.isfinite(self._dollars), self._dollars, 0.0)
+        steps *= 1.0 - 1e-9  # what can just be done shall not fail for rounding
         if done.max(axis=0).sum() < steps:
             return np.inf
         low, high = 0.0, 1e-6

@@ -30,6 +30,7 @@ HORIZON_HOURS = 4.0
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
 
+_FEW_LIVE = 1e-3
 _MOMENT = 1e-3  # seconds: what is as near is the same, but for rounding
 
 LEAVES = "it goes on elsewhere"
@@ -50,6 +51,8 @@ class Renting(Provisioner):
         if not kinds:
             raise SettingError("kinds: there is nothing to rent; give at least one kind of machine")
         self.kinds = {kind.name: kind for kind in kinds}
+        if len(self.kinds) < len(kinds):
+            raise SettingError(f"kinds: {', '.join(kind.name for kind in kinds)}: each needs a name of its own")
         self.terms = terms
         self.paces = Paces(kinds, terms.seconds_per_step)
         self._next_look = -math.inf
@@ -108,7 +111,7 @@ class Renting(Provisioner):
         free = [
             each
             for each in history.machines.values()
-            if each.free and not self._is_for_another(each, trial, history)
+            if each.free and each.offer in self.kinds and not self._is_for_another(each, trial, history)
         ]
         if trial is not None:
             free.sort(key=lambda each: each.meant_for != trial.id)
@@ -151,7 +154,8 @@ class Renting(Provisioner):
         """Losses an hour in the hours to come, of a machine of this age in hours."""
         if kind.survival is not None:
             hours = min(HORIZON_HOURS, max(kind.survival.end - age, 0.25)) if hours is None else max(hours, 1e-3)
-            lives = float(alive(kind.survival, hours, age))
+            while (lives := float(alive(kind.survival, hours, age))) < _FEW_LIVE and hours > 1e-3:
+                hours *= 0.5  # what lives for minutes only is not judged by hours
             return -math.log(max(lives, 1e-6)) / hours
         if kind.revocation is None or max_price is None:
             return 0.0

@@ -29,6 +29,10 @@ class Terms:
 
     def __post_init__(self) -> None:
         check_whole("at_a_time:", self.at_a_time, 1)
+        if self.trials is not None:
+            check_whole("trials:", self.trials, 1)
+        if self.deadline_seconds is not None:
+            check_number("deadline_seconds", self.deadline_seconds, above_zero=True)
         for name in ("seconds_per_step", "restart_seconds", "save_seconds"):
             check_number(name, getattr(self, name), above_zero=name == "seconds_per_step")
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 
 from thriftune.fleet import Machine
 from thriftune.history import History
@@ -32,6 +33,7 @@ _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
 _MOMENT_HOURS = 1.0 / 3600.0
+_MOST_EXPONENT = 50.0
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
@@ -53,6 +55,8 @@ class Thrifty(Renting):
         super().__init__(kinds, terms)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
+        self._loads_of = (-1, -1)
+        self._loads: dict[int, float] = {}
         self._known_at = -math.inf
         self._known: dict[str, list[tuple[float | None, float, float]]] = {}
 
@@ -127,7 +131,9 @@ class Thrifty(Renting):
         spot = [option for option in options if not option.kind.lasts]
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
-            return self._spread(options, history, here) if options else None
+            found = self._spread(options, history, here) if options else None
+            waits = found is not None and found.kind.lasts and here is None
+            return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
         steps = self._steps(trial, history)
         slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
         needed = self._changeover_hours(trial, history)
@@ -142,6 +148,11 @@ class Thrifty(Renting):
         if lasting and (here in lasting or slack < needed + self._reserve_hours(trial, history, steps, now)):
             return self._in_time(lasting, trial, history, left)
         return None
+
+    def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
+        """Whether it is worth waiting for: there is none just now."""
+        cheapest = min((o.dollars for o in self._options_of(self._spot, trial, history, now)), default=math.inf)
+        return than is not None and cheapest < than.dollars
 
     def _hours_on_lasting(self, trial: TrialRecord, history: History, steps: float) -> float:
         """For the rest, on the fastest machine that stays; with some caution."""
@@ -228,13 +239,28 @@ class Thrifty(Renting):
         return min(lasting, key=lambda option: option.hours)
 
     def _steps(self, trial: TrialRecord, history: History) -> float:
-        """That are left to the place of this trial: its own, and its share of those that are yet to come."""
+        """That are left to the place of this trial: its own, and those of trials that will come after it, if each
+        of these takes the place that is free first."""
         own = self.steps_left(trial, history)
         if self.terms.trials is None or history.max_steps is None:
             return own
-        coming = max(0, self.terms.trials - len(history.trials))
-        coming += max(0, len(history.waiting) + len(history.running) - self.terms.at_a_time)
-        return own + math.ceil(coming / self.terms.at_a_time) * history.max_steps
+        if self._loads_of != (history.entries, len(history.trials)):
+            self._loads_of = history.entries, len(history.trials)
+            self._loads = self._lanes(history, history.max_steps)
+        return max(own, self._loads.get(trial.id, own))
+
+    def _lanes(self, history: History, whole: int) -> dict[int, float]:
+        """The steps before each place, by the trial that has it now."""
+        assert self.terms.trials is not None
+        there = [*history.running, *history.waiting]
+        lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
+        coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
+        coming += [float(whole)] * max(0, self.terms.trials - len(history.trials))
+        heapify(lanes)
+        for steps in coming if lanes else ():
+            load, trial_id = lanes[0]
+            heapreplace(lanes, (load + steps, trial_id))
+        return {trial_id: load for load, trial_id in lanes}
 
     # --- what each costs
 
@@ -310,7 +336,9 @@ class Thrifty(Renting):
         if not hazard or self.notice_is_enough(kind, step * HOUR):
             return 0.0, 0.0
         every = max(self.interval_hours(hazard), step)  # it is saved at the end of a step only
-        return 0.5 * every, self.terms.save_seconds / HOUR / every
+        # Until that many hours have gone without a loss, (exp(hazard every) - 1) / hazard are expected to pass.
+        expected = math.expm1(min(hazard * every, _MOST_EXPONENT)) / hazard
+        return (expected / every - 1.0) / hazard, self.terms.save_seconds / HOUR / every
 
     def _max_prices(self, kind: Kind, now: float) -> Iterator[float | None]:
         if kind.revocation is None:
