@@ -28,6 +28,9 @@ class Paces:
         self._forget()
 
     def _forget(self) -> None:
+        self._entries = -1  # how much of the history is in
+        self._told: dict[tuple[int, str], float] = {}  # answers, as long as nothing happens
+        self._timed: dict[int, dict[str, float]] = {}
         self._ended = 0  # how many of the trials that have ended are in
         self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
         self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
@@ -40,6 +43,12 @@ class Paces:
     def seconds(self, trial: TrialRecord | None, kind: str, history: History) -> float:
         """Of a step. None: of a trial that is yet to be made."""
         self._refresh(history)
+        key = -1 if trial is None else trial.id, kind
+        if key not in self._told:
+            self._told[key] = self._tell(trial, kind, history)
+        return self._told[key]
+
+    def _tell(self, trial: TrialRecord | None, kind: str, history: History) -> float:
         if trial is None:
             return math.exp(self._mean - self._speed[kind])
         seen = self._own(trial, history)
@@ -56,6 +65,11 @@ class Paces:
 
     def _own(self, trial: TrialRecord, history: History) -> dict[str, float]:
         """Seconds of its steps, by the kinds that it has been on, the one it runs on now included."""
+        if trial.id not in self._timed:
+            self._timed[trial.id] = self._time(trial, history)
+        return self._timed[trial.id]
+
+    def _time(self, trial: TrialRecord, history: History) -> dict[str, float]:
         sums = {kind: self._seen[trial.id, kind] for kind in self._guess if (trial.id, kind) in self._seen}
         machine = history.machines.get(trial.machine or "")
         if machine is not None and machine.offer in self._guess:
@@ -70,6 +84,11 @@ class Paces:
         if self._of is not history:
             self._forget()
             self._of = history
+        if self._entries == history.entries:
+            return
+        self._entries = history.entries
+        self._told.clear()
+        self._timed.clear()
         for trial in history.ended[self._ended :]:
             self._take_in(trial, history)
         self._ended = len(history.ended)

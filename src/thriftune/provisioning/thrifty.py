@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from typing import Any
 
 from thriftune.fleet import Machine
 from thriftune.history import History
@@ -34,6 +35,7 @@ _GAIN = 0.05  # what it costs to move must come in within the hours to come, and
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
 _MOMENT_HOURS = 1.0 / 3600.0
 _MOST_EXPONENT = 50.0
+_SIZES = 20  # of steps, that are told apart: twenty to a factor of e
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
@@ -50,15 +52,27 @@ class Option:
     rotates: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Market:
+    """A kind at a moment: its price; by maximum price, the losses an hour of a new machine, in the hours to come
+    and in those in which a loss is let off; and the best ways to use it, by how long a step takes."""
+
+    price: float
+    dangers: list[tuple[float | None, float, float]]
+    ways: dict[int, list[tuple[float | None, Worth]]]
+
+
 class Thrifty(Renting):
     def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         super().__init__(kinds, terms)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
+        self._asked: tuple[object, ...] = ()
+        self._answer: Any = None
         self._loads_of = (-1, -1)
         self._loads: dict[int, float] = {}
         self._known_at = -math.inf
-        self._known: dict[str, list[tuple[float | None, float, float]]] = {}
+        self._known: dict[str, _Market] = {}
 
     # --- what the policy says
 
@@ -97,9 +111,13 @@ class Thrifty(Renting):
         self, trial: TrialRecord, machine: Machine, history: History, now: float
     ) -> tuple[Option, Option | None]:
         """Where it is, and where it should be instead."""
-        here = self._here(trial, machine, history, now)
-        there = self._best(trial, history, now, here)
-        return here, None if there is here else there
+        key = trial.id, machine.id, history.entries, now
+        if self._asked != key:
+            here = self._here(trial, machine, history, now)
+            there = self._best(trial, history, now, here)
+            self._asked, self._answer = key, (here, None if there is here else there)
+        answer: tuple[Option, Option | None] = self._answer
+        return answer
 
     def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:
         """Whether to move costs less, in the hours to come, than it saves."""
@@ -173,7 +191,7 @@ class Thrifty(Renting):
         least = math.inf
         for kind in self._spot:
             step = self.paces.seconds(trial, kind.name, history) / HOUR
-            for _, hazard, _ in self._dangers(kind, now):
+            for _, hazard, _ in self._market(kind, now).dangers:
                 redo, _ = self._losing(kind, hazard, step)
                 least = min(least, hazard * steps * step * (self._start_hours(kind) + redo))
         return least if math.isfinite(least) else 0.0
@@ -277,32 +295,37 @@ class Thrifty(Renting):
 
     def _ways(self, kind: Kind, step: float, now: float) -> Iterator[Option]:
         """To use new machines of this kind: until they are lost, and where losses are let off, in turns."""
-        price = self._price(kind, now)
+        market = self._market(kind, now)
+        size = round(math.log(step) * _SIZES)
+        if size not in market.ways:
+            market.ways[size] = self._best_ways(kind, market, math.exp(size / _SIZES))
+        for max_price, worth in market.ways[size]:
+            yield self._made(kind, max_price, worth, step)
+
+    def _best_ways(self, kind: Kind, market: _Market, step: float) -> list[tuple[float | None, Worth]]:
         start, unbilled = self._start_hours(kind), kind.queue_latency.mean / HOUR
         free = kind.billing.refunded_first_seconds / HOUR
         stays, turns = NEVER, NEVER
         stays_max = turns_max = None
-        for max_price, hazard, first_hazard in self._dangers(kind, now):
+        for max_price, hazard, first_hazard in market.dangers:
             redo, overhead = self._losing(kind, hazard, step)
-            worth = held(price, hazard, start, unbilled, redo, overhead)
+            worth = held(market.price, hazard, start, unbilled, redo, overhead)
             if worth.dollars < stays.dollars:
                 stays, stays_max = worth, max_price
             if free and first_hazard:
-                worth = rotated(price, first_hazard, start, unbilled, redo, free, overhead)
+                worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead)
                 if worth.dollars < turns.dollars:
                     turns, turns_max = worth, max_price
-        yield self._made(kind, stays_max, stays, step)
-        if turns.dollars < stays.dollars:
-            yield self._made(kind, turns_max, turns, step)
+        found: list[tuple[float | None, Worth]] = [(stays_max, stays)]
+        return [*found, (turns_max, turns)] if turns.dollars < stays.dollars else found
 
-    def _dangers(self, kind: Kind, now: float) -> list[tuple[float | None, float, float]]:
-        """The maximum prices to think of, with the losses an hour of a new machine: in the hours to come, and in
-        those in which a loss is let off."""
+    def _market(self, kind: Kind, now: float) -> _Market:
+        """What is known of a kind now, asked for once."""
         if self._known_at != now:
             self._known_at, self._known = now, {}
         if kind.name not in self._known:
             free = kind.billing.refunded_first_seconds / HOUR
-            self._known[kind.name] = [
+            dangers = [
                 (
                     limit,
                     self.hazard(kind, now, limit, 0.0),
@@ -310,6 +333,8 @@ class Thrifty(Renting):
                 )
                 for limit in self._max_prices(kind, now)
             ]
+            price = 0.5 * (kind.price_at(now) + kind.mean_price(now, 6.0 * HOUR))
+            self._known[kind.name] = _Market(price, dangers, {})
         return self._known[kind.name]
 
     def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
@@ -317,7 +342,7 @@ class Thrifty(Renting):
         kind = self.kinds[machine.offer]
         step = self.paces.seconds(trial, kind.name, history) / HOUR
         age = age_hours(machine, now)
-        price, free = self._price(kind, now), kind.billing.refunded_first_seconds / HOUR
+        price, free = self._market(kind, now).price, kind.billing.refunded_first_seconds / HOUR
         may_be_free = age < free - 0.5 * step - _MOMENT_HOURS
         hazard = self.hazard(kind, now, machine.max_price, age, free - age if may_be_free else None)
         redo, overhead = self._losing(kind, hazard, step)
@@ -348,9 +373,6 @@ class Thrifty(Renting):
         if kind.billing.refunded_first_seconds:
             yield from (price * (1.0 + margin) for margin in _MARGINS)
         yield max(2.0 * price, kind.on_demand_price or 0.0)
-
-    def _price(self, kind: Kind, now: float) -> float:
-        return 0.5 * (kind.price_at(now) + kind.mean_price(now, 6.0 * HOUR))
 
     def _start_hours(self, kind: Kind, *, billed: bool = False) -> float:
         wait = kind.init_latency.mean if billed else kind.ready_seconds

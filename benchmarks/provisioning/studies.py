@@ -1,0 +1,64 @@
+"""What is tuned on these clouds? Sixteen trials whose steps differ, of so many hours on the best machine on demand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from thriftune.clouds.traces import Trace
+from thriftune.engines.simulated import Curve
+from thriftune.events import Config
+from thriftune.objectives import Objective
+from thriftune.parameters import Float
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.terms import Terms
+from thriftune.search.random import Random
+from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.what_if import Asked
+
+STEPS, TRIALS = 100, 16
+LONGEST = 1.3  # times the middle trial
+MISJUDGED = 0.1  # how far machines are from the speed that they promise, as a standard deviation of the logarithm
+
+
+def study(
+    trace: Trace, hours: float, slack: float, *, trials: int = TRIALS, steps: int = STEPS
+) -> tuple[Asked, Terms]:
+    """`hours`: of the middle trial, on the machine on demand with the fewest dollars a step. `slack`: of the deadline,
+    over the longest trial there."""
+    best = min((kind for kind in trace.kinds if kind.lasts), key=_dollars)
+    per_step = hours * 3600.0 / steps * best.speed
+
+    def curve(config: Config) -> Curve:
+        seconds = per_step * (2.0 - LONGEST + 2.0 * (LONGEST - 1.0) * config["x"])
+        told = [{"loss": config["x"] + 1.0 / step} for step in range(1, steps + 1)]
+        return Curve(range(1, steps + 1), told, [seconds] * steps)
+
+    space = Space({"x": Float(0.0, 1.0)})
+    spec = Spec("study", space, (Objective("loss", False),), 0, trials=trials, max_steps=steps, workers=TRIALS)
+    rounds = -(-trials // TRIALS)
+    terms = Terms(
+        at_a_time=TRIALS,
+        trials=trials,
+        deadline_seconds=rounds * hours * LONGEST * 3600.0 * slack,
+        seconds_per_step=per_step,
+        restart_seconds=30.0,
+        save_seconds=10.0,
+    )
+    return Asked(spec, lambda: curve, Random, lambda: None), terms
+
+
+def _dollars(kind: Kind) -> float:
+    return kind.price_at(0.0) / kind.speed
+
+
+def true_speeds(trace: Trace, seed: int = 7) -> dict[str, float]:
+    """The same for a type in all zones and on demand."""
+    rng = np.random.default_rng(seed)
+    by_type: dict[str, float] = {}
+    found: dict[str, float] = {}
+    for kind in trace.kinds:
+        type = kind.name.removesuffix(" on demand").split(" ")[0]
+        by_type.setdefault(type, float(np.exp(MISJUDGED * rng.standard_normal())))
+        found[kind.name] = kind.speed * by_type[type]
+    return found
