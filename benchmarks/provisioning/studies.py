@@ -1,4 +1,4 @@
-"""What is tuned on these clouds? Sixteen trials whose steps differ, of so many hours on the best machine on demand."""
+"""What is tuned on these clouds? Sixteen trials whose steps differ, of some hours on a machine on demand."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MISJUDGED = 0.1  # how far machines are from the speed that they promise, as a s
 def study(
     trace: Trace, hours: float, slack: float, *, trials: int = TRIALS, steps: int = STEPS
 ) -> tuple[Asked, Terms]:
-    """`hours`: of the middle trial, on the machine on demand with the fewest dollars a step. `slack`: of the deadline,
-    over the longest trial there."""
+    """`hours`: of the middle trial, on the machine on demand with the fewest dollars a step. `slack`: of the
+    deadline, over the longest trial there."""
     best = min((kind for kind in trace.kinds if kind.lasts), key=_dollars)
     per_step = hours * 3600.0 / steps * best.speed
 

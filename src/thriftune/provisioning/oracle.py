@@ -79,7 +79,8 @@ def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
     free_before = billing.refunded_first_seconds
     if billing.unfinished_is_free:
         free_before = max(free_before, billing.granularity_seconds)
-    if isinstance(fate, Drawn) and free_before >= _PIECE_SECONDS:
+    # Before it is ready nothing is done on it, so that what is let off until then is of no use.
+    if isinstance(fate, Drawn) and free_before > kind.init_latency.mean:
         return np.zeros(len(edges) - 1)  # whoever knows the lives takes only those that are let off
     if isinstance(fate, AbovePrice) and free_before:
         price = np.where(_rises_within(fate.series, edges, free_before), 0.0, price)

@@ -34,6 +34,7 @@ _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
 _MOMENT_HOURS = 1.0 / 3600.0
+_PATIENT_HOURS = 6.0  # without a deadline: so long a trial waits for a spot machine
 _MOST_EXPONENT = 50.0
 _SIZES = 20  # of steps, that are told apart: twenty to a factor of e
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
@@ -150,7 +151,9 @@ class Thrifty(Renting):
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
             found = self._spread(options, history, here) if options else None
-            waits = found is not None and found.kind.lasts and here is None
+            waits = (
+                found is not None and found.kind.lasts and here is None and _waited(trial, now) < _PATIENT_HOURS
+            )
             return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
         steps = self._steps(trial, history)
         slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
@@ -163,9 +166,11 @@ class Thrifty(Renting):
         if spot:
             pace = steps / max(left / HOUR - needed, 1e-6)  # steps an hour that it takes, with some time to spare
             return self._spread(self._keeping(spot, lasting, pace, here), history, here)
-        if lasting and (here in lasting or slack < needed + self._reserve_hours(trial, history, steps, now)):
-            return self._in_time(lasting, trial, history, left)
-        return None
+        if not lasting:
+            return None
+        waits = here is None and slack >= needed + self._reserve_hours(trial, history, steps, now)
+        found = self._in_time(lasting, trial, history, left)
+        return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
 
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
         """Whether it is worth waiting for: there is none just now."""
@@ -390,3 +395,8 @@ class Thrifty(Renting):
         if left is not None and best.kind.lasts and not here.kind.lasts:
             return False
         return here.dollars <= best.dollars * (1.0 + _GAIN)
+
+
+def _waited(trial: TrialRecord, now: float) -> float:
+    """Hours since it was made, or last on a machine."""
+    return (now - (trial.stays[-1].until if trial.stays else trial.created_at)) / HOUR

@@ -1,0 +1,90 @@
+"""A model's answers from a table: the same at its nodes, and nothing of the future."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.market.revocation.markets import START, changed_after, spiky
+from thriftune.errors import SettingError
+from thriftune.market.prices import PriceSeries
+from thriftune.market.revocation.tabulated import Tabulated
+
+DAY = 86_400.0
+EVERY = 900.0
+MARGINS = (1e-3, 0.01, 0.05, 0.2, 1.0, 9.0)
+
+
+class Margin:
+    """The nearer the maximum is to the price, the more likely it is passed; what it was asked is kept."""
+
+    def __init__(self) -> None:
+        self.latest = -np.inf
+
+    def probability(self, series: PriceSeries, t: Any, max_price: Any) -> Any:
+        self.latest = max(self.latest, float(np.max(t)))
+        above = np.asarray(max_price) / series.price_at(np.asarray(t)) - 1.0
+        return np.where(above < 0.0, 1.0, 0.8 * np.exp(-3.0 * above))
+
+
+def market(factor: float = 1.0, after: float = START + DAY) -> PriceSeries:
+    prices = changed_after(spiky(2.0), after, factor)
+    return PriceSeries("m", "a", prices.times, prices.prices, end=prices.end)
+
+
+SERIES = market()
+TABLE = Tabulated(Margin(), SERIES, START, START + 2.0 * DAY)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize("row", [0, 1, 50, 191])
+def test_at_its_nodes_it_says_what_the_model_says(row: int, margin: float) -> None:
+    t = START + row * EVERY
+    asked = SERIES.price_at(t) * (1.0 + margin)
+    assert TABLE.probability(SERIES, t, asked) == pytest.approx(float(Margin().probability(SERIES, t, asked)))
+
+
+def test_between_two_margins_it_is_between_their_answers() -> None:
+    t = START + 7 * EVERY
+    price = SERIES.price_at(t)
+    told = TABLE.probability(SERIES, t, price * (1.0 + np.geomspace(1e-4, 9.0, 200)))
+    assert (np.diff(told) <= 1e-12).all()
+    assert told.shape == (200,)
+    far = TABLE.probability(SERIES, t, price * 100.0)
+    assert far == pytest.approx(told[-1])
+
+
+def test_a_price_that_is_above_already_is_a_revocation() -> None:
+    t = START + 7 * EVERY + 1.0
+    assert TABLE.probability(SERIES, t, SERIES.price_at(t) * 0.999) == 1.0
+
+
+@settings(max_examples=50, deadline=None)
+@given(hours=st.floats(0.0, 23.9), margin=st.floats(0.0, 5.0), factor=st.floats(0.2, 5.0))
+def test_the_future_is_not_looked_at(hours: float, margin: float, factor: float) -> None:
+    """Whatever the prices are after a day, until then the answers are the same."""
+    t = START + hours * 3600.0
+    asked = SERIES.price_at(t) * (1.0 + margin)
+    other = market(factor)
+    table = Tabulated(Margin(), other, START, START + 2.0 * DAY)
+    assert table.probability(other, t, asked) == TABLE.probability(SERIES, t, asked)
+
+
+def test_the_model_is_not_asked_beyond_the_record() -> None:
+    model = Margin()
+    Tabulated(model, SERIES, START, START + 9.0 * DAY)
+    assert model.latest <= SERIES.end
+
+
+def test_outside_of_the_table_nothing_is_known() -> None:
+    with pytest.raises(SettingError, match="m a: the table of probabilities does not reach"):
+        TABLE.probability(SERIES, START - 1.0, 1.0)
+    short = Tabulated(Margin(), SERIES, START, START + 3600.0)
+    with pytest.raises(SettingError, match="does not reach"):
+        short.probability(SERIES, START + DAY, 1.0)
+    with pytest.raises(SettingError, match="m a: no price is known from"):
+        Tabulated(Margin(), SERIES, START + 3.0 * DAY, START + 4.0 * DAY)

@@ -1,0 +1,46 @@
+"""Lives that are drawn from whatever says how long machines live."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
+from thriftune.market.survival import Lives
+
+DRAWN = np.linspace(0.0, 1.0, 20_001)[:-1] + 0.5 / 20_000
+
+
+@pytest.mark.parametrize("machine", [Exponential(0.5), Exponential(0.01), Uniform(), Bathtub()])
+def test_as_many_live_as_the_model_says(machine: Machine) -> None:
+    hours = Lives(machine).at(DRAWN)
+    for t in (0.05, 0.3, 1.0, 4.0, 9.0, 23.0):
+        alive = float(np.asarray(machine.survival(t))) if t < machine.end else 0.0
+        assert (hours > t).mean() == pytest.approx(alive, abs=2e-3)
+
+
+def test_later_numbers_live_longer_and_none_beyond_the_end() -> None:
+    hours = Lives(Bathtub()).at(DRAWN)
+    assert (np.diff(hours) >= 0.0).all()
+    assert hours[0] >= 0.0
+    assert hours[-1] <= 24.0
+    assert (hours > 23.99).mean() > 0.02  # whoever lives so long is ended there
+
+
+def test_the_ages_at_which_machines_are_lost_are_met() -> None:
+    hours = Lives(Steps((1.0, 5.0, 20.0), (0.2, 0.5, 0.3))).at(DRAWN)
+    for low, high, share in ((0.98, 1.02, 0.2), (4.95, 5.05, 0.5), (19.9, 20.0, 0.3)):
+        assert ((hours >= low) & (hours <= high)).mean() == pytest.approx(share, abs=5e-3)
+
+
+def test_who_outlives_all_that_is_known_lives_for_ever() -> None:
+    hours = Lives(Steps((1.0, 5.0), (0.2, 0.3))).at(DRAWN)
+    assert np.isinf(hours).mean() == pytest.approx(0.5, abs=2e-3)
+    assert Lives(Exponential(1e-9)).at(0.5) == math.inf
+
+
+def test_one_or_many_are_told_alike() -> None:
+    lives = Lives(Exponential(0.5))
+    assert lives.at(0.3) == lives.at([0.1, 0.3])[1]

@@ -1,0 +1,87 @@
+"""Kinds of machines as one who rents sees them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from thriftune.errors import SettingError
+from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
+from thriftune.planning import CloudProfile, Latency
+from thriftune.planning.kinds import Kind
+
+PRICES = PriceSeries("m", "a", [0.0, 3600.0, 7200.0], [1.0, 3.0, 2.0], end=9000.0)
+
+
+class Half:
+    def probability(self, series: Any, t: Any, max_price: Any) -> float:
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"slots": 0}, "m: slots: 0"),
+        ({"slots": 1.5}, "m: slots: 1.5"),
+        ({"speed": 0.0}, "m: speed: 0.0 must be a finite number, above 0"),
+        ({"notice_seconds": -1.0}, "m: notice_seconds: -1.0 must be"),
+        ({"data_gb": math.inf}, "m: data_gb: inf must be"),
+        ({"price": -1.0}, "m: price: -1.0 must be a finite number, 0 or more"),
+        ({"price": math.nan}, "m: price: nan must be"),
+        ({"revocation": Half()}, "revocation= is of a price that moves; give its record as price="),
+        (
+            {"price": PRICES, "revocation": Half(), "survival": Exponential(1.0)},
+            "give survival= or revocation=, not both",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Kind(**{"name": "m", "price": 1.0, **given})
+
+
+def test_it_lasts_unless_something_takes_it_away() -> None:
+    assert Kind("m", 1.0).lasts
+    assert Kind("m", PRICES).lasts
+    assert not Kind("m", 1.0, survival=Exponential(1.0)).lasts
+    assert not Kind("m", PRICES, revocation=Half()).lasts
+
+
+def test_its_price_and_the_mean_of_the_last_hour() -> None:
+    kind = Kind("m", PRICES)
+    assert [kind.price_at(t) for t in (0.0, 3599.0, 3600.0, 8000.0)] == [1.0, 1.0, 3.0, 2.0]
+    assert kind.mean_price(5400.0) == pytest.approx(2.0)
+    assert kind.mean_price(1800.0) == 1.0  # as far as it is known
+    assert kind.mean_price(7200.0, 7200.0) == pytest.approx(2.0)
+    fixed = Kind("m", 0.4)
+    assert (fixed.price_at(7.0), fixed.mean_price(7.0)) == (0.4, 0.4)
+
+
+def test_how_likely_it_is_lost_within_an_hour() -> None:
+    assert Kind("m", 1.0).loss_probability(0.0, None) == 0.0
+    assert Kind("m", 1.0, survival=Exponential(2.0)).loss_probability(0.0, None) == pytest.approx(
+        1.0 - math.exp(-0.5)
+    )
+    market = Kind("m", PRICES, revocation=Half())
+    assert market.loss_probability(0.0, 1.5) == 0.5
+    with pytest.raises(SettingError, match="m: is taken away by its price; say at which maximum price"):
+        market.loss_probability(0.0, None)
+
+
+def test_it_is_ready_after_the_queue_and_its_start() -> None:
+    kind = Kind("m", 1.0, queue=Latency(20.0, 5.0), init=40.0)
+    assert kind.ready_seconds == pytest.approx(60.0)
+    assert (kind.queue_latency.mean, kind.init_latency.mean) == pytest.approx((20.0, 40.0))
+
+
+def test_as_a_plan_sees_it() -> None:
+    profile = CloudProfile(
+        slots=4, price_per_hour=3.0, queue=10.0, init=20.0, minimum=60.0, data_gb=5.0, data_price=0.1, name="big"
+    )
+    kind = Kind.of(profile)
+    assert (kind.name, kind.price, kind.slots, kind.ready_seconds, kind.data_gb) == ("big", 3.0, 4, 30.0, 5.0)
+    assert (kind.billing.least_seconds, kind.billing.dollars_per_gb) == (60.0, 0.1)
+    assert kind.lasts

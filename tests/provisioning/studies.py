@@ -1,0 +1,281 @@
+"""Small studies on small clouds whose every entry is kept, whose driver may be killed, and which never spin."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tests.tables import replayed
+from thriftune import events as ev
+from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
+from thriftune.clouds.simulated import SimulatedCloud
+from thriftune.conductor import Conductor
+from thriftune.driver import make_run
+from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.history import History
+from thriftune.ledger import Ledger
+from thriftune.market.billing import EC2_SPOT, PER_SECOND
+from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
+from thriftune.objectives import Objective
+from thriftune.parameters import Float
+from thriftune.planning import Provisioner
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.terms import Terms
+from thriftune.search.random import Random
+from thriftune.space import Space
+from thriftune.spec import Spec
+from thriftune.trial import Run
+
+HOUR = 3600.0
+FOREVER = 1e7
+STEPS = 20
+DOWN_SECONDS = 700.0  # from a driver's end to the next one's start
+
+_MOST_TURNS = 20_000
+_MOST_AT_ONCE = 60  # turns at one moment
+
+Make = Callable[[Sequence[Kind], Terms], Provisioner]
+
+
+class Known(PriceSeries):
+    """A price that nobody may ask for before it is there."""
+
+    def __init__(self, series: PriceSeries, clock: VirtualClock) -> None:
+        super().__init__(series.type, series.zone, series.times, series.prices, end=series.end)
+        self._clock = clock
+
+    def _row(self, t: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
+        assert (t <= self._clock.time).all(), f"asked for the price at {t.max()}, and it is {self._clock.time}"
+        return super()._row(t)
+
+    def next_above(self, price: Any, t: Any) -> Any:
+        raise AssertionError(f"asked when the price will be above {price}")
+
+
+class Steep:
+    """Says that prices seldom pass a maximum which is far above them."""
+
+    def probability(self, series: PriceSeries, t: float, max_price: ArrayLike) -> Any:
+        above = np.asarray(max_price, dtype=float) / series.price_at(t) - 1.0
+        return np.where(above < 0.0, 1.0, 0.4 * np.exp(-6.0 * np.maximum(above, 0.0)))[()]
+
+
+@dataclass
+class Where:
+    """A cloud: what may be rented there, and what becomes of it."""
+
+    kinds: Sequence[Kind]
+    fates: Mapping[str, Fate] = field(default_factory=dict)
+    seed: int = 0
+
+
+def on_demand(name: str = "stays", price: float = 1.0, speed: float = 1.0, **settings: Any) -> Kind:
+    return Kind(name, price, speed=speed, queue=30.0, init=30.0, **settings)
+
+
+def by_price(seed: int = 0) -> Where:
+    """Two markets with a notice and refunds."""
+    rng = np.random.default_rng((seed, 7))
+    kinds, fates = [], {}
+    for name, level, speed in (("calm", 0.3, 1.0), ("wild", 0.5, 2.0)):
+        times = np.concatenate([[-8.0 * HOUR], np.cumsum(rng.exponential(2000.0, 400)) - 8.0 * HOUR + 1.0])
+        wild = 0.6 if name == "wild" else 0.15
+        series = PriceSeries(name, "a", times, level * np.exp(wild * rng.standard_normal(401)), end=FOREVER)
+        kinds.append(
+            Kind(name, series, speed=speed, billing=EC2_SPOT, revocation=Steep(), notice_seconds=120.0, queue=60.0,
+                 init=60.0, on_demand_price=1.2 * speed)
+        )  # fmt: skip
+        fates[name] = AbovePrice(series)
+    return Where([*kinds, on_demand()], fates, seed)
+
+
+def by_chance(seed: int = 0) -> Where:
+    """Lives are drawn, and end without a notice; some machines have room for two."""
+    short, long = Exponential(1.5), Exponential(5.0)
+    kinds = [
+        Kind("short", 0.2, survival=short, queue=(40.0, 10.0), init=(50.0, 20.0), on_demand_price=0.8),
+        Kind("long", 0.55, 2, 1.3, survival=long, billing=EC2_SPOT, init=45.0, on_demand_price=1.9),
+        on_demand(),
+    ]
+    return Where(kinds, {"short": Drawn(short, seed), "long": Drawn(long, seed + 1000)}, seed)
+
+
+def by_room(seed: int = 0) -> Where:
+    """There are some, and at times none."""
+    rng = np.random.default_rng((seed, 8))
+    kinds, fates = [], {}
+    for name in ("east", "west"):
+        times = np.concatenate([[0.0], np.cumsum(rng.exponential(4000.0, 300)) + 1.0])
+        fates[name] = Available(times, rng.integers(0, 4, len(times)), FOREVER)
+        kinds.append(
+            Kind(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0,
+                 availability=0.75)
+        )  # fmt: skip
+    return Where([*kinds, on_demand()], fates, seed)
+
+
+def with_notice(seed: int = 0) -> Where:
+    """What is asked for is there in the same moment, and its notice may come with it."""
+    rng = np.random.default_rng((seed, 9))
+    changes = np.append(0.0, np.cumsum(rng.exponential(1500.0, 600)) + 1.0)
+    prices = 0.3 * np.exp(0.4 * rng.standard_normal(601))
+    series = PriceSeries("price", "a", changes - 8.0 * HOUR, prices, end=FOREVER)
+    room = Available(changes, rng.integers(0, 4, 601), FOREVER)
+    kinds = [
+        Kind("price", series, revocation=Steep(), notice_seconds=300.0),
+        Kind("room", 0.3, survival=Exponential(1.0), notice_seconds=300.0, billing=EC2_SPOT),
+        Kind("stays", 1.0),
+    ]
+    return Where(kinds, {"price": AbovePrice(series), "room": room}, seed)
+
+
+def at_once(seed: int = 0) -> Where:
+    """Whatever is asked for is there in the same moment, and lost often."""
+    life = Exponential(1.0)
+    kinds = [
+        Kind("now", 0.2, survival=life, billing=EC2_SPOT),
+        Kind("too", 0.2, 2, survival=life, billing=PER_SECOND),
+        Kind("stays", 1.0),
+    ]
+    return Where(kinds, {"now": Drawn(life, seed), "too": Drawn(life, seed + 1000)}, seed)
+
+
+def that_stay(seed: int = 0) -> Where:
+    return Where([on_demand(), on_demand("quick", 1.9, 2.0, slots=2)], {}, seed)
+
+
+def curve(config: ev.Config, steps: int = STEPS) -> Curve:
+    """Of steps that take from two to nine minutes, by the trial and a little by the step."""
+    seconds = 120.0 + 400.0 * config["x"]
+    return Curve(
+        range(1, steps + 1),
+        [{"loss": config["x"] + 1.0 / step} for step in range(1, steps + 1)],
+        [seconds * (1.0 + 0.05 * math.sin(7.0 * step)) for step in range(steps)],
+    )
+
+
+@dataclass
+class Ran:
+    """What came of a study."""
+
+    spec: Spec
+    history: History
+    cloud: SimulatedCloud
+    log: list[ev.Event]
+    turns: int
+    now: float
+
+    def of(self, *types: type[ev.Event]) -> list[Any]:
+        return [entry for entry in self.log if isinstance(entry, types)]
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger.of(self.history, self.now)
+
+    def offers(self) -> Counter[str]:
+        return Counter(entry.offer for entry in self.of(ev.MachineRented))
+
+
+def a_spec(trials: int = 4, *, seed: int = 1, steps: int = STEPS, **settings: Any) -> Spec:
+    space = Space({"x": Float(0.0, 1.0)})
+    return Spec("rented", space, (Objective("loss", False),), seed, trials=trials, max_steps=steps, **settings)
+
+
+def run(
+    make: Make,
+    where: Where,
+    terms: Terms,
+    spec: Spec | None = None,
+    *,
+    kill_after: Collection[int] = (),
+    stop_after: int | None = None,
+    curves: Callable[[ev.Config], Curve] = curve,
+    pace: Callable[[Kind], float] | None = None,
+) -> Ran:
+    """To its end. `kill_after`: the driver is killed after so many turns; a new one has only the log.
+
+    `stop_after`: somebody wants it to stop then. `pace`: seconds of a step on a kind, over what its curve says; by
+    default as the kinds promise. A new driver is told by the provider what has come of the last one's requests.
+    """
+    spec = a_spec(terms.trials or 4) if spec is None else spec
+    clock = VirtualClock()
+    kinds = [
+        replace(kind, price=Known(kind.price, clock)) if isinstance(kind.price, PriceSeries) else kind
+        for kind in where.kinds
+    ]
+    cloud = SimulatedCloud(kinds, where.fates, where.seed)
+
+    def paced(_: Run, machine: str) -> float:
+        kind = cloud.kind_of(machine)
+        return 1.0 / kind.speed if pace is None else pace(kind)
+
+    def an_engine() -> SimulatedEngine:
+        return SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=terms.save_seconds, pace=paced)
+
+    def a_conductor(log: list[ev.Event]) -> Conductor:
+        return Conductor(spec, replayed(spec, log), Random(), make(kinds, terms))
+
+    log: list[ev.Event] = []
+    conductor, engine = a_conductor(log), an_engine()
+    events: list[ev.Event] = [ev.DriverStarted(clock.time, 1, "host")]
+    turns, at_once = 0, 0
+    while True:
+        turns, moment = turns + 1, clock.time
+        assert turns <= _MOST_TURNS, "it does not come to an end"
+        if turns == stop_after:
+            events = [*events, ev.StopRequested(clock.time, "test")]
+        entries = conductor.handle(events, clock.time)
+        log += entries
+        history = conductor.history
+        history.validate()
+        answers = _carried_out(entries, conductor, engine, cloud, clock)
+        if turns in kill_after:
+            clock.time += DOWN_SECONDS
+            conductor, engine = a_conductor(log), an_engine()
+            events = [ev.DriverStarted(clock.time, 1, "host"), *answers, *cloud.take(clock.time)]
+            continue
+        if answers:
+            events = answers
+        elif history.finished is not None or (conductor.halted and not history.running):
+            return Ran(spec, history, cloud, log, turns, clock.time)
+        else:
+            times = [at for at in (conductor.wake_at(clock.time), cloud.due()) if at is not None]
+            events = engine.wait(max(0.0, min(times) - clock.time) if times else None)
+            events = [*events, *cloud.take(clock.time)]
+            assert events or times, "nothing runs and nothing will: it stands still"
+        at_once = at_once + 1 if clock.time <= math.nextafter(moment, math.inf) else 0
+        assert at_once <= _MOST_AT_ONCE, f"it spins at {clock.time}: {[type(e).__name__ for e in log[-8:]]}"
+
+
+def _carried_out(
+    entries: list[ev.Event],
+    conductor: Conductor,
+    engine: SimulatedEngine,
+    cloud: SimulatedCloud,
+    clock: VirtualClock,
+) -> list[ev.Event]:
+    answers: list[ev.Event] = []
+    for entry in entries:
+        match entry:
+            case ev.Place():
+                engine.start(make_run(conductor.spec, conductor.history, entry.trial), entry.machine)
+            case ev.Move() | ev.Pause() | ev.Stop():
+                engine.tell_to_end(entry.trial, entry.attempt)
+            case ev.Kill():
+                engine.kill(entry.trial, entry.attempt)
+            case ev.Rent():
+                answers += cloud.rent(entry.machine, entry.offer, entry.max_price, clock.time)
+            case ev.Release():
+                answers += cloud.release(entry.machine, clock.time)
+            case ev.MachineLost() | ev.MachineReleased():
+                engine.lose(entry.machine)
+            case _:
+                pass
+    return answers

@@ -1,0 +1,93 @@
+"""One kind of machine for all trials."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.provisioning.desk import HOUR, Desk
+from tests.tables import START
+from thriftune.errors import SettingError
+from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
+from thriftune.provisioning.renting import PATIENCE_SECONDS
+from thriftune.provisioning.terms import Terms
+
+LIFE = Exponential(5.0)
+SLOW, QUICK = Kind("slow", 1.0), Kind("quick", 2.5, speed=2.0)
+SPOT = Kind("spot", 0.1, survival=LIFE)
+
+
+def terms(hours: float | None = None) -> Terms:
+    return Terms(deadline_seconds=None if hours is None else hours * HOUR, seconds_per_step=72.0)  # 2 h in all
+
+
+def test_on_demand_takes_the_fewest_dollars_a_step() -> None:
+    assert Desk(OnDemand([SLOW, QUICK, SPOT], terms())).begins() == ["rent slow-1"]
+    assert Desk(OnDemand([SLOW, Kind("quick", 1.9, speed=2.0)], terms())).begins() == ["rent quick-1"]
+    assert Desk(OnDemand([SLOW, Kind("wide", 3.9, slots=4)], terms())).begins() == ["rent wide-1"]
+
+
+@pytest.mark.parametrize(("hours", "kind"), [(2.1, "slow"), (1.9, "quick"), (0.5, "quick")])
+def test_on_demand_takes_a_quicker_one_for_a_deadline(hours: float, kind: str) -> None:
+    assert Desk(OnDemand([SLOW, QUICK], terms(hours))).begins() == [f"rent {kind}-1"]
+
+
+def test_on_demand_counts_the_start_for_the_deadline() -> None:
+    lazy = Kind("lazy", 1.0, queue=200.0, init=300.0)
+    assert Desk(OnDemand([lazy, QUICK], terms(2.1))).begins() == ["rent quick-1"]
+
+
+def test_on_demand_gives_its_machine_to_one_trial_after_the_other_and_then_back() -> None:
+    where = Desk(OnDemand([SLOW], terms()), trials=2)
+    where.begins()
+    assert where.comes("slow-1") == ["place 0/1 on slow-1"]
+    where.report(0, 100, loss=0.1, saved=True)
+    assert where.end(0) == ["create 1", "place 1/1 on slow-1"]
+    where.report(1, 100, loss=0.1, saved=True)
+    assert where.end(1) == ["release slow-1", "finish: all 2 trials done"]
+
+
+def test_the_cheapest_spot_machine_is_that_of_the_start() -> None:
+    low = PriceSeries("low", "a", [START - HOUR, START + HOUR], [0.2, 2.0], end=START + 9 * HOUR)
+    kinds = [Kind("low", low, survival=LIFE), Kind("high", 0.3, speed=4.0, survival=LIFE), SLOW]
+    where = Desk(CheapestSpot(kinds, terms()))
+    assert where.begins() == ["rent low-1"]
+    where.comes("low-1")
+    where.later(2 * HOUR)
+    assert where.is_lost("low-1") == ["rent low-2"]
+    assert where.history.fleet.renting["low-2"].max_price is None  # it is never outbid
+
+
+def test_the_fastest_spot_machine_is_the_cheapest_of_the_fastest() -> None:
+    kinds = [
+        Kind("a", 0.1, survival=LIFE),
+        Kind("b", 0.5, speed=2.0, survival=LIFE),
+        Kind("c", 0.4, speed=2.0, survival=LIFE),
+        Kind("d", 0.4, speed=9.0),
+    ]
+    assert Desk(FastestSpot(kinds, terms())).begins() == ["rent c-1"]
+
+
+def test_one_that_is_refused_is_asked_for_again_after_some_time() -> None:
+    where = Desk(CheapestSpot([SPOT], terms()))
+    where.begins()
+    assert where.refuses("spot-1") == []
+    assert where.conductor.wake_at(where.now) == where.now + PATIENCE_SECONDS
+    assert where.later(PATIENCE_SECONDS - 1.0) == []
+    assert where.later(1.0) == ["rent spot-2"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kinds", "message"),
+    [
+        (OnDemand, [SPOT], "all kinds of machines may be taken away; give one that is not"),
+        (CheapestSpot, [SLOW], "no kind of machine may be taken away; give a spot machine"),
+        (FastestSpot, [SLOW], "no kind of machine may be taken away; give a spot machine"),
+        (OnDemand, [], "there is nothing to rent; give at least one kind"),
+    ],
+)
+def test_what_cannot_be_is_said(policy: type[OnDemand], kinds: list[Kind], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        policy(kinds, terms())

@@ -1,0 +1,48 @@
+"""Every policy of the house, on every small cloud that it can be used on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.provisioning.conformance import PolicyConformance
+from tests.provisioning.studies import at_once, by_chance, by_price, by_room, that_stay, with_notice
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
+from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.reuse import Reuse
+from thriftune.provisioning.step_cost import StepCost
+from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.thrifty import Thrifty
+from thriftune.provisioning.uniform_progress import UniformProgress
+
+
+def without_deadline(kinds: Sequence[Kind], terms: Terms) -> Renting:
+    return Thrifty(kinds, replace(terms, deadline_seconds=None))
+
+
+SPOT = (by_price, by_chance, by_room, at_once, with_notice)
+WHERE = {
+    OnDemand: (by_price, that_stay),
+    CheapestSpot: SPOT,
+    FastestSpot: SPOT,
+    StepCost: SPOT,
+    UniformProgress: SPOT,
+    Reuse: SPOT[1:],
+    Thrifty: (*SPOT, that_stay),
+    without_deadline: (*SPOT, that_stay),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "cloud"),
+    [
+        pytest.param(make, cloud, id=f"{make.__name__} {cloud.__name__}")
+        for make, clouds in WHERE.items()
+        for cloud in clouds
+    ],
+)
+class TestPolicies(PolicyConformance):
+    pass

@@ -1,0 +1,152 @@
+"""What all policies share: how machines are rented for trials, and given back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.provisioning.desk import HOUR, Desk
+from tests.tables import START
+from thriftune import events as ev
+from thriftune.errors import SettingError
+from thriftune.market.billing import EC2_SPOT
+from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.fixed import CheapestSpot, OnDemand
+from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.terms import Terms
+
+LIFE = Exponential(2.0)
+
+
+def spot(terms: Terms | None = None, **settings: object) -> Desk:
+    kind = Kind("spot", 0.3, survival=LIFE, **settings)  # type: ignore[arg-type]
+    return Desk(CheapestSpot([kind], terms or Terms(seconds_per_step=60.0)))
+
+
+def policy_of(where: Desk) -> Renting:
+    assert isinstance(where.policy, Renting)
+    return where.policy
+
+
+def test_what_is_left_is_counted_from_the_last_checkpoint_where_a_machine_may_be_lost() -> None:
+    where = spot()
+    where.begins()
+    where.comes("spot-1")
+    assert policy_of(where).steps_left(where.trial(0), where.history) == 100
+    where.works(0, 1, 7, 10.0)
+    where.works(0, 8, 9, 10.0, saved=False)
+    assert policy_of(where).steps_left(where.trial(0), where.history) == 93
+
+
+def test_what_is_left_is_counted_from_the_last_step_where_it_may_not() -> None:
+    where = Desk(OnDemand([Kind("stays", 1.0)], Terms()))
+    where.begins()
+    where.comes("stays-1")
+    where.works(0, 1, 9, 10.0, saved=False)
+    assert policy_of(where).steps_left(where.trial(0), where.history) == 91
+
+
+def test_so_many_machines_as_trials_at_a_time() -> None:
+    where = spot(Terms(3))
+    assert where.begins() == ["rent spot-1", "rent spot-2", "rent spot-3"]
+
+
+def test_a_machine_with_room_for_several_is_rented_once() -> None:
+    where = spot(Terms(3), slots=2)
+    assert where.begins() == ["rent spot-1", "rent spot-2"]
+    assert len(where.comes("spot-1", slots=2)) == 2
+
+
+def test_no_more_at_a_time_than_asked_for_whatever_room_there_is() -> None:
+    where = spot(Terms(1), slots=4)
+    where.begins()
+    assert where.comes("spot-1", slots=4) == ["place 0/1 on spot-1"]
+
+
+def test_a_machine_that_nobody_needs_goes_back() -> None:
+    where = spot(Terms(2))
+    where.begins()
+    where.comes("spot-1")
+    where.comes("spot-2")
+    for trial in (0, 1):
+        where.report(trial, 100, loss=0.1, saved=True)
+    where.end(0)
+    where.report(2, 100, loss=0.1, saved=True)
+    where.end(2)  # trial 3 is the last
+    assert where.end(1) == ["release spot-2"]
+
+
+def test_one_that_its_provider_takes_for_nothing_is_left_to_it() -> None:
+    for billing, told in ((EC2_SPOT, []), (Kind("x", 1.0).billing, ["release spot-1"])):
+        where = spot(billing=billing, notice_seconds=120.0)
+        where.begins()
+        where.comes("spot-1")
+        where.now += 900.0
+        where(ev.MachineNotice(where.now, "spot-1", where.now + 120.0))
+        where.report(0, 5, loss=0.1, saved=True)
+        ended = where.end(0, cut=True)
+        assert [each for each in ended if each.startswith("release")] == told
+
+
+def test_how_often_to_save() -> None:
+    """Young and Daly: the square root of twice the time to save times the life."""
+    terms = Terms(seconds_per_step=60.0, save_seconds=10.0)
+    where = spot(terms)
+    where.begins()
+    where.comes("spot-1")
+    every = policy_of(where).save_every(where.trial(0), "spot-1", where.history)
+    assert every == pytest.approx(math.sqrt(2.0 * 10.0 * 2.0 * HOUR), rel=0.02)
+    assert where.trial(0).save_every == every
+    noticed = spot(terms, notice_seconds=70.0)
+    noticed.begins()
+    noticed.comes("spot-1")
+    assert noticed.trial(0).save_every is None  # when it has to
+    free = spot(Terms(seconds_per_step=60.0))
+    free.begins()
+    free.comes("spot-1")
+    assert free.trial(0).save_every == 0.0  # at every step: it costs nothing
+
+
+def test_losses_an_hour() -> None:
+    where = spot()
+    policy = policy_of(where)
+    for hours in (0.05, 0.5, 20.0):
+        kind = Kind("k", 1.0, survival=Exponential(hours))
+        assert policy.hazard(kind, START, None, 0.0) == pytest.approx(1.0 / hours)
+        assert policy.hazard(kind, START, None, 3.0, 0.1) == pytest.approx(1.0 / hours)
+    assert policy.hazard(Kind("stays", 1.0), START, None, 0.0) == 0.0
+
+    class Half:
+        def probability(self, series: object, t: float, max_price: float) -> float:
+            return 0.5
+
+    prices = PriceSeries("m", "a", [START - HOUR], [1.0], end=START + HOUR)
+    market = Kind("m", prices, revocation=Half())
+    assert policy.hazard(market, START, 2.0, 0.0) == pytest.approx(math.log(2.0))
+
+
+def test_a_new_driver_goes_on_as_the_last_one_would_have() -> None:
+    where = spot(Terms(2))
+    where.begins()
+    where.comes("spot-1")
+    where.works(0, 1, 5, 60.0)
+    where.kill_driver()
+    where._provisioner = CheapestSpot([Kind("spot", 0.3, survival=LIFE)], Terms(2))
+    where.policy = where._provisioner
+    where.conductor = where._conductor()
+    told = where(ev.DriverStarted(where.now, 2, "host"))
+    assert [each for each in told if each.startswith("place")] != []
+
+
+def test_machines_that_are_not_for_rent_are_no_matter() -> None:
+    where = spot()
+    where.start()
+    assert list(where.history.fleet.renting) == ["spot-1"]
+
+
+def test_each_kind_needs_a_name_of_its_own() -> None:
+    with pytest.raises(SettingError, match="kinds: a, a: each needs a name of its own"):
+        OnDemand([Kind("a", 1.0), Kind("a", 2.0)], Terms())
