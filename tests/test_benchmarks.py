@@ -58,6 +58,9 @@ def run(*arguments: str) -> str:
         "planning.placement",
         "planning.studies",
         "planning.speed",
+        "provisioning.bag",
+        "provisioning.policies",
+        "provisioning.speed",
         "search.multi",
     ],
 )

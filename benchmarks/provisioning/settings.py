@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from benchmarks.market.lifetimes import recorded
 from benchmarks.search.tables import data
 from thriftune.clouds.traces import (
     Conditions,
@@ -91,6 +92,14 @@ def availability(*zones: str) -> Trace:
     }
     chosen = {zone: trace for zone, trace in found.items() if not zones or zone in zones}
     return of_availability(chosen, "V100", V100, V100_SPOT, Conditions(notice_seconds=0.0))
+
+
+@cache
+def synthetic() -> Trace:
+    """Where there are no records: lives drawn as those of preemptible machines are spread."""
+    types = {f"synthetic-{cores}": Type(by_cores(cores), 0.035 * cores) for cores in (2, 16)}
+    spot = {type: 0.2 * each.on_demand_price for type, each in types.items()}
+    return of_lifetimes(recorded(quick=True), types, spot, Conditions(notice_seconds=30.0))
 
 
 SETTINGS: dict[str, Callable[[], Trace]] = {

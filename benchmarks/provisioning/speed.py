@@ -1,0 +1,44 @@
+"""How fast is a study of some days simulated? Sixteen trials on 24 kinds of machines, by each policy."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+from benchmarks.common import Row, main, say
+from benchmarks.provisioning.settings import prices_2016, synthetic
+from benchmarks.provisioning.studies import study, true_speeds
+from thriftune.cloud_simulation import replay
+from thriftune.clouds.simulated import SimulatedCloud
+from thriftune.market.billing import PER_SECOND
+from thriftune.provisioning import policy
+
+POLICIES = ("on_demand", "cheapest_spot", "step_cost", "thrifty")
+HOURS, BAR_SECONDS, TIMES = 245.0, 1.0, 3
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    trace = (synthetic if options.quick else prices_2016)().billed(PER_SECOND)
+    asked, terms = study(trace, 5.0 if options.quick else HOURS, 1.1)
+    speeds, rows = true_speeds(trace), []
+    for name in POLICIES:
+        took, days = [], 0.0
+        for _ in range(1 if options.quick else TIMES):
+            say(name)
+            cloud = SimulatedCloud(trace.kinds, trace.fates(0))
+            made = policy(name, trace.kinds, terms)
+            given = asked.spec, asked.curves(), asked.searcher(), asked.stopper()
+            began = time.perf_counter()
+            found = replay(cloud, made, terms, *given, start=trace.start, speeds=speeds)
+            took.append(time.perf_counter() - began)
+            days = found.seconds / 86_400.0
+        middle = statistics.median(took)
+        met = None if options.quick else middle < BAR_SECONDS
+        bar = f"under {BAR_SECONDS:g} s"
+        rows.append(Row(f"{name}: {days:.1f} days of 16 trials", f"{middle:.2f} s", bar, met))
+    return rows
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))
