@@ -1,8 +1,8 @@
 """Which policy pays least, and is it in time? On recorded clouds, with refunds and without, in haste and not.
 
 Sixteen trials side by side of 14 to 26 hours each on the best machine on demand; deadlines of 1.15 and 2.5 times
-the longest. Machines are faster or slower than they promise. Policies that are not in time in 99 of 100 runs are no
-rivals: they may be cheap.
+the longest. Machines are faster or slower than they promise. Policies that are not in time in 99 of 100 runs are
+no rivals: they may be cheap.
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ HORIZON_HOURS = 4.0
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
 
+_BREATH_SECONDS = 10.0  # between two looks, whatever a policy wishes
 _FEW_LIVE = 1e-3
 _MOMENT = 1e-3  # seconds: what is as near is the same, but for rounding
 
@@ -205,7 +206,7 @@ class Renting(Provisioner):
         again = now + PATIENCE_SECONDS if history.waiting else math.inf
         # One that is due later than this stays: else a study in which much happens would never be looked at.
         before = self._next_look if now < self._next_look else math.inf
-        self._next_look = min(self.look_at(history, now), again, before)
+        self._next_look = max(min(self.look_at(history, now), again, before), now + _BREATH_SECONDS)
 
     def _wished(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
@@ -216,9 +217,9 @@ class Renting(Provisioner):
         spare = 0  # slots of machines that were just asked for
         for trial_id in [*history.waiting, *history.running]:
             trial, wish = history.trials[trial_id], None
-            if trial_id in coming:
-                continue
             if trial_id in history.waiting:
+                if trial_id in coming:
+                    continue
                 if spare > 0:
                     spare -= 1
                     continue
@@ -229,6 +230,8 @@ class Renting(Provisioner):
                     continue
                 if self.leaves(trial, machine, history, now):
                     yield ev.Move(now, trial_id, trial.attempts, LEAVES)
+                    continue
+                if trial_id in coming:
                     continue
                 wish = self.moves_to(trial, machine, history, now)
                 if wish is not None and trial_id in ready:
