@@ -30,7 +30,7 @@ HORIZON_HOURS = 4.0
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
 
-_BREATH_SECONDS = 10.0  # between two looks, whatever a policy wishes
+_BREATH_SECONDS = 10.0  # until a look that a policy wished for before now
 _FEW_LIVE = 1e-3
 _MOMENT = 1e-3  # seconds: what is as near is the same, but for rounding
 
@@ -206,7 +206,8 @@ class Renting(Provisioner):
         again = now + PATIENCE_SECONDS if history.waiting else math.inf
         # One that is due later than this stays: else a study in which much happens would never be looked at.
         before = self._next_look if now < self._next_look else math.inf
-        self._next_look = max(min(self.look_at(history, now), again, before), now + _BREATH_SECONDS)
+        found = min(self.look_at(history, now), again, before)
+        self._next_look = found if found > now else now + _BREATH_SECONDS
 
     def _wished(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
