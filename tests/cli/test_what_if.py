@@ -1,0 +1,88 @@
+"""`thriftune simulate` on rented machines: its table, its JSON, its picture, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from thriftune.cli import cli
+
+STUDY = """
+name = "small"
+function = "train.py:train"
+minimize = "loss"
+trials = 4
+max_steps = 20
+workers = 4
+stopping = "none"
+profile = {seconds_per_step = {1 = 300.0}, startup = 10.0, checkpoint = 5.0}
+[space]
+x = { type = "float", low = 0.0, high = 1.0 }
+[[cloud]]
+name = "stays"
+slots = 1
+price_per_hour = 1.0
+[[cloud]]
+name = "spot"
+slots = 1
+price_per_hour = 0.3
+spot = true
+mean_lifetime = "3h"
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("def train(trial): ...\n")
+    path = tmp_path / "study.toml"
+    path.write_text(STUDY)
+    return path
+
+
+def typed(*arguments: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["simulate", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_a_study_that_was_not_run_on_its_own_machines(study: Path) -> None:
+    told = typed(study, "--policy", "thrifty,on_demand", "--deadline", "6h").stdout
+    assert "2 kinds, 1 of them may be taken away" in told
+    assert "what each policy would have paid" in told
+    lines = {line.split()[0]: line for line in told.splitlines() if line.startswith(("thrifty", "on_demand"))}
+    assert "100%" in lines["thrifty"]
+    assert "$6." in lines["on_demand"]
+
+
+def test_programs_get_one_object_a_policy(study: Path) -> None:
+    result = typed(study, "--policy", "thrifty,cheapest_spot", "--json", "--seeds", 2)
+    told = json.loads(result.stdout)
+    assert [each["policy"] for each in told] == ["thrifty", "cheapest_spot"]
+    assert set(told[0]) >= {"cost", "duration", "steps_lost", "deadline_met", "oracle_ratio"}
+    assert "what trials report is made up" in result.stderr
+
+
+def test_a_picture_of_the_first(study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "timeline.svg"
+    assert f"wrote {path}" in typed(study, "--plot", path).stderr
+    assert "<svg" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give one of FILE, --from STUDY and --table FILE"),
+        (("FILE", "--policy", "cheap"), "policy 'cheap' is not known"),
+        (("FILE", "--restart", "soon"), "restart: 'soon' is no duration"),
+        (("--table", "t.npz", "--plot", "x.png"), "--plot: draws which trial was on which machine"),
+    ],
+)
+def test_what_cannot_be_is_one_line(study: Path, arguments: tuple[str, ...], message: str) -> None:
+    given = [study if each == "FILE" else each for each in arguments]
+    result = typed(*given, status=1)
+    assert message in result.stderr
+    assert result.stderr.count("\n") <= 2

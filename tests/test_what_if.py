@@ -1,0 +1,117 @@
+"""Policies compared on the same cloud: what each paid, whether it was in time, and the least there was to pay."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune.clouds.fates import Drawn, Fate
+from thriftune.clouds.traces import Trace
+from thriftune.engines.simulated import Curve
+from thriftune.errors import SettingError
+from thriftune.market.lifetime import Exponential
+from thriftune.parameters import Float
+from thriftune.planning.kinds import Kind
+from thriftune.what_if import Compared
+
+HOUR = 3600.0
+LIFE = Exponential(3.0)
+KINDS = [
+    Kind("spot", 0.3, survival=LIFE, queue=30.0, init=30.0, on_demand_price=1.0),
+    Kind("stays", 1.0, queue=30.0, init=30.0),
+]
+
+
+def lives(seed: int) -> dict[str, Fate]:
+    return {"spot": Drawn(LIFE, seed)}
+
+
+TRACE = Trace(KINDS, lives, 0.0, math.inf)
+
+
+def curve(config: Any) -> Curve:
+    steps = 20
+    return Curve(
+        range(1, steps + 1), [{"loss": config["x"] + 1.0 / s} for s in range(1, steps + 1)], [360.0] * steps
+    )
+
+
+def compared(policies: list[str], **others: Any) -> list[Compared]:
+    given: dict[str, Any] = {
+        "space": {"x": Float(0.0, 1.0)}, "minimize": "loss", "trials": 4, "max_steps": 20, "workers": 4,
+        "stopping": "none", "seeds": 3, "restart_seconds": 20.0, "save_seconds": 5.0,
+    }  # fmt: skip
+    return tt.simulate(curve, cloud=TRACE, policies=policies, **{**given, **others})
+
+
+def test_each_policy_has_its_cost_and_the_least_there_is() -> None:
+    thrifty, on_demand = compared(["thrifty", "on_demand"], deadline="5h")
+    assert on_demand.cost == pytest.approx(4 * 2.0, rel=0.05)
+    assert 1.0 <= (thrifty.oracle_ratio or 0.0) < 1.5
+    assert thrifty.cost < 0.5 * on_demand.cost
+    assert (thrifty.deadline_met, on_demand.deadline_met) == (1.0, 1.0)
+    assert (on_demand.steps_lost, on_demand.cost_spread) == (0.0, 0.0)
+    for each in thrifty.outcomes:
+        assert each.replayed.dollars == pytest.approx(each.replayed.result.ledger.dollars)
+        assert each.replayed.dollars >= each.oracle_dollars
+        assert all(trial.step == 20 for trial in each.replayed.result.trials)
+
+
+def test_the_same_again_is_the_same_and_seeds_differ() -> None:
+    (first,), (again,) = compared(["thrifty"]), compared(["thrifty"])
+    assert first.to_json() == again.to_json()
+    assert len({each.replayed.dollars for each in first.outcomes}) == 3
+
+
+def test_a_policy_that_is_late_goes_on_to_its_end() -> None:
+    (late,) = compared(["cheapest_spot"], deadline="2h")
+    assert late.deadline_met == 0.0
+    assert late.duration > 2 * HOUR
+    assert late.to_json()["times"] == 3
+
+
+def test_steps_may_take_longer_than_recorded() -> None:
+    (quick,), (slow,) = compared(["on_demand"]), compared(["on_demand"], slower=3.0)
+    assert slow.duration / quick.duration == pytest.approx(3.0, rel=0.02)
+    with pytest.raises(SettingError, match="slower: 0 must be a finite number, above 0"):
+        compared(["on_demand"], slower=0)
+
+
+def test_rules_work_there_too() -> None:
+    (cut,), (whole,) = (compared(["thrifty"], stopping=rule, trials=12) for rule in ("halving", "none"))
+    assert cut.cost < 0.8 * whole.cost
+
+
+def test_at_the_end_of_a_trace_a_study_is_not_whole() -> None:
+    short = Trace(KINDS, lives, 0.0, 1.5 * HOUR)
+    (found,) = tt.simulate(
+        curve, cloud=short, policies=["on_demand"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=2,
+        max_steps=20, workers=2, stopping="none", seeds=1,
+    )  # fmt: skip
+    assert not found.outcomes[0].replayed.whole
+    assert found.deadline_met == 0.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"policies": ["cheap"]}, "policy 'cheap' is not known; use one of thrifty, on_demand"),
+        ({"policies": ["thrifty"], "seeds": 0}, "seeds: 0 must be a whole number"),
+        ({"policies": ["uniform_progress"]}, "uniform_progress: goes by a deadline; give one"),
+    ],
+)
+def test_what_cannot_be_is_said(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        compared(**wrong)
+
+
+def test_a_deadline_beyond_the_trace() -> None:
+    short = Trace(KINDS, lives, 0.0, 5.0 * HOUR)
+    with pytest.raises(SettingError, match="the trace has 5 h to begin and end in"):
+        tt.simulate(
+            curve, cloud=short, policies=["thrifty"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=2,
+            max_steps=20, deadline="4h",
+        )  # fmt: skip
