@@ -68,6 +68,10 @@ class Thrifty(Renting):
         super().__init__(kinds, terms)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
+        self._slowest = min(kinds, key=lambda kind: kind.speed)
+        self._longest_start = max((self._start_hours(kind) for kind in self._lasting), default=0.0)
+        self._usual_at: tuple[float, int] = (-math.inf, -1)
+        self._usual: dict[str, float] = {}  # dollars of a step of a usual trial, by kind
         self._asked: tuple[object, ...] = ()
         self._answer: Any = None
         self._loads_of = (-1, -1)
@@ -115,10 +119,33 @@ class Thrifty(Renting):
         key = trial.id, machine.id, history.entries, now
         if self._asked != key:
             here = self._here(trial, machine, history, now)
-            there = self._best(trial, history, now, here)
+            there = here if self._is_good(here, trial, history, now) else self._best(trial, history, now, here)
             self._asked, self._answer = key, (here, None if there is here else there)
         answer: tuple[Option, Option | None] = self._answer
         return answer
+
+    def _is_good(self, here: Option, trial: TrialRecord, history: History, now: float) -> bool:
+        """At a glance, as nearly always: it is in time, and no kind is so much cheaper for a usual trial that to
+        move could pay."""
+        left = self.terms.time_left(history, now)
+        if left is not None:
+            steps, needed = self._steps(trial, history), self._changeover_hours(trial, history)
+            in_time = steps * here.hours + needed <= left / HOUR
+            if not in_time or left / HOUR - self._hours_on_lasting(trial, history, steps) < 2.0 * needed:
+                return False
+        if self._usual_at != (now, history.entries):
+            self._usual_at = now, history.entries
+            self._usual = {
+                kind.name: min(way.dollars for way in self._ways(kind, self._usual_step(kind, history), now))
+                for kind in self.kinds.values()
+                if self.to_be_had(kind, history, now)
+            }
+        own = self.paces.seconds(trial, here.kind.name, history) / HOUR
+        usual = here.dollars * self._usual_step(here.kind, history) / own
+        return usual <= (1.0 + _GAIN) * min(self._usual.values(), default=math.inf)
+
+    def _usual_step(self, kind: Kind, history: History) -> float:
+        return self.paces.seconds(None, kind.name, history) / HOUR
 
     def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:
         """Whether to move costs less, in the hours to come, than it saves."""
@@ -186,9 +213,8 @@ class Thrifty(Renting):
     def _changeover_hours(self, trial: TrialRecord, history: History) -> float:
         """Until a machine that stays is at work, whatever happens before: a look, a step that is lost, and its
         start."""
-        step = max(self.paces.seconds(trial, kind.name, history) for kind in self.kinds.values())
-        start = max(self._start_hours(kind) for kind in self._lasting)
-        return (LOOK_SECONDS + step + self.terms.save_seconds) / HOUR + start
+        step = self.paces.seconds(trial, self._slowest.name, history)
+        return (LOOK_SECONDS + step + self.terms.save_seconds) / HOUR + self._longest_start
 
     def _reserve_hours(self, trial: TrialRecord, history: History, steps: float, now: float) -> float:
         """For the losses to come, so that spot machines can still be used when one that stays has become
