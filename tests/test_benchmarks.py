@@ -61,6 +61,7 @@ def run(*arguments: str) -> str:
         "provisioning.bag",
         "provisioning.policies",
         "provisioning.speed",
+        "provisioning.spottune",
         "search.multi",
     ],
 )

@@ -51,12 +51,14 @@ def _lifetimes() -> Lifetimes:
     return Lifetimes.read(data() / "gcp_preemptions_2019_us-central1-c.csv.gz")
 
 
+def prices_of_2016() -> PriceHistory:
+    return PriceHistory.read(data() / _PRICES.format("2016-02-25_2016-04-09"))
+
+
 @cache
 def prices_2016() -> Trace:
     """Where the price decides."""
-    return of_prices(
-        PriceHistory.read(data() / _PRICES.format("2016-02-25_2016-04-09")), _by_cores(ON_DEMAND_2016)
-    )
+    return of_prices(prices_of_2016(), _by_cores(ON_DEMAND_2016))
 
 
 @cache
