@@ -119,6 +119,10 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     packed = tmp_path / "availability.json.gz"
     packed.write_bytes(gzip.compress(json.dumps(record).encode()))
     assert [kind.name for kind in read_trace(packed).kinds] == ["zone", "p3.2xlarge on demand"]
+    mixed = {**record, "short": {"gap_seconds": 600, "n": 10, "rle": [[1, 10]]}}
+    packed.write_bytes(gzip.compress(json.dumps(mixed).encode()))
+    assert [kind.name for kind in read_trace(packed).kinds] == ["zone", "p3.2xlarge on demand"]
+    assert "1 zones have less than half of the longest" in read_trace(packed).notes[1]
     broken = tmp_path / "broken.json"
     broken.write_text("{")
     with pytest.raises(SettingError, match=r"broken\.json: is no JSON"):

@@ -184,11 +184,23 @@ def _read_availability(path: Path, catalog: Catalog, given: Conditions) -> Trace
     offer = catalog["p3.2xlarge"]
     known = Type(1.0, offer.price_per_hour)
     spot = offer.spot_price_per_hour or 0.3 * offer.price_per_hour
-    note = (
+    notes = [
         f"{path.name}: a machine is taken to be a {offer.name}, at {spot:g} dollars an hour, and "
         f"{offer.price_per_hour:g} on demand"
-    )
-    return replace(of_availability(record, offer.name, known, spot, given), notes=[note])
+    ]
+    lengths = {zone: _length(trace) for zone, trace in record.items()}
+    kept = {zone: record[zone] for zone, each in lengths.items() if each >= 0.5 * max(lengths.values())}
+    if len(kept) < len(record):
+        notes.append(f"{path.name}: {len(record) - len(kept)} zones have less than half of the longest, left out")
+    return replace(of_availability(kept, offer.name, known, spot, given), notes=notes)
+
+
+def _length(trace: Any) -> float:
+    """Seconds. One that makes no sense is told of elsewhere."""
+    try:
+        return float(trace["gap_seconds"]) * sum(times for _, times in trace["rle"])
+    except (KeyError, TypeError, ValueError):
+        return math.inf
 
 
 def _types(names: Sequence[str], catalog: Catalog) -> tuple[dict[str, Type], list[str]]:
