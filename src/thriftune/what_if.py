@@ -123,12 +123,16 @@ def compare(
             given = spec, asked.curves(), asked.searcher(), asked.stopper()
             runs[name] = replay(cloud, machines, its_terms, *given, start=start, speeds=speeds)
         deadline = terms.deadline_seconds
-        horizon = max([deadline or 0.0, *(run.seconds for run in runs.values())])
-        oracle = Oracle(trace.kinds, fates, start, min(start + horizon, trace.end))
+        longest = max(run.seconds for run in runs.values())
         each = speeds or {kind.name: kind.speed for kind in trace.kinds}
         per_second = {name: 1.0 / speed for name, speed in each.items()}
+        oracles: dict[float, Oracle] = {}
         for name, run in runs.items():
-            least = math.fsum(oracle.dollars(work, per_second) for work in run.work_seconds)
+            # Who is in time is held against one who has to be; who is late, against one who may be as late.
+            horizon = longest if deadline is None else max(deadline, run.seconds)
+            if horizon not in oracles:
+                oracles[horizon] = Oracle(trace.kinds, fates, start, min(start + horizon, trace.end))
+            least = math.fsum(oracles[horizon].dollars(work, per_second) for work in run.work_seconds)
             met = run.whole and (deadline is None or run.seconds <= deadline * (1.0 + 1e-9))
             found[name].append(Outcome(run, met, least))
     return [Compared(name, outcomes) for name, outcomes in found.items()]

@@ -198,7 +198,7 @@ def _read_availability(path: Path, catalog: Catalog, given: Conditions) -> Trace
 def _length(trace: Any) -> float:
     """Seconds. One that makes no sense is told of elsewhere."""
     try:
-        return float(trace["gap_seconds"]) * sum(times for _, times in trace["rle"])
+        return float(trace["gap_seconds"] * sum(times for _, times in trace["rle"]))
     except (KeyError, TypeError, ValueError):
         return math.inf
 
