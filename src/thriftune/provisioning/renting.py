@@ -16,6 +16,7 @@ from thriftune.errors import SettingError
 from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.market.checkpoint_schedule import young_daly_hours
+from thriftune.market.running_time import lived_hours
 from thriftune.market.survival import alive
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
@@ -161,6 +162,10 @@ class Renting(Provisioner):
         if kind.revocation is None or max_price is None:
             return 0.0
         return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
+
+    def lived(self, kind: Kind, age: float, hours: float) -> float | None:
+        """Of these hours, for how many a machine of this age is expected to be there; None: its rate tells."""
+        return None if kind.survival is None else float(lived_hours(kind.survival, hours, age))
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         match event:

@@ -61,6 +61,7 @@ class _Market:
     price: float
     dangers: list[tuple[float | None, float, float]]
     ways: dict[int, list[tuple[float | None, Worth]]]
+    lived: float | None  # hours of those that are let off, for which a new machine is expected to be there
 
 
 class Thrifty(Renting):
@@ -344,7 +345,7 @@ class Thrifty(Renting):
             if worth.dollars < stays.dollars:
                 stays, stays_max = worth, max_price
             if free and first_hazard:
-                worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead)
+                worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead, market.lived)
                 if worth.dollars < turns.dollars:
                     turns, turns_max = worth, max_price
         found: list[tuple[float | None, Worth]] = [(stays_max, stays)]
@@ -365,7 +366,8 @@ class Thrifty(Renting):
                 for limit in self._max_prices(kind, now)
             ]
             price = 0.5 * (kind.price_at(now) + kind.mean_price(now, 6.0 * HOUR))
-            self._known[kind.name] = _Market(price, dangers, {})
+            lived = self.lived(kind, 0.0, free) if free else None
+            self._known[kind.name] = _Market(price, dangers, {}, lived)
         return self._known[kind.name]
 
     def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
@@ -378,7 +380,7 @@ class Thrifty(Renting):
         hazard = self.hazard(kind, now, machine.max_price, age, free - age if may_be_free else None)
         redo, overhead = self._losing(kind, hazard, step)
         if may_be_free:
-            worth = staying(price, hazard, age, redo, free, overhead)
+            worth = staying(price, hazard, age, redo, free, overhead, self.lived(kind, age, free - age))
         else:
             worth = held(price, hazard, self._start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
         return self._made(kind, machine.max_price, worth, step)

@@ -34,22 +34,42 @@ def held(price: float, hazard: float, start: float, unbilled: float, redo: float
 
 
 def rotated(
-    price: float, hazard: float, start: float, unbilled: float, redo: float, free: float, overhead: float = 0.0
+    price: float,
+    hazard: float,
+    start: float,
+    unbilled: float,
+    redo: float,
+    free: float,
+    overhead: float = 0.0,
+    lived: float | None = None,
 ) -> Worth:
-    """For the hours in which a loss is let off, time and again."""
+    """For the hours in which a loss is let off, time and again. `lived`: of these hours, those that a machine is
+    expected to be there, where that is known better: most that are lost are lost soon."""
     lost = -math.expm1(-hazard * free)
-    there = lost / hazard if hazard > 1e-12 else free
+    there = _there(hazard, lost, free) if lived is None else lived
     work = (there - (start - unbilled) - lost * redo) / (1.0 + overhead)
     if work <= 0.0:
         return NEVER
     return Worth((1.0 - lost) * price * free / work, work / (there + unbilled), rotates=True)
 
 
-def staying(price: float, hazard: float, age: float, redo: float, free: float, overhead: float = 0.0) -> Worth:
+def staying(
+    price: float,
+    hazard: float,
+    age: float,
+    redo: float,
+    free: float,
+    overhead: float = 0.0,
+    lived: float | None = None,
+) -> Worth:
     """To the end of the hours in which a loss is let off, of which `age` are over: what has to be paid anyway if
     one leaves now is no cost of staying."""
     rest = free - age
     lost = -math.expm1(-hazard * rest)
-    there = lost / hazard if hazard > 1e-12 else rest
+    there = _there(hazard, lost, rest) if lived is None else lived
     work = max(1e-9, (there - lost * redo) / (1.0 + overhead))
     return Worth(max(0.0, ((1.0 - lost) * free - age) * price / work), min(1.0, work / there))
+
+
+def _there(hazard: float, lost: float, hours: float) -> float:
+    return lost / hazard if hazard > 1e-12 else hours
