@@ -52,7 +52,7 @@ def test_a_table_as_export_writes_it(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "give either --from STUDY or --table FILE"),
+        ((), "give one of FILE, --from STUDY and --table FILE"),
         (("--from", "b"), "there is no study 'b'"),
         (("--from", "a", "--stopping", "ahsa"), "stopping 'ahsa' is not known"),
         (("--table", "nowhere.csv", "--minimize", "loss"), "nowhere.csv"),
