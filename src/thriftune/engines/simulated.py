@@ -130,7 +130,7 @@ class SimulatedEngine:
         if found.reported_at == now:
             if found.unsaved:
                 now += self._save_seconds
-                self._schedule(now, self._report(found, found.done - 1, now, saved=True))
+                self._schedule(now, self._saved_late(found, now))
             self._end(found, Ended(now, trial, attempt, found.seconds_taken(), cut=True))
         elif not found.saves:  # it will
             found.saves = True
@@ -178,7 +178,8 @@ class SimulatedEngine:
         if saved:
             attempt.saved_at = at
         attempt.unsaved = not saved
-        event = self._report(attempt, i, at, saved)
+        number = attempt.reports = attempt.reports + 1
+        event = Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
         if done < attempt.last and not attempt.told:
             if not attempt.save_every and not self._save_seconds:  # as in most simulations
                 attempt.next_at = at + attempt.seconds[done]
@@ -194,9 +195,11 @@ class SimulatedEngine:
             self._come_to_end(attempt, at)
         return event
 
-    def _report(self, attempt: _Attempt, i: int, at: float, saved: bool) -> Reported:
-        number = attempt.reports = attempt.reports + 1
-        return Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
+    def _saved_late(self, attempt: _Attempt, at: float) -> Reported:
+        """Its last step, told again with its state."""
+        attempt.reports += 1
+        step, metrics = attempt.steps[attempt.done - 1], attempt.metrics[attempt.done - 1]
+        return Reported(at, attempt.trial, attempt.number, attempt.reports, step, metrics, saved=True)
 
     def _next_at(self, attempt: _Attempt, at: float) -> float:
         """When the step that begins now is told of, after its save if there is to be one."""
