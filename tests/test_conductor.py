@@ -770,6 +770,22 @@ def test_a_provisioner_sees_time_pass_and_nothing_goes_to_a_machine_that_is_leav
     assert table(ev.DriverStarted(table.now, 2, "host")) == ["create 1", "place 1/1 on a", "release a"]
 
 
+def test_a_machine_that_a_killed_driver_was_about_to_rent_is_given_back_unless_it_is_there() -> None:
+    """Killed after the decision was recorded: whether the cloud was asked nobody knows."""
+    for came in (False, True):
+        table = Table(slots=0, trials=1, provisioner=Renter())
+        assert table(ev.DriverStarted(table.now, 1, "host")) == ["rent a"]
+        table.kill_driver()
+        if came:
+            told = table(ev.DriverStarted(table.now, 2, "host"), rented(table, "a"), ready(table, "a"))
+            assert told == ["create 0", "place 0/1 on a"]
+        else:
+            assert table(ev.DriverStarted(table.now, 2, "host")) == ["release a"]
+            assert table(ev.Tick(table.now)) == []  # once is enough
+            assert table(ev.MachineReleased(table.now, "a")) == []
+        assert not table.history.fleet.unsettled
+
+
 def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
     class Wrong(PresentMachines):
         def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:

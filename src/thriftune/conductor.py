@@ -92,6 +92,9 @@ class Conductor:
             if out_of is None and self.halted is None:
                 self._fill(now)
                 if settle:
+                    # Nobody knows whether an earlier driver asked for these: they shall not be billed for ever.
+                    for machine_id in sorted(self.history.fleet.unsettled):
+                        self._decide(ev.Release(now, machine_id))
                     self._let_wait(now)
                     self._react(ev.Tick(now))
             self._finish_if_done(now, out_of)
@@ -129,7 +132,7 @@ class Conductor:
     def _give_back(self, now: float) -> None:
         """Nothing will run: whatever was rented is billed in vain."""
         fleet = self.history.fleet
-        for machine_id in [*fleet.present, *fleet.renting]:
+        for machine_id in [*fleet.present, *fleet.renting, *sorted(fleet.unsettled)]:
             if machine_id in fleet.rented_ids:
                 self._decide(ev.Release(now, machine_id))
 

@@ -63,7 +63,7 @@ class Fleet:
         self._dollars_before = 0.0  # of past machines
         self._unbilled: dict[str, Machine] = {}  # past machines whose bill may come
         self._cancelled: set[str] = set()  # of those that are being rented
-        self._unsettled: set[str] = set()  # of those that an earlier driver was about to rent
+        self.unsettled: set[str] = set()  # of those that an earlier driver was about to rent
 
     def dollars(self, now: float) -> float:
         """What the machines cost so far, at the price of their offers."""
@@ -149,7 +149,8 @@ class Fleet:
     def release(self, event: ev.Release) -> bool:
         machine = self.present.get(event.machine)
         if machine is None:  # perhaps one that has not come yet
-            new = event.machine in self.renting and event.machine not in self._cancelled
+            asked_for = event.machine in self.renting or event.machine in self.unsettled
+            new = asked_for and event.machine not in self._cancelled
             self._cancelled.add(event.machine)
             return new
         if machine.releasing:
@@ -162,7 +163,9 @@ class Fleet:
         """Lost or given back. Whatever ran there must have left it."""
         machine = self.present.pop(machine_id, None)
         if machine is None:
-            return self.renting.pop(machine_id, None) is not None
+            known = machine_id in self.unsettled
+            self.unsettled.discard(machine_id)
+            return self.renting.pop(machine_id, None) is not None or known
         machine.until, machine.taken_away = max(machine.since, at), taken_away
         if taken_away:
             self._never_really_there(machine, at)
@@ -191,7 +194,7 @@ class Fleet:
         for machine in self.present.values():
             machine.releasing = False
         self._cancelled.clear()
-        self._unsettled |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
+        self.unsettled |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
         self.renting.clear()
         self._count_free()
 
@@ -202,14 +205,14 @@ class Fleet:
             machine.max_price, machine.meant_for = rent.max_price, rent.trial
         machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)
         self._cancelled.discard(event.machine)
-        self._unsettled.discard(event.machine)
+        self.unsettled.discard(event.machine)
         self.present[event.machine] = machine
 
     def _may_come(self, machine_id: str) -> bool:
         """Whether a machine of this id is not there and can be: one that was rented comes once."""
         if machine_id in self.present:
             return False
-        return machine_id in self.renting or machine_id in self._unsettled or machine_id not in self.rented_ids
+        return machine_id in self.renting or machine_id in self.unsettled or machine_id not in self.rented_ids
 
     def validate(self) -> None:
         for machine_id, machine in self.present.items():
