@@ -26,6 +26,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Lifetimes
 from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.running_time import mean_hours
 from thriftune.market.synthetic import synthetic_lifetimes
 
 TYPES = {"a": Type(2.0, 1.0), "b": Type(4.0, 3.0)}
@@ -82,12 +83,12 @@ def test_lifetimes_have_a_price_that_stays_and_no_end() -> None:
         of_lifetimes(lives("a"), {"z": Type(1.0, 1.0)}, {}, Conditions())
 
 
-def test_availability_knows_its_share_and_how_long_it_lasts() -> None:
+def test_availability_knows_how_long_it_lasts() -> None:
     record = {"zone": {"gap_seconds": 600, "n": 100, "rle": [[0, 10], [2, 10], [0, 10], [1, 70]]}}
     trace = of_availability(record, "gpu", Type(1.0, 3.0), 0.9, Conditions())
     spot = trace.kinds[0]
-    assert spot.availability == pytest.approx(20 / 40)  # of the first 40 percent
     assert spot.survival is not None
+    assert mean_hours(spot.survival) == pytest.approx(10 * 600 / 3600.0)  # of the first 40 percent
     fate = trace.fates(0)["zone"]
     assert isinstance(fate, Available)
     assert (fate.room(7000.0, None), fate.room(13000.0, None)) == (2, 0)

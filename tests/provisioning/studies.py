@@ -115,8 +115,7 @@ def by_room(seed: int = 0) -> Where:
         times = np.concatenate([[0.0], np.cumsum(rng.exponential(4000.0, 300)) + 1.0])
         fates[name] = Available(times, rng.integers(0, 4, len(times)), FOREVER)
         kinds.append(
-            Kind(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0,
-                 availability=0.75)
+            Kind(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0)
         )  # fmt: skip
     return Where([*kinds, on_demand()], fates, seed)
 

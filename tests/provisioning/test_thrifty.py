@@ -230,7 +230,7 @@ def test_when_the_time_comes_it_moves_to_one_that_stays() -> None:
 
 
 def test_where_it_finds_none_it_waits_if_there_will_be_some_in_time() -> None:
-    where = desk(spot("spot", 1.0, availability=0.9), STAYS, hours=40.0)
+    where = desk(spot("spot", 1.0), STAYS, hours=40.0)
     where.begins()
     assert where.refuses("spot-1") == []
     assert where.passes(PATIENCE_SECONDS) == ["rent spot-2"]

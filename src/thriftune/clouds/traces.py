@@ -149,7 +149,7 @@ def of_availability(
         runs = [len(list(run)) for up, run in groupby(past.tolist()) if up]
         lives = Exponential(max(gap, float(np.mean(runs or [1])) * gap) / 3600.0)
         kind = _kind(zone, spot_price, known, given, survival=lives)
-        kinds.append(replace(kind, availability=float(past.mean())))
+        kinds.append(kind)
     if not kinds:
         raise SettingError("availability: the record is empty")
     end = min(lengths)

@@ -43,7 +43,6 @@ class Kind:
     - `notice_seconds`: from the provider's warning to the loss.
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
     - `data_gb`: what every machine downloads once.
-    - `availability`: the share of the time in which there is one to be had.
     - `on_demand_price`: dollars an hour of a like machine that is not taken away.
     """
 
@@ -59,7 +58,6 @@ class Kind:
     init: float | Sequence[float] | Latency = 0.0
     data_gb: float = 0.0
     on_demand_price: float | None = None
-    availability: float = 1.0
     queue_latency: Latency = field(init=False, repr=False)
     init_latency: Latency = field(init=False, repr=False)
 
@@ -67,8 +65,6 @@ class Kind:
         check_whole(f"{self.name}: slots:", self.slots, 1)
         for name in ("speed", "notice_seconds", "data_gb"):
             check_number(f"{self.name}: {name}", getattr(self, name), above_zero=name == "speed")
-        if not 0.0 <= self.availability <= 1.0:
-            raise SettingError(f"{self.name}: availability: {self.availability!r} must be from 0 to 1")
         if self.on_demand_price is not None:
             check_number(f"{self.name}: on_demand_price", self.on_demand_price)
         if not isinstance(self.price, PriceSeries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from thriftune.errors import SettingError
@@ -38,8 +39,9 @@ class _SingleSpot(Renting):
         start = now if history.started_at is None else history.started_at
         return Wish(min(self._spot, key=lambda kind: self._rank(kind, start)).name)
 
+    @abstractmethod
     def _rank(self, kind: Kind, start: float) -> tuple[float, float]:
-        raise NotImplementedError
+        """The lowest is taken."""
 
 
 class CheapestSpot(_SingleSpot):

@@ -8,6 +8,7 @@ from the history, so that a study that is resumed goes on as it would have.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -61,9 +62,9 @@ class Renting(Provisioner):
 
     # --- what a policy says
 
+    @abstractmethod
     def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
         """The machine to rent for it; None: it waits."""
-        raise NotImplementedError
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         """Whether it may run on this machine, which has a free slot."""

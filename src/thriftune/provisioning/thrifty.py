@@ -38,8 +38,8 @@ _PATIENT_HOURS = 6.0  # without a deadline: so long a trial waits for a spot mac
 _MOST_EXPONENT = 50.0
 _SIZES = 20  # of steps, that are told apart: twenty to a factor of e
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
-_CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
+_CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 
 
 @dataclass(frozen=True, slots=True)
