@@ -908,6 +908,17 @@ def test_a_verdict_stands_whatever_is_lost(how: str, loss: float, state_then: St
     assert table.history.finished
 
 
+@pytest.mark.parametrize(("loss", "state_then"), [(0.5, State.PAUSED), (9.0, State.STOPPED)])
+def test_a_trial_that_is_about_to_move_is_judged_all_the_same(loss: float, state_then: State) -> None:
+    """Its rung is where it was told to move, and no later report is the first there."""
+    table = Table(trials=1, stopper=Rungs())
+    table(ev.MachineNotice(table.now, ev.THIS_MACHINE, table.now + 120.0))
+    assert table.trial(0).asked == "move"
+    assert table.report(0, 2, loss, saved=True) == [f"{'stop' if loss > 1 else 'pause'} 0/1"]
+    table.end(0, cut=True)
+    assert table.trial(0).state is state_then
+
+
 def test_steps_done_again_are_not_judged_again() -> None:
     """Or a promoted trial that has to repeat its rung would be set aside for ever."""
     rule = Rungs()

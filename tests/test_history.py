@@ -35,7 +35,7 @@ class Attempt:
     attempt: int
     machine: str
     step: int
-    told: bool = False
+    told: type[ev.Event] | None = None
     killed: bool = False
 
 
@@ -67,8 +67,8 @@ class World:
                     live = Attempt(entry.trial, entry.attempt, entry.machine, entry.resume_step)
                     self.live[entry.trial] = live
                 case ev.Move() | ev.Pause() | ev.Stop() if one := self.of(entry):
-                    assert not one.told
-                    one.told = True
+                    assert one.told is None or (one.told is ev.Move and type(entry) is not ev.Move)
+                    one.told = type(entry)
                 case ev.Kill() if one := self.of(entry):
                     assert not one.killed
                     one.killed = True
@@ -92,7 +92,7 @@ class World:
 
     def end(self, one: Attempt) -> None:
         del self.live[one.trial]
-        self.send(self.table.an_end(one.trial, cut=one.told))
+        self.send(self.table.an_end(one.trial, cut=one.told is not None))
 
     def over(self, one: Attempt, kind: str) -> None:
         del self.live[one.trial]
@@ -244,7 +244,7 @@ class Walk(RuleBasedStateMachine):
             if last != "nothing":
                 unheard.append(self.table.a_report(one.trial, one.step + 1, loss, saved=True))
             if last == "end":
-                unheard.append(self.table.an_end(one.trial, cut=one.told))
+                unheard.append(self.table.an_end(one.trial, cut=one.told is not None))
             if last == "fail":
                 unheard.append(ev.Failed(self.table.now, one.trial, one.attempt, "raised", "boom"))
         before = state(self.table.history)
@@ -324,7 +324,7 @@ class Walk(RuleBasedStateMachine):
             for one in list(self.world.live.values()):
                 if one.killed:
                     self.world.over(one, "kill")
-                elif one.told or one.step >= 4:
+                elif one.told is not None or one.step >= 4:
                     self.world.end(one)
                 else:
                     self.world.report(one, 0.5, True)

@@ -234,8 +234,9 @@ class Conductor:
         if not isinstance(verdict, Verdict):
             rule = type(stopper).__name__
             raise ThriftuneError(f"{rule}.judge returned {verdict!r}, which is no tt.stopping.Verdict")
-        if trial.asked is not None or trial.killed_because is not None:  # it goes, whatever it says until then
+        if trial.asked not in (None, "move") or trial.killed_because is not None:  # it goes, whatever it says
             return
+        # One that leaves its machine is judged like any other: it would not be asked at this step again.
         if verdict is Verdict.STOP:
             self._decide(ev.Stop(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
         elif verdict is Verdict.PAUSE:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from thriftune import events as ev
 
-SOON_SECONDS = 300.0
+AT_ONCE_SECONDS, SOON_SECONDS = 60.0, 300.0
 
 
 @dataclass(slots=True)
@@ -176,8 +176,11 @@ class Fleet:
         return True
 
     def _never_really_there(self, machine: Machine, at: float) -> None:
-        """One that is taken back so soon is as good as refused: the next would fare no better."""
-        if at - machine.since < SOON_SECONDS:
+        """One that is taken back so soon is as good as refused: the next would fare no better. Unless others of
+        its offer are left alone: then it just had a short life."""
+        age = at - machine.since
+        others = (each for each in self.present.values() if each.offer == machine.offer and each is not machine)
+        if age < AT_ONCE_SECONDS or (age < SOON_SECONDS and all(each.leaving for each in others)):
             self.refused[machine.offer] = at
 
     def billed(self, event: ev.MachineBilled) -> bool:

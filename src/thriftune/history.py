@@ -375,8 +375,8 @@ class History:
 
     def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
         trial = self._current(event)
-        if trial is None or trial.asked is not None:  # the first word stands
-            return False
+        if trial is None or (trial.asked is not None and (trial.asked != "move" or what == "move")):
+            return False  # the first word stands, but for one that only moves
         trial.asked, trial.asked_at, trial.cut_because = what, event.at, event.why
         return True
 

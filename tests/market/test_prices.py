@@ -78,6 +78,19 @@ def test_the_mean_is_that_of_every_second(one: PriceSeries, a: float, b: float) 
     assert one.mean(np.array([low, low]), float(high)) == pytest.approx([expected, expected])
 
 
+@given(series(), st.floats(0, 1), st.floats(0, 1))
+def test_one_number_is_answered_like_many(one: PriceSeries, a: float, b: float) -> None:
+    low, high = sorted(min(one.end, one.start + share * (one.end - one.start)) for share in (a, b))
+    assert one.price_at(low) == one.price_at(np.array([low]))[0]
+    assert one.mean(low, high) == pytest.approx(one.mean(np.array([low]), high)[0], rel=1e-12)
+    if low < high:
+        with pytest.raises(SettingError, match="earlier"):
+            one.mean(high, low)
+    for outside in (one.start - 1.0, one.end + 1.0, math.nan):
+        with pytest.raises(SettingError, match="no price is known"):
+            one.price_at(outside)
+
+
 def test_a_short_mean_late_in_a_long_record_keeps_its_digits() -> None:
     times = np.arange(0.0, 1e6)
     one = PriceSeries("p", "z", times, np.where(times % 2 == 0, 1e4, 1e-4))

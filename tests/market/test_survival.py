@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
-from thriftune.market.survival import Lives
+from thriftune.market.survival import Lives, Scaled, alive
 
 DRAWN = np.linspace(0.0, 1.0, 20_001)[:-1] + 0.5 / 20_000
 
@@ -44,3 +44,14 @@ def test_who_outlives_all_that_is_known_lives_for_ever() -> None:
 def test_one_or_many_are_told_alike() -> None:
     lives = Lives(Exponential(0.5))
     assert lives.at(0.3) == lives.at([0.1, 0.3])[1]
+
+
+@pytest.mark.parametrize("machine", [Exponential(0.5), Uniform(), Bathtub()])
+@pytest.mark.parametrize("rate", [0.3, 1.0, 2.5])
+def test_a_rate_of_losses_is_that_many_times_as_high_at_every_age(machine: Machine, rate: float) -> None:
+    scaled, hours = Scaled(machine, rate), np.array([0.1, 0.5, 2.0])
+    assert scaled.end == machine.end
+    for age in (0.0, 1.0, 5.0):
+        told = alive(scaled, hours, age)
+        assert np.log(told) == pytest.approx(rate * np.log(alive(machine, hours, age)))
+    assert isinstance(scaled.survival(1.0), float)

@@ -7,12 +7,10 @@ import math
 import pytest
 
 from tests.provisioning.desk import HOUR, Desk
-from tests.tables import START
 from thriftune import events as ev
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.renting import Renting
@@ -110,24 +108,6 @@ def test_how_often_to_save() -> None:
     assert free.trial(0).save_every == 0.0  # at every step: it costs nothing
 
 
-def test_losses_an_hour() -> None:
-    where = spot()
-    policy = policy_of(where)
-    for hours in (0.05, 0.5, 20.0):
-        kind = Kind("k", 1.0, survival=Exponential(hours))
-        assert policy.hazard(kind, START, None, 0.0) == pytest.approx(1.0 / hours)
-        assert policy.hazard(kind, START, None, 3.0, 0.1) == pytest.approx(1.0 / hours)
-    assert policy.hazard(Kind("stays", 1.0), START, None, 0.0) == 0.0
-
-    class Half:
-        def probability(self, series: object, t: float, max_price: float) -> float:
-            return 0.5
-
-    prices = PriceSeries("m", "a", [START - HOUR], [1.0], end=START + HOUR)
-    market = Kind("m", prices, revocation=Half())
-    assert policy.hazard(market, START, 2.0, 0.0) == pytest.approx(math.log(2.0))
-
-
 def test_a_new_driver_goes_on_as_the_last_one_would_have() -> None:
     where = spot(Terms(2))
     where.begins()
@@ -150,3 +130,37 @@ def test_machines_that_are_not_for_rent_are_no_matter() -> None:
 def test_each_kind_needs_a_name_of_its_own() -> None:
     with pytest.raises(SettingError, match="kinds: a, a: each needs a name of its own"):
         OnDemand([Kind("a", 1.0), Kind("a", 2.0)], Terms())
+
+
+def test_one_that_is_taken_back_at_once_is_as_good_as_refused() -> None:
+    where = spot()
+    where.begins()
+    where.comes("spot-1")
+    where.passes(30.0)
+    assert where.is_lost("spot-1") == []
+    assert where.passes(301.0) == ["rent spot-2"]
+
+
+def test_one_that_is_taken_back_soon_is_as_good_as_refused_unless_others_are_left_alone() -> None:
+    for others in (0, 1):
+        where = spot(Terms(2, seconds_per_step=60.0))
+        where.begins()
+        where.comes("spot-1")
+        if others:
+            where.comes("spot-2")
+        where.passes(200.0)
+        lost = where.is_lost("spot-1")
+        assert ("rent spot-3" in lost) == bool(others)
+
+
+def test_a_kind_is_seen_there_until_one_is_refused_and_again_when_one_comes() -> None:
+    where = spot(Terms(2, seconds_per_step=60.0))
+    policy = policy_of(where)
+    kind = policy.kinds["spot"]
+    where.begins()
+    assert policy.last_seen_there(kind, where.history)
+    where.refuses("spot-1")
+    assert not policy.last_seen_there(kind, where.history)
+    where.passes(1.0)
+    where.comes("spot-2")
+    assert policy.last_seen_there(kind, where.history)

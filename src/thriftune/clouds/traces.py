@@ -31,6 +31,7 @@ from thriftune.planning.kinds import Kind
 from thriftune.planning.latency import Latency
 
 DAY = 86_400.0
+_FEWEST_LIVES = 30  # half of them tell what is known, the others what is true
 _LEARNT = 0.4  # of a record, at most
 _LEARNT_DAYS = 18.0
 _SERIAL = 0.1  # of a step, by Amdahl: where nobody has measured how much faster more cores are
@@ -99,11 +100,14 @@ def of_prices_and_lifetimes(
     given: Conditions = Conditions(),  # noqa: B008
 ) -> Trace:
     """Where the price tells nothing of who keeps a machine: they live as the recorded ones did, each market as one
-    of the types there."""
+    of the types there of which there are enough."""
     markets = [market for market in history.markets if market[0] in types]
     if not markets:
         raise SettingError(f"prices: there are none of {', '.join(types) or 'any type that is known'}")
-    halves = [_halves(lives, type) for type in lives.types]
+    enough = [type for type in lives.types if (lives.type == type).sum() >= _FEWEST_LIVES]
+    if not enough:
+        raise SettingError(f"lifetimes: no type has {_FEWEST_LIVES} machines, from which to tell how they live")
+    halves = [_halves(lives, type) for type in enough]
     kinds, truth = [], {}
     for number, (type, zone) in enumerate(markets):
         known, true = halves[number % len(halves)]

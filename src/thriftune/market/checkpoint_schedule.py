@@ -90,8 +90,9 @@ def best_schedule(job: Job, survival: Survival, *, resolution_hours: float = 0.0
 
 def young_daly_hours(checkpoint_hours: float, mean_lifetime_hours: float) -> float:
     """The interval of Young and, to first order, of Daly, for machines without memory: sqrt(2 c M)."""
-    checked("checkpoint_hours", checkpoint_hours)
-    checked("mean_lifetime_hours", mean_lifetime_hours, finite=False)
+    if not (0.0 <= checkpoint_hours < math.inf and mean_lifetime_hours >= 0.0):
+        checked("checkpoint_hours", checkpoint_hours)  # says what is wrong
+        checked("mean_lifetime_hours", mean_lifetime_hours, finite=False)
     return math.sqrt(2.0 * checkpoint_hours * mean_lifetime_hours) if checkpoint_hours else 0.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from numbers import Real
 from typing import Protocol
 
@@ -47,6 +48,22 @@ def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         told = np.asarray(survival.survival(t, np.where(age >= survival.end, 0.0, age)), dtype=float)
     return np.where(lost | np.isnan(told), 0.0, told)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """As `known`, with losses at so many times the rate at every age."""
+
+    known: Survival
+    rate: float
+
+    @property
+    def end(self) -> float:
+        return self.known.end
+
+    def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
+        told: Array = np.asarray(self.known.survival(t, age)) ** self.rate
+        return told[()]
 
 
 class Lives:

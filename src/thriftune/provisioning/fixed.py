@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.lives import HOUR
+from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 

@@ -29,34 +29,34 @@ class Paces:
 
     def _forget(self) -> None:
         self._entries = -1  # how much of the history is in
-        self._told: dict[tuple[int, str], float] = {}  # answers, as long as nothing happens
+        self._told: dict[int, dict[str, float]] = {}  # answers by trial and kind, as long as nothing happens
         self._timed: dict[int, dict[str, float]] = {}
         self._ended = 0  # how many of the trials that have ended are in
         self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
         self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
         self._offers: dict[str, str] = {}  # machine -> kind
         self._speed = dict(self._guess)  # log
+        self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
         self._trial: dict[int, float] = {}  # log seconds of a step on a machine of speed 1
         self._mean = self._usual
         self._stale = False
 
     def seconds(self, trial: TrialRecord | None, kind: str, history: History) -> float:
         """Of a step. None: of a trial that is yet to be made."""
-        self._refresh(history)
-        key = -1 if trial is None else trial.id, kind
-        if key not in self._told:
-            self._told[key] = self._tell(trial, kind, history)
-        return self._told[key]
+        if self._entries != history.entries or self._of is not history:
+            self._refresh(history)
+        trial_id = -1 if trial is None else trial.id
+        told = self._told.get(trial_id)
+        if told is None:
+            told = self._told[trial_id] = self._tell(trial, history)
+        return told[kind]
 
-    def _tell(self, trial: TrialRecord | None, kind: str, history: History) -> float:
-        if trial is None:
-            return math.exp(self._mean - self._speed[kind])
-        seen = self._own(trial, history)
-        if kind in seen:
-            return seen[kind]
+    def _tell(self, trial: TrialRecord | None, history: History) -> dict[str, float]:
+        """By kind."""
+        seen = {} if trial is None else self._own(trial, history)
         logs = [math.log(each) + self._speed[other] for other, each in seen.items()]
-        base = math.fsum(logs) / len(logs) if logs else self._mean
-        return math.exp(base - self._speed[kind])
+        base = math.exp(math.fsum(logs) / len(logs) if logs else self._mean)
+        return {kind: base * pace for kind, pace in self._pace.items()} | seen
 
     def known(self, trial: TrialRecord, history: History) -> bool:
         """Whether this trial has been timed anywhere."""
@@ -139,6 +139,7 @@ class Paces:
                     faster.setdefault(kind, []).append(self._trial[trial] - log)
             for kind, each in faster.items():
                 self._speed[kind] = (math.fsum(each) + _DOUBT * self._guess[kind]) / (len(each) + _DOUBT)
+        self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
         self._mean = math.fsum(self._trial.values()) / len(self._trial)
 
 

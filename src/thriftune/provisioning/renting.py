@@ -16,25 +16,17 @@ from thriftune import events as ev
 from thriftune.errors import SettingError
 from thriftune.fleet import Machine
 from thriftune.history import History
-from thriftune.market.checkpoint_schedule import young_daly_hours
-from thriftune.market.running_time import lived_hours
-from thriftune.market.survival import alive
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
-
-HOUR = 3600.0
-HORIZON_HOURS = 4.0
-"""So far ahead it is looked."""
 
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""
 
 _BREATH_SECONDS = 10.0  # until a look that a policy wished for before now
-_FEW_LIVE = 1e-3
-_MOMENT = 1e-3  # seconds: what is as near is the same, but for rounding
 
 LEAVES = "it goes on elsewhere"
 """Why a trial is moved by its policy: the machine that it leaves is given back."""
@@ -58,6 +50,7 @@ class Renting(Provisioner):
             raise SettingError(f"kinds: {', '.join(kind.name for kind in kinds)}: each needs a name of its own")
         self.terms = terms
         self.paces = Paces(kinds, terms.seconds_per_step)
+        self.lives = Lives(kinds)
         self._next_look = -math.inf
 
     # --- what a policy says
@@ -89,7 +82,14 @@ class Renting(Provisioner):
 
     def to_be_had(self, kind: Kind, history: History, now: float) -> bool:
         """As far as is known: where there was none just now, there is none."""
-        return now - history.fleet.refused.get(kind.name, -math.inf) >= PATIENCE_SECONDS
+        return now >= history.fleet.refused.get(kind.name, -math.inf) + PATIENCE_SECONDS
+
+    def last_seen_there(self, kind: Kind, history: History) -> bool:
+        """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
+        refused = history.fleet.refused.get(kind.name)
+        if refused is None:
+            return True
+        return any(each.offer == kind.name and each.since > refused for each in history.machines.values())
 
     def steps_left(self, trial: TrialRecord, history: History) -> int:
         """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
@@ -136,37 +136,11 @@ class Renting(Provisioner):
         there = history.machines[machine]
         kind = self.kinds[there.offer]
         step = self.paces.seconds(trial, kind.name, history)
-        if kind.lasts or self.notice_is_enough(kind, step):
+        if kind.lasts or self.terms.saves_within(kind.notice_seconds, step):
             return None
-        hazard = self.hazard(kind, history.last_at, there.max_price, age_hours(there, history.last_at))
-        return self.interval_hours(hazard) * HOUR
-
-    def notice_is_enough(self, kind: Kind, step_seconds: float) -> bool:
-        """For the step that a trial is in, and to save."""
-        return kind.notice_seconds + _MOMENT >= step_seconds + self.terms.save_seconds
-
-    def interval_hours(self, hazard: float) -> float:
-        """Between checkpoints; 0 where they cost nothing."""
-        if not self.terms.save_seconds or not hazard:
-            return 0.0
-        return young_daly_hours(self.terms.save_seconds / HOUR, 1.0 / hazard)
-
-    def hazard(
-        self, kind: Kind, now: float, max_price: float | None, age: float, hours: float | None = None
-    ) -> float:
-        """Losses an hour in the hours to come, of a machine of this age in hours."""
-        if kind.survival is not None:
-            hours = min(HORIZON_HOURS, max(kind.survival.end - age, 0.25)) if hours is None else max(hours, 1e-3)
-            while (lives := float(alive(kind.survival, hours, age))) < _FEW_LIVE and hours > 1e-3:
-                hours *= 0.5  # what lives for minutes only is not judged by hours
-            return -math.log(max(lives, 1e-6)) / hours
-        if kind.revocation is None or max_price is None:
-            return 0.0
-        return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
-
-    def lived(self, kind: Kind, age: float, hours: float) -> float | None:
-        """Of these hours, for how many a machine of this age is expected to be there; None: its rate tells."""
-        return None if kind.survival is None else float(lived_hours(kind.survival, hours, age))
+        now = history.last_at
+        hazard = self.lives.hazard(kind, history, now, there.max_price, age_hours(there, now))
+        return self.terms.save_interval_hours(hazard) * HOUR
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         match event:
@@ -209,11 +183,15 @@ class Renting(Provisioner):
             wanted = machine.meant_for in awaited and not machine.leaving
             if not wanted and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
                 yield ev.Release(now, machine.id)
-        again = now + PATIENCE_SECONDS if history.waiting else math.inf
+        again = self._to_be_had_again(history, now) if history.waiting else math.inf
         # One that is due later than this stays: else a study in which much happens would never be looked at.
         before = self._next_look if now < self._next_look else math.inf
         found = min(self.look_at(history, now), again, before)
         self._next_look = found if found > now else now + _BREATH_SECONDS
+
+    def _to_be_had_again(self, history: History, now: float) -> float:
+        times = (refused + PATIENCE_SECONDS for refused in history.fleet.refused.values())
+        return min((at for at in times if at > now), default=now + PATIENCE_SECONDS)
 
     def _wished(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]

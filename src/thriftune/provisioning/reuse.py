@@ -19,7 +19,8 @@ from thriftune.history import History
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import HOUR, PATIENCE_SECONDS, Renting, Wish, age_hours
+from thriftune.provisioning.lives import HOUR
+from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish, age_hours
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 

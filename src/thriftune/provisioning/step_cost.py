@@ -20,7 +20,8 @@ from thriftune.history import History
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.lives import HOUR
+from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 

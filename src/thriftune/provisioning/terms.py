@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thriftune.history import History
+from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.planning.checks import check_number
 from thriftune.stopping.checks import check_whole
+
+_MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,13 @@ class Terms:
         if self.deadline_seconds is None:
             return None
         return self.deadline_seconds - history.driven_seconds(now)
+
+    def saves_within(self, notice_seconds: float, step_seconds: float) -> bool:
+        """Whether a notice is long enough for the step that a trial is in, and to save."""
+        return notice_seconds + _MOMENT_SECONDS >= step_seconds + self.save_seconds
+
+    def save_interval_hours(self, losses_an_hour: float) -> float:
+        """Between checkpoints (Young and Daly's); 0 where they cost nothing."""
+        if not self.save_seconds or not losses_an_hour:
+            return 0.0
+        return young_daly_hours(self.save_seconds / 3600.0, 1.0 / losses_an_hour)

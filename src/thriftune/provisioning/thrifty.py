@@ -15,70 +15,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import Any
 
 from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import HORIZON_HOURS, HOUR, Renting, Wish, age_hours
+from thriftune.provisioning.costs import Costs, Option
+from thriftune.provisioning.lives import HORIZON_HOURS, HOUR
+from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.provisioning.worth import NEVER, Worth, held, rotated, staying
 from thriftune.trial import TrialRecord
 
-LOOK_SECONDS = 600.0
+LOOK_SECONDS = 900.0
 """So often it is looked whether to move, or whether there are machines again."""
 
-_MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
-_MOMENT_HOURS = 1.0 / 3600.0
 _PATIENT_HOURS = 6.0  # without a deadline: so long a trial waits for a spot machine
-_MOST_EXPONENT = 50.0
-_SIZES = 20  # of steps, that are told apart: twenty to a factor of e
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A kind for a trial: dollars and hours of a useful step, all things considered."""
-
-    kind: Kind
-    max_price: float | None
-    dollars: float
-    hours: float
-    rotates: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Market:
-    """A kind at a moment: its price; by maximum price, the losses an hour of a new machine, in the hours to come
-    and in those in which a loss is let off; and the best ways to use it, by how long a step takes."""
-
-    price: float
-    dangers: list[tuple[float | None, float, float]]
-    ways: dict[int, list[tuple[float | None, Worth]]]
-    lived: float | None  # hours of those that are let off, for which a new machine is expected to be there
-
-
 class Thrifty(Renting):
     def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         super().__init__(kinds, terms)
+        self._costs = Costs(terms, self.paces, self.lives)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
         self._slowest = min(kinds, key=lambda kind: kind.speed)
-        self._longest_start = max((self._start_hours(kind) for kind in self._lasting), default=0.0)
+        self._longest_start = max((self._costs.start_hours(kind) for kind in self._lasting), default=0.0)
         self._usual_at: tuple[float, int] = (-math.inf, -1)
-        self._usual: dict[str, float] = {}  # dollars of a step of a usual trial, by kind
+        self._cheapest_usual = math.inf  # dollars of a step of a usual trial
         self._asked: tuple[object, ...] = ()
         self._answer: Any = None
         self._loads_of = (-1, -1)
         self._loads: dict[int, float] = {}
-        self._known_at = -math.inf
-        self._known: dict[str, _Market] = {}
 
     # --- what the policy says
 
@@ -90,7 +63,9 @@ class Thrifty(Renting):
         """Where losses are let off, turns are short: the next machine is taken when this one is free, or time of
         its own would be paid in vain."""
         here, there = self._two(trial, machine, history, now)
-        if there is None or not self._turns(here, there) or not self._pays(trial, history, now, here, there):
+        if there is None or not self._turns(here, there, history):
+            return False
+        if not self._pays(trial, history, now, here, there):
             return False
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
@@ -100,7 +75,7 @@ class Thrifty(Renting):
 
     def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
         here, there = self._two(trial, machine, history, now)
-        if there is None or self._turns(here, there) or there.kind is here.kind:
+        if there is None or self._turns(here, there, history) or there.kind is here.kind:
             return None
         must = there.kind.lasts and not here.kind.lasts
         return (
@@ -109,9 +84,10 @@ class Thrifty(Renting):
             else None
         )
 
-    def _turns(self, here: Option, there: Option) -> bool:
-        """From one spot machine to the next, where losses are let off."""
-        return there.rotates and not here.kind.lasts
+    def _turns(self, here: Option, there: Option, history: History) -> bool:
+        """From one spot machine to the next, where losses are let off, and where there are any: a trial that
+        leaves for one that it does not get has lost its place."""
+        return there.rotates and not here.kind.lasts and self.last_seen_there(there.kind, history)
 
     def _two(
         self, trial: TrialRecord, machine: Machine, history: History, now: float
@@ -119,7 +95,7 @@ class Thrifty(Renting):
         """Where it is, and where it should be instead."""
         key = trial.id, machine.id, history.entries, now
         if self._asked != key:
-            here = self._here(trial, machine, history, now)
+            here = self._costs.here(trial, machine, history, now, self.kinds[machine.offer])
             there = here if self._is_good(here, trial, history, now) else self._best(trial, history, now, here)
             self._asked, self._answer = key, (here, None if there is here else there)
         answer: tuple[Option, Option | None] = self._answer
@@ -136,14 +112,12 @@ class Thrifty(Renting):
                 return False
         if self._usual_at != (now, history.entries):
             self._usual_at = now, history.entries
-            self._usual = {
-                kind.name: min(way.dollars for way in self._ways(kind, self._usual_step(kind, history), now))
-                for kind in self.kinds.values()
-                if self.to_be_had(kind, history, now)
-            }
+            there = [kind for kind in self.kinds.values() if self.to_be_had(kind, history, now)]
+            options = self._costs.options(there, None, history, now)
+            self._cheapest_usual = min((option.dollars for option in options), default=math.inf)
         own = self.paces.seconds(trial, here.kind.name, history) / HOUR
         usual = here.dollars * self._usual_step(here.kind, history) / own
-        return usual <= (1.0 + _GAIN) * min(self._usual.values(), default=math.inf)
+        return usual <= (1.0 + _GAIN) * self._cheapest_usual
 
     def _usual_step(self, kind: Kind, history: History) -> float:
         return self.paces.seconds(None, kind.name, history) / HOUR
@@ -151,7 +125,7 @@ class Thrifty(Renting):
     def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:
         """Whether to move costs less, in the hours to come, than it saves."""
         steps = min(self.steps_left(trial, history), HORIZON_HOURS / here.hours)
-        move = there.kind.price_at(now) / there.kind.slots * self._start_hours(there.kind, billed=True)
+        move = there.kind.price_at(now) / there.kind.slots * self._costs.start_hours(there.kind, billed=True)
         return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
 
     def look_at(self, history: History, now: float) -> float:
@@ -200,9 +174,13 @@ class Thrifty(Renting):
         found = self._in_time(lasting, trial, history, left)
         return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
 
+    def _options(self, trial: TrialRecord, history: History, now: float) -> Iterator[Option]:
+        there = (kind for kind in self.kinds.values() if self.to_be_had(kind, history, now))
+        return self._costs.options(there, trial, history, now)
+
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
         """Whether it is worth waiting for: there is none just now."""
-        cheapest = min((o.dollars for o in self._options_of(self._spot, trial, history, now)), default=math.inf)
+        cheapest = min((o.dollars for o in self._costs.options(self._spot, trial, history, now)), default=math.inf)
         return than is not None and cheapest < than.dollars
 
     def _hours_on_lasting(self, trial: TrialRecord, history: History, steps: float) -> float:
@@ -220,13 +198,16 @@ class Thrifty(Renting):
     def _reserve_hours(self, trial: TrialRecord, history: History, steps: float, now: float) -> float:
         """For the losses to come, so that spot machines can still be used when one that stays has become
         necessary: as long as there is more time to spare than this, it is better to wait for them."""
-        least = math.inf
-        for kind in self._spot:
-            step = self.paces.seconds(trial, kind.name, history) / HOUR
-            for _, hazard, _ in self._market(kind, now).dangers:
-                redo, _ = self._losing(kind, hazard, step)
-                least = min(least, hazard * steps * step * (self._start_hours(kind) + redo))
-        return least if math.isfinite(least) else 0.0
+        return min(
+            (
+                steps
+                * self.paces.seconds(trial, kind.name, history)
+                / HOUR
+                * self._costs.least_lost_hours(kind, trial, history, now)
+                for kind in self._spot
+            ),
+            default=0.0,
+        )
 
     def _keeping(
         self, spot: list[Option], lasting: list[Option], pace: float, here: Option | None
@@ -282,7 +263,7 @@ class Thrifty(Renting):
         in_time = [
             option
             for option in lasting
-            if _CAUTION * steps * option.hours + self._start_hours(option.kind) <= left / HOUR
+            if _CAUTION * steps * option.hours + self._costs.start_hours(option.kind) <= left / HOUR
         ]
         if in_time:
             return min(in_time, key=lambda option: option.dollars)
@@ -312,110 +293,11 @@ class Thrifty(Renting):
             heapreplace(lanes, (load + steps, trial_id))
         return {trial_id: load for load, trial_id in lanes}
 
-    # --- what each costs
-
-    def _options(self, trial: TrialRecord, history: History, now: float) -> Iterator[Option]:
-        there = [kind for kind in self.kinds.values() if self.to_be_had(kind, history, now)]
-        return self._options_of(there, trial, history, now)
-
-    def _options_of(
-        self, kinds: Sequence[Kind], trial: TrialRecord, history: History, now: float
-    ) -> Iterator[Option]:
-        for kind in kinds:
-            step = self.paces.seconds(trial, kind.name, history) / HOUR
-            yield from self._ways(kind, step, now)
-
-    def _ways(self, kind: Kind, step: float, now: float) -> Iterator[Option]:
-        """To use new machines of this kind: until they are lost, and where losses are let off, in turns."""
-        market = self._market(kind, now)
-        size = round(math.log(step) * _SIZES)
-        if size not in market.ways:
-            market.ways[size] = self._best_ways(kind, market, math.exp(size / _SIZES))
-        for max_price, worth in market.ways[size]:
-            yield self._made(kind, max_price, worth, step)
-
-    def _best_ways(self, kind: Kind, market: _Market, step: float) -> list[tuple[float | None, Worth]]:
-        start, unbilled = self._start_hours(kind), kind.queue_latency.mean / HOUR
-        free = kind.billing.refunded_first_seconds / HOUR
-        stays, turns = NEVER, NEVER
-        stays_max = turns_max = None
-        for max_price, hazard, first_hazard in market.dangers:
-            redo, overhead = self._losing(kind, hazard, step)
-            worth = held(market.price, hazard, start, unbilled, redo, overhead)
-            if worth.dollars < stays.dollars:
-                stays, stays_max = worth, max_price
-            if free and first_hazard:
-                worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead, market.lived)
-                if worth.dollars < turns.dollars:
-                    turns, turns_max = worth, max_price
-        found: list[tuple[float | None, Worth]] = [(stays_max, stays)]
-        return [*found, (turns_max, turns)] if turns.dollars < stays.dollars else found
-
-    def _market(self, kind: Kind, now: float) -> _Market:
-        """What is known of a kind now, asked for once."""
-        if self._known_at != now:
-            self._known_at, self._known = now, {}
-        if kind.name not in self._known:
-            free = kind.billing.refunded_first_seconds / HOUR
-            dangers = [
-                (
-                    limit,
-                    self.hazard(kind, now, limit, 0.0),
-                    self.hazard(kind, now, limit, 0.0, free) if free else 0.0,
-                )
-                for limit in self._max_prices(kind, now)
-            ]
-            price = 0.5 * (kind.price_at(now) + kind.mean_price(now, 6.0 * HOUR))
-            lived = self.lived(kind, 0.0, free) if free else None
-            self._known[kind.name] = _Market(price, dangers, {}, lived)
-        return self._known[kind.name]
-
-    def _here(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Option:
-        """To go on on this machine, which is there."""
-        kind = self.kinds[machine.offer]
-        step = self.paces.seconds(trial, kind.name, history) / HOUR
-        age = age_hours(machine, now)
-        price, free = self._market(kind, now).price, kind.billing.refunded_first_seconds / HOUR
-        may_be_free = age < free - 0.5 * step - _MOMENT_HOURS
-        hazard = self.hazard(kind, now, machine.max_price, age, free - age if may_be_free else None)
-        redo, overhead = self._losing(kind, hazard, step)
-        if may_be_free:
-            worth = staying(price, hazard, age, redo, free, overhead, self.lived(kind, age, free - age))
-        else:
-            worth = held(price, hazard, self._start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
-        return self._made(kind, machine.max_price, worth, step)
-
-    def _made(self, kind: Kind, max_price: float | None, worth: Worth, step: float) -> Option:
-        useful = max(worth.useful, 1e-12)
-        return Option(kind, max_price, worth.dollars * step / kind.slots, step / useful, worth.rotates)
-
-    def _losing(self, kind: Kind, hazard: float, step: float) -> tuple[float, float]:
-        """The hours of work that a loss costs, and what saving takes of the work. `step`: hours of one."""
-        if not hazard or self.notice_is_enough(kind, step * HOUR):
-            return 0.0, 0.0
-        every = max(self.interval_hours(hazard), step)  # it is saved at the end of a step only
-        # Until that many hours have gone without a loss, (exp(hazard every) - 1) / hazard are expected to pass.
-        expected = math.expm1(min(hazard * every, _MOST_EXPONENT)) / hazard
-        return (expected / every - 1.0) / hazard, self.terms.save_seconds / HOUR / every
-
-    def _max_prices(self, kind: Kind, now: float) -> Iterator[float | None]:
-        if kind.revocation is None:
-            yield None
-            return
-        price = kind.price_at(now)
-        if kind.billing.refunded_first_seconds:
-            yield from (price * (1.0 + margin) for margin in _MARGINS)
-        yield max(2.0 * price, kind.on_demand_price or 0.0)
-
-    def _start_hours(self, kind: Kind, *, billed: bool = False) -> float:
-        wait = kind.init_latency.mean if billed else kind.ready_seconds
-        return (wait + self.terms.restart_seconds) / HOUR
-
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
         """One that is there and free costs nothing to start; unless it is not the kind for it."""
         if trial is None:
             return True
-        here = self._here(trial, machine, history, now)
+        here = self._costs.here(trial, machine, history, now, self.kinds[machine.offer])
         best = self._best(trial, history, now, here)
         if best is None or best is here:
             return best is here

@@ -18,7 +18,8 @@ from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.fixed import cheapest_in_time
-from thriftune.provisioning.renting import HOUR, Renting, Wish
+from thriftune.provisioning.lives import HOUR
+from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 

@@ -58,6 +58,15 @@ def test_between_two_margins_it_is_between_their_answers() -> None:
     assert far == pytest.approx(told[-1])
 
 
+@given(st.lists(st.floats(0.5, 20.0), min_size=1, max_size=5), st.integers(0, 191))
+def test_one_maximum_is_answered_like_many(times: list[float], row: int) -> None:
+    t = START + row * EVERY + 13.0
+    asked = SERIES.price_at(t) * np.array(times)
+    assert TABLE.probability(SERIES, t, asked).tolist() == [
+        TABLE.probability(SERIES, t, each) for each in asked.tolist()
+    ]
+
+
 def test_a_price_that_is_above_already_is_a_revocation() -> None:
     t = START + 7 * EVERY + 1.0
     assert TABLE.probability(SERIES, t, SERIES.price_at(t) * 0.999) == 1.0
