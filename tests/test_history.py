@@ -491,3 +491,37 @@ def test_driven_seconds_leave_out_the_time_between_drives() -> None:
     assert table.history.started_at == START
     assert table.trial(0).seconds == 10
     assert table.trial(0).state is State.RUNNING
+
+
+def test_how_long_it_had_been_driven_at_any_moment() -> None:
+    table = Table()
+    table.now += 10
+    table.stop()
+    table.now += 1000
+    table.start()
+    table.now += 5
+    table.report(0, 1, loss=0.5)
+    table.kill_driver()
+    table.now += 100
+    table.start()
+    table.now += 20
+    moments = [START, START + 4, START + 10, START + 1010, START + 1013, START + 1015, START + 1115, START + 1135]
+    assert [table.history.driven_until(at) for at in moments] == [0, 4, 10, 10, 13, 15, 15, 35]
+    assert table.history.driven_seconds(table.now) == 35
+
+
+def test_a_stay_knows_how_long_its_steps_took_whatever_is_told_later() -> None:
+    table = Table(max_steps=9)
+    for step, seconds in ((1, 30), (2, 4), (4, 8)):
+        table.now += seconds
+        table.report(0, step, loss=0.5, saved=step == 2)
+    table.lose(0)
+    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).stays] == [(3, 12)]
+    table.now += 50
+    table.report(0, 3, loss=0.5)  # which the first attempt left out
+    table.now += 5
+    table.report(0, 4, loss=0.5)
+    table.now += 5
+    table.lose(0)
+    table.lose(0)
+    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).stays] == [(3, 12), (1, 5), (0, 0.0)]

@@ -15,6 +15,8 @@ from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.parameters import Float
 from thriftune.planning.kinds import Kind
+from thriftune.stopping import Verdict
+from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.what_if import Compared
 
 HOUR = 3600.0
@@ -115,3 +117,31 @@ def test_a_deadline_beyond_the_trace() -> None:
             curve, cloud=short, policies=["thrifty"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=2,
             max_steps=20, deadline="4h",
         )  # fmt: skip
+
+
+def test_a_plan_is_followed_in_the_stages_that_the_rule_makes() -> None:
+    (short,), (long,) = (
+        compared(
+            ["elastic"], stopping=SuccessiveHalving(8, min_steps=4, eta=2), trials=8, workers=8, deadline=limit
+        )
+        for limit in ("2h40m", "12h")
+    )
+    assert (short.deadline_met, long.deadline_met) == (1.0, 1.0)
+    assert long.cost < short.cost
+    assert long.duration > short.duration
+
+
+class Own:
+    """A rule that nobody else knows."""
+
+    def judge(self, trial: Any, history: Any) -> Verdict:
+        return Verdict.STOP if trial.step == 10 else Verdict.GO_ON
+
+    def promote(self, history: Any, more: bool) -> None: ...
+
+
+@pytest.mark.parametrize("rule", ["none", "auto", "asha", "hyperband", "median", Own()])
+def test_a_plan_is_followed_whatever_the_rule(rule: Any) -> None:
+    (found,) = compared(["elastic"], stopping=rule, trials=9, deadline="12h")
+    assert found.deadline_met == 1.0
+    assert all(each.replayed.result.finished == "all 9 trials done" for each in found.outcomes)

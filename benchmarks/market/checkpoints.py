@@ -14,21 +14,16 @@ import numpy as np
 
 from benchmarks.common import Row, main, say
 from thriftune.market.checkpoint_schedule import Job, best_schedule, young_daly_schedule
-from thriftune.market.lifetime import Bathtub
 from thriftune.market.running_time import mean_hours
+from thriftune.reproduce.scispot_studies import FITS, RESTART_HOURS
 
 AGES = (0.0, 6.0, 12.0, 20.0)
 WORK = (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
 CHECKPOINT_MINUTES = (1.0, 5.0)
-RESTART_HOURS = 0.1
-
-
-# The range of its fits, section 3.2.1: from the smallest A and tau1 to the largest.
-MACHINES = tuple(Bathtub(part, early, 0.8, 24.0, 24.0) for part, early in ((0.4, 0.5), (0.45, 1.0), (0.5, 1.5)))
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    machines, work = (MACHINES[:1], (1.0, 4.0)) if options.quick else (MACHINES, WORK)
+    machines, work = (FITS[:1], (1.0, 4.0)) if options.quick else (FITS, WORK)
     rows, every = [], []
     for machine in machines:
         lifetimes = f"A {machine.part:g}, tau1 {machine.early_hours:g} h, mean {mean_hours(machine):.1f} h"

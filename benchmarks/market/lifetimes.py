@@ -19,10 +19,9 @@ from benchmarks.common import Row, main, say
 from benchmarks.search.tables import data
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes, Phases, fit_lifetime
-from thriftune.market.summary import FORMS
-from thriftune.market.synthetic import synthetic_lifetimes
+from thriftune.market.summary import FORMS, r_squared
+from thriftune.reproduce.scispot_studies import FEWEST, LIFETIMES_FILE, made_up_lifetimes
 
-FEWEST = 30  # revocations, for a type to be judged
 R2_BAR = 0.95
 WORST = -50.0  # log-likelihood of a machine: what a form holds impossible is that bad
 HOURS = np.arange(0.25, 24.0, 0.25)
@@ -33,12 +32,8 @@ FITS: dict[str, Callable[[Any, Any], Lifetime]] = {form.__name__: form.fit for f
 
 def recorded(quick: bool) -> Lifetimes:
     if not quick:
-        return Lifetimes.read(data() / "gcp_preemptions_2019_us-central1-c.csv.gz")
-    rng = np.random.default_rng(0)
-    told = [(f"synthetic-{cores}", *synthetic_lifetimes(60, rng, cores=cores)) for cores in (2, 16)]
-    types = np.repeat([type for type, _, _ in told], 60)
-    hours, ended = (np.concatenate([each[i] for each in told]) for i in (1, 2))
-    return Lifetimes(types, np.full(120, "zone"), np.zeros(120, dtype=bool), hours, ended)
+        return Lifetimes.read(data() / LIFETIMES_FILE)
+    return made_up_lifetimes((2, 16), 60, np.random.default_rng(0))
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -70,7 +65,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
             )
         )
         r2 = {
-            name: _r2(form(hours, ended), hours, ended)
+            name: r_squared(form(hours, ended), KaplanMeier.fit(hours, ended))
             for name, form in (("Bathtub", _bathtub), ("Phases", Phases.fit))
         }
         bar = f"Bathtub >= {R2_BAR:g} where the paper's form holds"
@@ -108,12 +103,6 @@ def _held_out(hours: Any, ended: Any, others: tuple[Any, Any], times: int) -> di
                 found[name].append((likelihood, error * len(out), len(out)))
     sums = {name: np.sum(parts, axis=0) for name, parts in found.items()}
     return {name: (float(total[0] / total[2]), float(total[1] / total[2])) for name, total in sums.items()}
-
-
-def _r2(model: Lifetime, hours: Any, ended: Any) -> float:
-    seen = KaplanMeier.fit(hours, ended)
-    dead = 1.0 - seen.alive
-    return float(1.0 - np.sum((model.cdf(seen.ages) - dead) ** 2) / np.sum((dead - dead.mean()) ** 2))
 
 
 if __name__ == "__main__":

@@ -21,21 +21,15 @@ from thriftune.clouds.traces import (
 )
 from thriftune.market.lifetime import Lifetimes
 from thriftune.market.prices import PriceHistory
+from thriftune.reproduce import scispot_studies
+from thriftune.reproduce.spottune_studies import ON_DEMAND_2016, PRICES_2016
 
-ON_DEMAND_2016 = {  # cores, dollars an hour
-    "r3.large": (2, 0.166), "m1.xlarge": (4, 0.35), "d2.xlarge": (4, 0.69), "c1.xlarge": (8, 0.52),
-    "d2.2xlarge": (8, 1.38), "m4.4xlarge": (16, 0.958),
-}  # fmt: skip
-ON_DEMAND_2021 = {
+ON_DEMAND_2021 = {  # cores, dollars an hour
     "r4.xlarge": (4, 0.266), "c4.2xlarge": (8, 0.398), "r4.2xlarge": (8, 0.532), "i3.2xlarge": (8, 0.624),
     "m4.4xlarge": (16, 0.8), "r4.4xlarge": (16, 1.064),
 }  # fmt: skip
 ACCELERATED = {  # how many times as fast as the first, dollars an hour
     "g4dn.xlarge": (1.0, 0.526), "g6.xlarge": (1.6, 0.8048), "g5.xlarge": (2.0, 1.006), "p3.2xlarge": (2.6, 3.06),
-}  # fmt: skip
-PREEMPTIBLE = {  # cores, dollars an hour on demand and preemptible
-    "n1-highcpu-2": (2, 0.0709, 0.015), "n1-highcpu-4": (4, 0.1418, 0.03), "n1-highcpu-8": (8, 0.2836, 0.06),
-    "n1-highcpu-16": (16, 0.5672, 0.12), "n1-highcpu-32": (32, 1.1344, 0.24),
 }  # fmt: skip
 V100 = Type(1.0, 3.06)
 V100_SPOT = 0.918
@@ -48,11 +42,11 @@ def _by_cores(table: Mapping[str, tuple[int, float]]) -> dict[str, Type]:
 
 
 def _lifetimes() -> Lifetimes:
-    return Lifetimes.read(data() / "gcp_preemptions_2019_us-central1-c.csv.gz")
+    return Lifetimes.read(data() / scispot_studies.LIFETIMES_FILE)
 
 
 def prices_of_2016() -> PriceHistory:
-    return PriceHistory.read(data() / _PRICES.format("2016-02-25_2016-04-09"))
+    return PriceHistory.read(data() / PRICES_2016)
 
 
 @cache
@@ -78,9 +72,7 @@ def prices_2024() -> Trace:
 
 @cache
 def preemptible() -> Trace:
-    types = {type: Type(by_cores(cores), price) for type, (cores, price, _) in PREEMPTIBLE.items()}
-    spot = {type: price for type, (_, _, price) in PREEMPTIBLE.items()}
-    return of_lifetimes(_lifetimes(), types, spot, Conditions(notice_seconds=30.0))
+    return scispot_studies.preemptible(_lifetimes())
 
 
 @cache

@@ -10,23 +10,25 @@ second, the first hour let off if the machine is taken away in it.
 from __future__ import annotations
 
 import argparse
-import statistics
-from dataclasses import replace
-from typing import Any
 
-import thriftune as tt
 from benchmarks.common import Row, main, say
-from benchmarks.provisioning.settings import ON_DEMAND_2016, prices_of_2016, synthetic
+from benchmarks.provisioning.settings import prices_of_2016, synthetic
 from thriftune import recorded
-from thriftune.clouds.traces import Trace, Type, of_prices
-from thriftune.stopping.early_curve import EarlyCurve
-from thriftune.what_if import Compared
+from thriftune.clouds.traces import Trace, of_prices
+from thriftune.reproduce.spottune import SAVED, WORTH
+from thriftune.reproduce.spottune_studies import (
+    CHEAPEST,
+    EARLY,
+    FASTEST,
+    ON_DEMAND_2016,
+    WHOLE,
+    compared,
+    paced,
+    types,
+)
 
-THETA, TOP, HOURS, SEEDS = 0.7, 3, 10.0, 4
-PAPER = {  # what is saved, and how many times the performance for the cost, against cheapest and fastest
-    "theta 1.0": ((0.415, 0.8604), (2.65, 3.36)),
-    "theta 0.7": ((0.7564, 0.9418), (13.11, 16.61)),
-}
+SEEDS = 4
+OTHERS = (CHEAPEST, FASTEST)
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -35,17 +37,15 @@ def measure(options: argparse.Namespace) -> list[Row]:
     trace: Trace | None = None
     for name in names:
         say(name)
-        types = {
-            type: Type(1.0 / recorded.pace(name, cores), price) for type, (cores, price) in ON_DEMAND_2016.items()
-        }
+        known = types(name, ON_DEMAND_2016)
         if options.quick:
             trace = synthetic()
         else:
-            trace = of_prices(prices_of_2016(), types) if trace is None else _with(trace, types)
-        found = _compared(name, trace, 1 if options.quick else SEEDS)
-        cheapest, fastest = found["cheapest_spot"], found["fastest_spot"]
+            trace = of_prices(prices_of_2016(), known) if trace is None else paced(trace, known)
+        found = compared(name, trace, 1 if options.quick else SEEDS)
+        cheapest, fastest = (found[other] for other in OTHERS)
         told = []
-        for theta in ("theta 1.0", "theta 0.7"):
+        for theta in (WHOLE, EARLY):
             ours = found[theta]
             saved = [1.0 - ours.cost / other.cost for other in (cheapest, fastest)]
             better = [other.cost * other.duration / (ours.cost * ours.duration) for other in (cheapest, fastest)]
@@ -55,7 +55,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
         others = f"cheapest ${cheapest.cost:.2f}, {cheapest.duration / 3600.0:.1f} h; "
         others += f"fastest ${fastest.cost:.2f}, {fastest.duration / 3600.0:.1f} h"
         rows.append(Row(name, f"{'; '.join(told)}; {others}"))
-    for theta, (paper_saved, paper_better) in PAPER.items():
+    for theta in (WHOLE, EARLY):
+        paper_saved, paper_better = ([each[theta, other] for other in OTHERS] for each in (SAVED, WORTH))
         saved = [_mean([each[i] for which, each in savings if which == theta]) for i in (0, 1)]
         better = [_mean([each[i] for which, each in ratios if which == theta]) for i in (0, 1)]
         figure = f"{saved[0]:.0%} and {saved[1]:.0%}; paper {paper_saved[0]:.0%} and {paper_saved[1]:.0%}"
@@ -65,28 +66,6 @@ def measure(options: argparse.Namespace) -> list[Row]:
         )
         rows.append(Row(f"{theta}: performance for the cost", figure))
     return rows
-
-
-def _compared(name: str, trace: Trace, seeds: int) -> dict[str, Compared]:
-    recording = recorded.load(name)
-    per_trial = statistics.median(sum(curve.seconds) for _, curve in recording.rows)
-    slower = HOURS * 3600.0 / per_trial / recorded.pace(name, 2)
-    given: dict[str, Any] = {"workers": 16, "seeds": seeds, "slower": slower}
-    given |= {"restart_seconds": 30.0, "save_seconds": 10.0}
-    whole = tt.simulate(
-        recording, cloud=trace, policies=["cheapest_spot", "fastest_spot", "step_cost"], stopping="none", **given
-    )
-    found = {each.policy: each for each in whole}
-    found["theta 1.0"] = found.pop("step_cost")
-    rule = EarlyCurve(theta=THETA, top=TOP)
-    (found["theta 0.7"],) = tt.simulate(recording, cloud=trace, policies=["step_cost"], stopping=rule, **given)
-    return found
-
-
-def _with(trace: Trace, types: dict[str, Type]) -> Trace:
-    """The same machines, as fast as they are for another workload: the market is learnt once."""
-    kinds = [replace(kind, speed=types[kind.name.split(" ")[0]].speed) for kind in trace.kinds]
-    return replace(trace, kinds=kinds)
 
 
 def _mean(values: list[float]) -> float:

@@ -19,19 +19,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.common import OUT, Row, main, say
 from benchmarks.search.tables import data
 from benchmarks.stopping import staged, tables
-from thriftune.stopping.curve_fits import plateau, predict, predict_one_stage
+from thriftune.reproduce.foretelling import (
+    CURVES,
+    GROUP,
+    THETA,
+    TOP,
+    Array,
+    Foretold,
+    foretold,
+    last_value,
+    one_stage,
+    power_law,
+)
+from thriftune.reproduce.learning_curves import VALIDATION, made_up, validation
+from thriftune.stopping.curve_fits import plateau, predict
 
-Array = npt.NDArray[np.float64]
-
-GROUP, TOP, THETA = 16, 3, 0.7
 TOP_BAR, MILLISECONDS_BAR = 0.95, 5.0
 STD_BAR = (0.58, 0.78)  # of last values within one standard deviation; 0.68 were exact
-CURVES = 200  # of a table, that all methods are fitted to
+BASELINES = {"last value": last_value, "one stage": one_stage, "power law": power_law}
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Family:
 
 
 def families(quick: bool) -> list[Family]:
-    made = [Family("made up, with drops", True, [staged.made_up(20 if quick else 400)])]
+    made = [Family("made up, with drops", True, [made_up(20 if quick else 400)])]
     if not data().is_dir():
         say("no recorded curves: set THRIFTUNE_DATA to the folder that holds them")
         return made
@@ -60,91 +69,13 @@ def families(quick: bool) -> list[Family]:
         for name, members in named.items():
             found.append(Family(name, False, [tables.get(each).values[:400] for each in members]))
         made.append(Family("Fashion-MNIST, with drops", True, [staged.trained()]))
-    recorded = {name: staged.recorded(name) for name in ("imagenet", "cifar10", "deepspeech2", "yolov3", "ncf")}
+    recorded = {
+        name: validation(data() / VALIDATION, name)
+        for name in ("imagenet", "cifar10", "deepspeech2", "yolov3", "ncf")
+    }
     made.insert(0, Family("ImageNet, with drops", True, [recorded.pop("imagenet")], -1))
     others = [Family(name, None, [each], 1 if name == "deepspeech2" else -1) for name, each in recorded.items()]
     return found + made + others
-
-
-# --- the predictions --------------------------------------------------------------------------------------
-
-
-def power_law(steps: Array, values: Array, at: int) -> float:
-    """c + b k^-g by least squares: linear but in g, of which there is a grid."""
-    if len(values) < 3:
-        return float(values[-1])
-    powers = np.linspace(0.05, 3, 60)[:, None]
-    bases, there = steps**-powers, at ** -powers[:, 0]
-    centred, level = bases - bases.mean(axis=1, keepdims=True), values.mean()
-    b = centred @ (values - level) / np.sum(centred**2, axis=1)
-    errors = np.sum((values - level - b[:, None] * centred) ** 2, axis=1)
-    best = int(np.argmin(errors))
-    return float(level + b[best] * (there[best] - bases[best].mean()))
-
-
-def last_value(_steps: Array, values: Array, _at: int) -> float:
-    return float(values[-1])
-
-
-def one_stage(steps: Array, values: Array, at: int) -> float:
-    return predict_one_stage(steps, values, at).mean
-
-
-BASELINES = {"last value": last_value, "one stage": one_stage, "power law": power_law}
-
-
-@dataclass(frozen=True)
-class Told:
-    """Of one task at one theta."""
-
-    top_1: float
-    top_3: float
-    last_top_1: float  # ranked by the last value seen
-    last_top_3: float
-    error: float
-    baselines: dict[str, float]  # their errors, on the same curves as `error`
-    within: float  # one standard deviation
-
-
-def tell(job: tuple[Array, int, float, int]) -> Told:
-    curves, sign, theta, groups = job
-    steps = np.arange(1.0, curves.shape[1] + 1)
-    at = len(steps)
-    seen = int(np.ceil(theta * at - 1e-9))
-    alive = np.isfinite(curves[:, :seen]).all(axis=1)
-    found = [predict(steps[:seen], curve[:seen], at) for curve in curves]
-    means, stds = np.array([each.mean for each in found]), np.array([each.std for each in found])
-    means[~alive] = np.inf
-    last = np.where(alive, curves[:, seen - 1], np.inf)
-    tops = [_tops(guess, curves[:, -1], sign, groups) for guess in (means, last)]
-
-    whole = np.flatnonzero(np.isfinite(curves).all(axis=1))[:CURVES]
-    true = curves[whole, -1]
-    baselines = {
-        name: _error(np.array([method(steps[:seen], curve[:seen], at) for curve in curves[whole]]), true)
-        for name, method in BASELINES.items()
-    }
-    within = float(np.mean(np.abs(means[whole] - true) <= stds[whole]))
-    return Told(*tops[0], *tops[1], _error(means[whole], true), baselines, within)
-
-
-def _error(guesses: Array, true: Array) -> float:
-    """Relative; the mean over curves, each at most 1."""
-    with np.errstate(all="ignore"):
-        errors = np.abs(guesses - true) / np.abs(true)
-    return float(np.mean(np.minimum(np.nan_to_num(errors, nan=1.0), 1.0)))
-
-
-def _tops(guesses: Array, true: Array, sign: int, groups: int) -> tuple[float, float]:
-    """How often the truly best of a group is the best by the guesses, and among the best three."""
-    random = np.random.default_rng(0)
-    size = min(GROUP, len(true))
-    drawn = np.array([random.choice(len(true), size, replace=False) for _ in range(groups)])
-    guessed = np.where(np.isfinite(guesses), sign * guesses, np.inf)[drawn]
-    best = np.argmin(np.where(np.isfinite(true), sign * true, np.inf)[drawn], axis=1)
-    order = np.argsort(guessed, axis=1, kind="stable")
-    hits = order[:, :TOP] == best[:, None]
-    return float(np.mean(hits[:, 0])), float(np.mean(hits.any(axis=1)))
 
 
 # --- the figures ------------------------------------------------------------------------------------------
@@ -155,11 +86,14 @@ def measure(options: argparse.Namespace) -> list[Row]:
     chosen = families(options.quick)
     groups = 50 if options.quick else 2000
     jobs = [
-        (curves, family.sign, theta, groups) for family in chosen for curves in family.curves for theta in thetas
+        (curves, family.sign, theta, groups, BASELINES)
+        for family in chosen
+        for curves in family.curves
+        for theta in thetas
     ]
     say(f"{len(jobs)} tasks and thetas")
     with ProcessPoolExecutor(max_workers=2) as pool:
-        answers = iter(pool.map(tell, jobs))
+        answers = iter(pool.map(foretold, *zip(*jobs, strict=True)))
     told = {family.name: [[next(answers) for _ in thetas] for _ in family.curves] for family in chosen}
     judged = not options.quick
     rows = []
@@ -179,10 +113,10 @@ def measure(options: argparse.Namespace) -> list[Row]:
 class _Mean:
     """Over tasks, by theta."""
 
-    def __init__(self, told: list[list[Told]], thetas: list[float]) -> None:
+    def __init__(self, told: list[list[Foretold]], thetas: list[float]) -> None:
         self._told, self.thetas = told, thetas
 
-    def __call__(self, what: Callable[[Told], float]) -> Array:
+    def __call__(self, what: Callable[[Foretold], float]) -> Array:
         values: Array = np.array([[what(each) for each in task] for task in self._told])
         return np.asarray(values.mean(axis=0))
 
@@ -230,7 +164,7 @@ def _error_rows(family: Family, mean: _Mean, judged: bool) -> list[Row]:
     return rows
 
 
-def _std_row(chosen: list[Family], told: dict[str, list[list[Told]]], thetas: list[float]) -> Row:
+def _std_row(chosen: list[Family], told: dict[str, list[list[Foretold]]], thetas: list[float]) -> Row:
     real = [family.name for family in chosen if family.staged is not True]
     shares = {name: float(_Mean(told[name], thetas)(lambda told: told.within)[:-1].mean()) for name in real}
     mean = float(np.mean(list(shares.values())))

@@ -1,9 +1,7 @@
-"""Which learning curves have stages, since the learning rate drops? Recorded, trained and made-up ones."""
+"""Which learning curves have stages, since the learning rate drops? Trained ones; others come with thriftune."""
 
 from __future__ import annotations
 
-import csv
-import gzip
 from typing import Any
 
 import numpy as np
@@ -14,35 +12,6 @@ from benchmarks.search.tables import data
 from benchmarks.stopping.tables import FOLDER
 
 Array = npt.NDArray[np.float64]
-
-
-def recorded(name: str) -> Array:
-    """Validation metrics of an application at several batch sizes. ImageNet: drops after 30 and 60 epochs."""
-    with gzip.open(data() / "validation_curves.csv.gz", "rt") as file:
-        rows = [row for row in csv.DictReader(file) if row["app"] == name]
-    curves: dict[str, list[float]] = {}
-    for row in rows:
-        curves.setdefault(row["global_bsz"], []).append(float(row["metric"]))
-    shortest = min(map(len, curves.values()))
-    return np.array([curve[:shortest] for curve in curves.values()])
-
-
-def made_up(count: int, steps: int = 90) -> Array:
-    """Losses that settle by Eq. 4, and drop after about a third and two thirds of the steps; with noise."""
-    random = np.random.default_rng(0)
-    curves = np.empty((count, steps))
-    for curve in curves:
-        drops = [int(share * steps) for share in (random.uniform(0.25, 0.4), random.uniform(0.58, 0.69))]
-        level = random.uniform(1, 4)
-        spread = level * 10 ** random.uniform(-3.5, -1.7)
-        for start, end in zip([0, *drops], [*drops, steps], strict=True):
-            goal = level * random.uniform(0.3, 0.8)
-            height = (level - goal) * (1 if start == 0 else random.uniform(0.1, 0.5))
-            k = np.arange(end - start)
-            curve[start:end] = goal + height / (1 + random.uniform(0.1, 1) * k + random.uniform(0, 0.1) * k**2)
-            level = goal
-        curve += spread * random.normal(size=steps)
-    return curves
 
 
 def trained(count: int = 64, epochs: int = 60) -> Array:

@@ -17,7 +17,7 @@ from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
-from thriftune.reports import counted, furthest, metrics_of, take_in
+from thriftune.reports import counted, furthest, metrics_of, take_in, timed_by_this_attempt
 from thriftune.space import Space
 from thriftune.trial import State, Stay, TrialRecord
 
@@ -54,7 +54,8 @@ class History:
         self.stop_requested: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
-        self._driven_before = 0.0  # seconds of earlier drives
+        self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
+        self._driven_before = 0.0  # seconds of these
         self._tried: Counter[tuple[Any, ...]] = Counter()
         self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
         self._leaders = Leaders(self.trials, self.objectives, self.constraints)
@@ -69,6 +70,15 @@ class History:
         if self.driver is None:
             return self._driven_before
         return self._driven_before + max(0.0, now - self.driver.at)
+
+    def driven_until(self, at: float) -> float:
+        """How long it had been driven at a moment that has passed."""
+        before = 0.0
+        for start, end in self.drives:
+            if start <= at <= end:
+                return before + at - start
+            before += max(0.0, end - start)
+        return self.driven_seconds(at)
 
     def dollars(self, now: float) -> float:
         """What its machines cost so far, at the price of their offers."""
@@ -244,6 +254,7 @@ class History:
     def _end_drive(self) -> None:
         """Of a driver that was killed, the last thing it recorded is the last that is known."""
         if self.driver is not None:
+            self.drives.append((self.driver.at, self.last_at))
             self._driven_before += max(0.0, self.last_at - self.driver.at)
         self._machine_gone(ev.THIS_MACHINE, self.last_at, stalls=False)
         self.driver = None
@@ -491,7 +502,8 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     last = furthest(trial)
     kept = last if state in (State.COMPLETED, State.STOPPED) else trial.resume_step
     since = at if trial.started_at is None else trial.started_at
-    return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept)
+    timed = timed_by_this_attempt(trial)
+    return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {

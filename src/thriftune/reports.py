@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from thriftune.events import Reported
@@ -65,6 +65,16 @@ def furthest(trial: TrialRecord) -> int:
     """The last step of the current attempt, or that it began with."""
     last = _by_this_attempt(trial)
     return trial.reports[last - 1].step if last else trial.resumed_from
+
+
+def timed_by_this_attempt(trial: TrialRecord) -> tuple[int, float]:
+    """Steps, and the seconds that they took: those between its first report and its last."""
+    reports = trial.reports
+    own = reports[bisect_right(reports, trial.resumed_from, key=_step) : _by_this_attempt(trial)]
+    first = next((report for report in own if report.attempt == trial.attempts), None)
+    if first is None:
+        return 0, 0.0
+    return own[-1].step - first.step, max(0.0, own[-1].at - first.at)
 
 
 def _by_this_attempt(trial: TrialRecord) -> int:

@@ -51,7 +51,10 @@ class Report(NamedTuple):
 
 
 class Stay(NamedTuple):
-    """One attempt on its machines: when, from which step to which, and which step a later one can go on from."""
+    """One attempt on its machines: when, from which step to which, and which step a later one can go on from.
+
+    `timed_steps` of them took `timed_seconds`: those between its first report and its last.
+    """
 
     attempt: int
     workers: Mapping[str, int]
@@ -60,6 +63,8 @@ class Stay(NamedTuple):
     first: int
     last: int
     kept: int
+    timed_steps: int = 0
+    timed_seconds: float = 0.0
 
     @property
     def lost(self) -> int:

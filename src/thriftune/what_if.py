@@ -15,13 +15,14 @@ from thriftune.cloud_simulation import Replayed, replay
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.clouds.traces import Trace, read_trace
 from thriftune.errors import SettingError
+from thriftune.plan_file import job_of
 from thriftune.provisioning import POLICIES, policy
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
 from thriftune.search import Searcher
 from thriftune.simulation import Curves
 from thriftune.spec import Spec
-from thriftune.stopping import Stopper
+from thriftune.stopping import STOPPERS, Stopper
 
 _APART_SECONDS = 1e6  # between the starts on a cloud without an end
 _BEFORE_END_SECONDS = 600.0
@@ -162,6 +163,7 @@ def on_cloud(
         seconds_per_step=per_step,
         restart_seconds=restart_seconds,
         save_seconds=save_seconds,
+        job=job_of(spec)[0] if spec.stopping in STOPPERS else None,
     )
     trace = cloud if isinstance(cloud, Trace) else read_trace(Path(cloud))
     return compare(asked, trace, policies, terms, seeds=seeds, told=told)

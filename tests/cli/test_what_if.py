@@ -86,3 +86,9 @@ def test_what_cannot_be_is_one_line(study: Path, arguments: tuple[str, ...], mes
     result = typed(*given, status=1)
     assert message in result.stderr
     assert result.stderr.count("\n") <= 2
+
+
+def test_a_plan_is_one_of_the_policies(study: Path) -> None:
+    told = json.loads(typed(study, "--policy", "elastic,thrifty", "--deadline", "3h", "--json").stdout)
+    assert [each["policy"] for each in told] == ["elastic", "thrifty"]
+    assert [each["deadline_met"] for each in told] == [1.0, 1.0]

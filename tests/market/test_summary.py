@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.market.machines import Exponential as Memoryless
 from thriftune.errors import SettingError
 from thriftune.market import Lifetimes, PriceSeries, synthetic_lifetimes, synthetic_prices
-from thriftune.market.lifetime import Exponential, Phases, Weibull
+from thriftune.market.lifetime import Exponential, KaplanMeier, Phases, Weibull
 from thriftune.market.summary import (
     HOUR,
     PARTS,
@@ -22,6 +22,7 @@ from thriftune.market.summary import (
     looked_at,
     on_demand,
     price_figures,
+    r_squared,
     revocations,
     starts,
 )
@@ -143,6 +144,13 @@ def test_fits_tell_how_well_they_fit() -> None:
     low, high = exponential.intervals["mean_hours"]
     assert low < exponential.parameters["mean_hours"] < high
     assert exponential.mean == pytest.approx(exponential.parameters["mean_hours"])
+
+
+def test_r2_is_1_of_the_curve_itself_and_is_not_told_of_a_single_death() -> None:
+    curve = KaplanMeier.fit([1.0, 2.0, 4.0], [True, True, True])
+    assert r_squared(curve, curve) == pytest.approx(1.0)
+    assert r_squared(Exponential(2.0), curve) < 1.0
+    assert math.isnan(r_squared(curve, KaplanMeier.fit([1.0, 2.0], [True, False])))
 
 
 def test_phases_are_always_fitted_by_likelihood() -> None:

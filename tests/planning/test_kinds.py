@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from thriftune.errors import SettingError
+from thriftune.market.billing import EC2_SPOT, HOURLY, PER_FUNCTION
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
@@ -85,3 +86,24 @@ def test_as_a_plan_sees_it() -> None:
     assert (kind.name, kind.price, kind.slots, kind.ready_seconds, kind.data_gb) == ("big", 3.0, 4, 30.0, 5.0)
     assert (kind.billing.least_seconds, kind.billing.dollars_per_gb) == (60.0, 0.1)
     assert kind.lasts
+
+
+def test_as_a_plan_sees_it_and_back() -> None:
+    cloud = CloudProfile(
+        4, 2.0, Latency(9.0, 2.0), 15.0, minimum=60.0, data_gb=3.0, data_price=0.1, name="m", speed=1.5,
+        survival=Exponential(2.0),
+    )  # fmt: skip
+    again = Kind.of(cloud).cloud_at(0.0)
+    assert (again.slots, again.price_per_hour, again.minimum, again.speed) == (4, 2.0, 60.0, 1.5)
+    assert (again.queue_latency, again.init_latency) == (cloud.queue_latency, cloud.init_latency)
+    assert (again.data_gb, again.data_price, again.survival, again.name) == (3.0, 0.1, cloud.survival, "m")
+
+
+def test_a_plan_goes_by_the_price_of_now() -> None:
+    assert [Kind("m", PRICES).cloud_at(now).price_per_hour for now in (0.0, 4000.0)] == [1.0, 3.0]
+
+
+def test_a_plan_counts_an_hour_where_hours_are_billed_and_uses_where_these_are() -> None:
+    assert Kind("m", 1.0, billing=HOURLY).cloud_at(0.0).minimum == 3600.0
+    assert Kind("m", 1.0, billing=EC2_SPOT).cloud_at(0.0).minimum == 60.0
+    assert Kind("m", 1.0, billing=PER_FUNCTION).cloud_at(0.0).billing == "per_function"

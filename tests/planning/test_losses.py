@@ -109,6 +109,12 @@ def test_where_saving_costs_nothing_every_step_is_saved() -> None:
     assert save_every_seconds(faster, free) == pytest.approx(1.25)
 
 
+def test_in_the_middle_of_a_step_there_is_nothing_to_save() -> None:
+    choice, slow = on(Exponential(rate=100.0)), replace(PROFILE, seconds_per_step={1: 400.0})
+    assert save_every_seconds(choice, PROFILE) == pytest.approx(math.sqrt(2 * 20.0 * 36.0), rel=1e-3)
+    assert save_every_seconds(choice, slow) == pytest.approx(400.0)
+
+
 @pytest.mark.parametrize("std", [0.0, 1.0])
 def test_a_machine_that_is_never_lost_is_like_one_that_cannot_be(std: float) -> None:
     profile = replace(PROFILE, std=std)

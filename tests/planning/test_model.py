@@ -262,7 +262,7 @@ def test_without_anything_random_nothing_varies() -> None:
 def test_durations_are_those_of_executions() -> None:
     cloud = replace(CLOUD, queue=Latency(10.0, 5.0), init=Latency(5.0, 4.0))
     model = Model(SPEC, replace(PROFILE, std=1.0))
-    durations = Durations(SPEC, model.profile, 20_000)
+    durations = Durations(model, 20_000)
     for choices in (held(cloud, (1, 2, 1), (2, 2, 2)), held(cloud, (3, 4, 1), (1, 1, 2))):
         told, seen = durations.of(choices), carried_out(model, choices, 20_000).seconds
         parts = [0.05, 0.5, 0.95]

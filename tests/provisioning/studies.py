@@ -31,6 +31,7 @@ from thriftune.provisioning.terms import Terms
 from thriftune.search.random import Random
 from thriftune.space import Space
 from thriftune.spec import Spec
+from thriftune.stopping import Stopper
 from thriftune.trial import Run
 
 HOUR = 3600.0
@@ -197,11 +198,13 @@ def run(
     stop_after: int | None = None,
     curves: Callable[[ev.Config], Curve] = curve,
     pace: Callable[[Kind], float] | None = None,
+    rule: Callable[[], Stopper] | None = None,
 ) -> Ran:
     """To its end. `kill_after`: the driver is killed after so many turns; a new one has only the log.
 
     `stop_after`: somebody wants it to stop then. `pace`: seconds of a step on a kind, over what its curve says; by
-    default as the kinds promise. A new driver is told by the provider what has come of the last one's requests.
+    default as the kinds promise. `rule`: makes the one that trials are judged by. A new driver is told by the
+    provider what has come of the last one's requests.
     """
     spec = a_spec(terms.trials or 4) if spec is None else spec
     clock = VirtualClock()
@@ -219,7 +222,7 @@ def run(
         return SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=terms.save_seconds, pace=paced)
 
     def a_conductor(log: list[ev.Event]) -> Conductor:
-        return Conductor(spec, replayed(spec, log), Random(), make(kinds, terms))
+        return Conductor(spec, replayed(spec, log), Random(), make(kinds, terms), rule and rule())
 
     log: list[ev.Event] = []
     conductor, engine = a_conductor(log), an_engine()

@@ -16,6 +16,7 @@ from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, Bil
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.reuse import Reuse
@@ -128,7 +129,7 @@ def test_no_mixture_of_kinds_and_pieces_is_cheaper(data: st.DataObject) -> None:
     assert Oracle(kinds, {}, 0.0, end).dollars(steps, seconds) <= paid * (1.0 + 1e-9)
 
 
-POLICIES: list[Make] = [OnDemand, CheapestSpot, StepCost, Reuse, UniformProgress, Thrifty]
+POLICIES: list[Make] = [OnDemand, CheapestSpot, StepCost, Reuse, UniformProgress, Thrifty, Elastic]
 
 
 @pytest.mark.parametrize("cloud", [by_price, by_chance, by_room, at_once])

@@ -9,7 +9,9 @@ import pytest
 
 from tests.provisioning.conformance import PolicyConformance
 from tests.provisioning.studies import at_once, by_chance, by_price, by_room, that_stay, with_notice
+from thriftune.planning import JobSpec
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.reuse import Reuse
@@ -23,6 +25,15 @@ def without_deadline(kinds: Sequence[Kind], terms: Terms) -> Renting:
     return Thrifty(kinds, replace(terms, deadline_seconds=None))
 
 
+def elastic_without_deadline(kinds: Sequence[Kind], terms: Terms) -> Renting:
+    return Elastic(kinds, replace(terms, deadline_seconds=None))
+
+
+def elastic_for_another_job(kinds: Sequence[Kind], terms: Terms) -> Renting:
+    """In stages, which no rule makes of the study, and of fewer trials than there are."""
+    return Elastic(kinds, replace(terms, job=JobSpec.of([(2, 3), (1, 5), (3, 1)])))
+
+
 SPOT = (by_price, by_chance, by_room, at_once, with_notice)
 WHERE = {
     OnDemand: (by_price, that_stay),
@@ -32,6 +43,9 @@ WHERE = {
     UniformProgress: SPOT,
     Reuse: SPOT[1:],
     Thrifty: (*SPOT, that_stay),
+    Elastic: (*SPOT, that_stay),
+    elastic_without_deadline: (*SPOT, that_stay),
+    elastic_for_another_job: (*SPOT, that_stay),
     without_deadline: (*SPOT, that_stay),
 }
 

@@ -35,6 +35,7 @@ _COMMANDS = {
     "profile": "profile",
     "plan": "plan",
     "market": "market",
+    "reproduce": "reproduce",
     "report": "report",
 }
 

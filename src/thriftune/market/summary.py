@@ -211,9 +211,6 @@ def fit_form(form: type[Fitted], own: Lifetimes, by: By) -> Fit:
 
 
 def _judged(name: str, by: str, model: Fitted, own: Lifetimes, intervals: Intervals | None = None) -> Fit:
-    curve = KaplanMeier.fit(own.hours, own.ended)
-    dead = 1.0 - curve.alive
-    around = float(np.sum((dead - dead.mean()) ** 2)) if len(dead) else 0.0
     return Fit(
         name,
         by.replace("_", " "),
@@ -221,9 +218,16 @@ def _judged(name: str, by: str, model: Fitted, own: Lifetimes, intervals: Interv
         {parameter.name: each for parameter, each in zip(model.PARAMETERS, model.values(), strict=False)},
         intervals or {},
         model.log_likelihood(own.hours, own.ended),
-        1.0 - float(np.sum((model.cdf(curve.ages) - dead) ** 2)) / around if around else math.nan,
+        r_squared(model, KaplanMeier.fit(own.hours, own.ended)),
         model.mean(),
     )
+
+
+def r_squared(model: Lifetime, curve: KaplanMeier) -> float:
+    """Of the model's CDF, at the ages at which machines died; NaN where they are too few to tell."""
+    dead = 1.0 - curve.alive
+    around = float(np.sum((dead - dead.mean()) ** 2)) if len(dead) else 0.0
+    return 1.0 - float(np.sum((model.cdf(curve.ages) - dead) ** 2)) / around if around else math.nan
 
 
 # --- jobs -------------------------------------------------------------------------------------------------

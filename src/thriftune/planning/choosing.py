@@ -89,6 +89,18 @@ def frontier(
     return found
 
 
+def best_effort(
+    model: Model, clouds: Sequence[CloudProfile], deadline: float | None, probability: float = 0.95
+) -> Plan:
+    """The cheapest plan that makes the deadline in seconds, with this probability; where none does, the quickest.
+    Without a deadline, the cheapest of all."""
+    asking = _Asking(model, clouds, math.inf if deadline is None else deadline, None, probability)
+    try:
+        return asking.exact()
+    except SettingError:
+        return asking.quickest()
+
+
 class _Asking:
     """One question about plans, and what its answers share."""
 
@@ -103,7 +115,7 @@ class _Asking:
         self.model, self.clouds = model, clouds
         self._deadline, self._budget, self._probability = deadline, budget, probability
         self.graph = Graph.of(model, clouds)
-        self._durations = Durations(model.spec, model.profile, _SIMULATED)
+        self._durations = Durations(model, _SIMULATED)
         self._random = bool(model.profile.std) or any(
             cloud.survival is not None or cloud.queue_latency.std or cloud.init_latency.std for cloud in clouds
         )

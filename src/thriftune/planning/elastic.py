@@ -7,7 +7,6 @@ end: what the plan took for granted. Which stage it is follows from the history 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from thriftune import events as ev
 from thriftune.fleet import Machine
@@ -15,18 +14,8 @@ from thriftune.history import History
 from thriftune.placement import place
 from thriftune.planning import Provisioner
 from thriftune.planning.plan import Plan
-from thriftune.trial import State, TrialRecord
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A stage, and which trials may be in it: those that begin together."""
-
-    first: int
-    last: int
-    begins: int
-    ends: int
-    trials: int
+from thriftune.planning.under_way import Turn, UnderWay, turns
+from thriftune.trial import TrialRecord
 
 
 class Elastic(Provisioner):
@@ -34,9 +23,8 @@ class Elastic(Provisioner):
 
     def __init__(self, plan: Plan) -> None:
         self._choices = plan.choices
-        self._turns = _turns(plan)
-        self._now = 0  # the stage it is; a cache
-        self._of: History | None = None
+        self._turns = turns(plan.model.spec)
+        self._under_way = UnderWay(plan.model.spec)
 
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
         if type(event) is ev.Reported:  # ends no stage: what is to end after it has yet to save
@@ -83,39 +71,13 @@ class Elastic(Provisioner):
 
     def _stage(self, history: History) -> int | None:
         """None: all are over."""
-        if self._of is not history:
-            self._of, self._now = history, 0
-        while self._now < len(self._turns) and _over(self._turns[self._now], history):
-            self._now += 1
-        return self._now if self._now < len(self._turns) else None
+        number = len(self._under_way.began(history)) - 1
+        return number if number < len(self._turns) else None
 
-    def _is_in(self, trial: TrialRecord | None, turn: _Turn, history: History) -> bool:
+    def _is_in(self, trial: TrialRecord | None, turn: Turn, history: History) -> bool:
         if trial is None:  # a new one
             return turn.begins == 0 and turn.first <= len(history.trials) < turn.last
         return turn.first <= trial.id < turn.last and turn.begins <= trial.step < turn.ends
-
-
-def _turns(plan: Plan) -> list[_Turn]:
-    found: list[_Turn] = []
-    first = last = 0
-    for stage in plan.stages:
-        if stage.begins == 0:
-            first, last = last, last + stage.trials
-        found.append(_Turn(first, last, stage.begins, stage.begins + stage.steps, stage.trials))
-    return found
-
-
-def _over(turn: _Turn, history: History) -> bool:
-    """Whether all of its trials have come to its end, or to their own."""
-    came = done = 0
-    for trial in history.trials[turn.first : turn.last]:
-        step = trial.step
-        came += step >= turn.begins
-        if step >= turn.ends:
-            done += trial.state is not State.RUNNING or trial.resumed_from >= turn.ends
-        elif step >= turn.begins:
-            done += trial.state.ended
-    return done >= (turn.trials if turn.begins == 0 else max(1, min(turn.trials, came)))
 
 
 def _present(history: History, kind: str) -> list[Machine]:

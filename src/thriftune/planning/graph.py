@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
 
@@ -59,7 +59,7 @@ class Graph:
     def variance(self) -> list[Floats]:
         """Of the seconds, in squared seconds."""
         found: list[Floats] = []
-        before: list[Choice | None] = [None]
+        before: list[Choice | None] = [self.model.there]
         for i, now in enumerate(self.nodes):
             kept = _kept(before, now)
             columns = [self.model.variance(i, choice, kept[:, at]) for at, choice in enumerate(now)]
@@ -68,14 +68,16 @@ class Graph:
         return found
 
     def held(self, i: int) -> Held:
-        """In stage `i`; in the one before the first, nothing."""
+        """In stage `i`; in the one before the first, what is there."""
         return self._held[i + 1]
 
     @cached_property
     def _held(self) -> list[Held]:
         kinds: dict[int, int] = {}
-        found = [Held(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))]
-        for nodes in self.nodes:
+        there = self.model.there
+        nothing = Held(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))
+        found = [nothing] if there is None else []
+        for nodes in self.nodes if there is None else [[there], *self.nodes]:
             clouds = [node.cloud for node in nodes]
             found.append(
                 Held(
@@ -109,7 +111,7 @@ class Graph:
                     f"{model.spec.stages[i].trials} trials"
                 )
         graph = cls(model, nodes, [], [], [])
-        before: list[Choice | None] = [None]
+        before: list[Choice | None] = [model.there]
         for i, now in enumerate(nodes):
             told = _transitions(model, i, before, now)
             for matrices, found in zip((graph.seconds, graph.dollars, graph.new_billed), told, strict=True):
@@ -134,7 +136,7 @@ def _useful(model: Model, i: int, cloud: CloudProfile) -> list[Useful]:
     found: list[Useful] = []
     most = cloud.max_machines or math.inf
     by_function = cloud.billing == "per_function"
-    for allocation in fair(model.spec.stages[i].trials, model.profile.most_workers):
+    for allocation in model.allocations(i):
         need = cloud.machines_for(*allocation)
         if need > most:
             continue

@@ -22,6 +22,7 @@ from thriftune.stopping.checks import check_whole
 
 _HOUR = 3600.0
 _TO_THE_MOMENT = 1e-6
+_BY_THE_SECOND = 60.0  # seconds of granularity: whoever bills in smaller ones does
 
 
 class Revocation(Protocol):
@@ -93,6 +94,25 @@ class Kind:
             queue=cloud.queue_latency,
             init=cloud.init_latency,
             data_gb=cloud.data_gb,
+        )
+
+    def cloud_at(self, now: float) -> CloudProfile:
+        """As a plan sees it, with the price that it has now. What is billed by the hour costs one at least; what a
+        provider lets off, and that a price decides who is taken away, is left out."""
+        billing = self.billing
+        granule = billing.granularity_seconds if billing.granularity_seconds > _BY_THE_SECOND else 0.0
+        return CloudProfile(
+            self.slots,
+            self.price_at(now),
+            self.queue_latency,
+            self.init_latency,
+            "per_function" if billing.by_use else "per_instance",
+            max(billing.least_seconds, granule),
+            self.data_gb,
+            billing.dollars_per_gb,
+            self.name,
+            self.survival,
+            self.speed,
         )
 
     @property

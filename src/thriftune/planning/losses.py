@@ -56,9 +56,11 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
 
 
 def save_every_seconds(choice: Choice, profile: Profile) -> float:
-    """Young and Daly's interval; where saving costs nothing, every step. Infinite if machines are never lost."""
+    """Young and Daly's interval, but a step at least: there is nothing to save in the middle of one; where saving
+    costs nothing, every step. Infinite if machines are never lost."""
     cloud = choice.cloud
     assert cloud.survival is not None
+    step = profile.seconds(choice.allocation.workers) / cloud.speed
     if not profile.checkpoint:
-        return profile.seconds(choice.allocation.workers) / cloud.speed
-    return young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival)) * _HOUR
+        return step
+    return max(step, young_daly_hours(profile.checkpoint / _HOUR, mean_hours(cloud.survival)) * _HOUR)

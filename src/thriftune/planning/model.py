@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, Choice
+from thriftune.planning.allocation import Allocation, Choice, fair
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
 from thriftune.planning.profile import Profile, slownesses
@@ -61,17 +61,26 @@ class _Training:
 
 @dataclass(frozen=True)
 class Model:
+    """`at_a_time`: trials that may run side by side, None: all. `there`: the machines that a job begins with, if
+    any; they are past the least that is billed."""
+
     spec: JobSpec
     profile: Profile
+    at_a_time: int | None = None
+    there: Choice | None = None
     _known: dict[tuple[Stage, int, Allocation], tuple[CloudProfile, _Training]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
+    def allocations(self, i: int) -> list[Allocation]:
+        """That stage `i` may have, by their slots."""
+        return fair(self.spec.stages[i].trials, self.profile.most_workers, self.at_a_time)
+
     def predict(self, choices: Sequence[Choice]) -> list[Expected]:
         """Stage by stage; their sums are the job's."""
         found: list[Expected] = []
-        before: Choice | None = None
-        cohorts: Cohorts = []
+        before = self.there
+        cohorts: Cohorts = [] if before is None else [(before.machines, math.inf)]
         for i, choice in enumerate(choices):
             kept = machines_kept(before, choice)
             dollars = 0.0
@@ -113,7 +122,7 @@ class Model:
 
     def total_variance(self, choices: Sequence[Choice]) -> float:
         """Of all stages."""
-        pairs = zip([None, *choices], choices, strict=False)
+        pairs = zip([self.there, *choices], choices, strict=False)
         kept = (np.array(machines_kept(*pair)) for pair in pairs)
         each = (
             self.variance(i, choice, there) for i, (choice, there) in enumerate(zip(choices, kept, strict=True))
@@ -136,7 +145,7 @@ class Model:
         each = stage.steps * profile.seconds(allocation.workers) / cloud.speed
         longest, spread = _longest(stage.trials, allocation.at_a_time, profile.variation)
         around = profile.startup + profile.checkpoint
-        turns = stage.trials // allocation.at_a_time
+        turns = -(-stage.trials // allocation.at_a_time)
         return _Training(turns * around + each * longest, each * spread, around + each * profile.mean_slowness)
 
     def _with_losses(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _Training:
@@ -174,7 +183,7 @@ def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, flo
 def _longest(trials: int, at_a_time: int, variation: float) -> tuple[float, float]:
     """When the last of these trials is done, where one takes 1: on average, and the standard deviation."""
     if not variation:
-        return float(trials // at_a_time), 0.0
+        return float(-(-trials // at_a_time)), 0.0
     longest = queued(_slownesses(trials, variation), at_a_time).max(axis=0)
     return float(longest.mean()), float(longest.std())
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
 
@@ -77,8 +77,9 @@ def _fixed_workers(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[lis
 
 
 def _can_be(model: Model, i: int, choice: Choice) -> bool:
-    """There are so many machines, and they live long enough."""
+    """There are so many machines, so many trials may run side by side, and the machines live long enough."""
     enough = choice.machines <= (choice.cloud.max_machines or math.inf)
+    enough &= choice.allocation.at_a_time <= (model.at_a_time or math.inf)
     return enough and math.isfinite(model.train_seconds(i, choice.cloud, choice.allocation))
 
 
@@ -127,15 +128,10 @@ def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | Non
 
 
 def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
-    smaller = [
-        each
-        for each in fair(model.spec.stages[i].trials, model.profile.most_workers)
-        if each.slots < choice.allocation.slots
-    ]
+    smaller = [each for each in model.allocations(i) if each.slots < choice.allocation.slots]
     return _tight(choice._replace(allocation=smaller[-1])) if smaller else None
 
 
 def _needs(model: Model, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
-    found = fair(model.spec.stages[i].trials, model.profile.most_workers)
-    needs = ((cloud.machines_for(*each), each) for each in found)
+    needs = ((cloud.machines_for(*each), each) for each in model.allocations(i))
     return [(need, each) for need, each in needs if _can_be(model, i, Choice(cloud, need, each))]

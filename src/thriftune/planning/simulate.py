@@ -13,6 +13,7 @@ from thriftune.errors import SettingError
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
 from thriftune.spec import Duration
@@ -44,14 +45,14 @@ class Durations:
     """How long plans take, in seconds, drawn so many times: by the same draws for all of them, so that two plans
     differ by what they are and not by luck, and each part of a plan only once."""
 
-    def __init__(self, spec: JobSpec, profile: Profile, samples: int) -> None:
-        self._spec, self._profile, self._samples = spec, profile, samples
+    def __init__(self, model: Model, samples: int) -> None:
+        self._spec, self._profile, self._there, self._samples = model.spec, model.profile, model.there, samples
         self._known: dict[tuple[object, ...], tuple[CloudProfile, Floats]] = {}
 
     def of(self, choices: Sequence[Choice]) -> Floats:
         """One for each time: stages wait for each other, so that theirs add up."""
         total = np.zeros(self._samples)
-        before: Choice | None = None
+        before = self._there
         for i, choice in enumerate(choices):
             if new := choice.machines - dag.machines_kept(before, choice):
                 total += self._part(("ready", i, new), choice)

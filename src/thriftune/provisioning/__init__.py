@@ -18,6 +18,7 @@ POLICIES: Parts[Renting] = Parts(
         "fastest_spot": ("thriftune.provisioning.fixed", "FastestSpot"),
         "step_cost": ("thriftune.provisioning.step_cost", "StepCost"),
         "reuse": ("thriftune.provisioning.reuse", "Reuse"),
+        "elastic": ("thriftune.provisioning.elastic", "Elastic"),
         "uniform_progress": ("thriftune.provisioning.uniform_progress", "UniformProgress"),
     },
     ("react(event, history)", "workers_for(trial, history)"),

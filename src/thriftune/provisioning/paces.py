@@ -7,12 +7,12 @@ kind was for others: log seconds = trial - kind, fitted by turns. What nobody ha
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from thriftune.history import History
 from thriftune.planning.kinds import Kind
-from thriftune.trial import Report, Stay, TrialRecord
+from thriftune.reports import timed_by_this_attempt
+from thriftune.trial import Stay, TrialRecord
 
 _SWEEPS = 3
 _DOUBT = 1.0  # kinds: how many trials of others weigh as much as the kind's own guess
@@ -73,8 +73,7 @@ class Paces:
         sums = {kind: self._seen[trial.id, kind] for kind in self._guess if (trial.id, kind) in self._seen}
         machine = history.machines.get(trial.machine or "")
         if machine is not None and machine.offer in self._guess:
-            stay = Stay(trial.attempts, {}, 0.0, 0.0, trial.resumed_from, trial.step, 0)
-            seconds, steps = _timed(trial.reports, stay)
+            steps, seconds = timed_by_this_attempt(trial)
             if steps:
                 before = sums.get(machine.offer, (0.0, 0))
                 sums[machine.offer] = before[0] + seconds, before[1] + steps
@@ -101,12 +100,12 @@ class Paces:
         done = self._stays.get(trial.id, 0)
         if done < len(trial.stays):
             for stay in trial.stays[done:]:
-                self._add(trial, stay.workers, _timed(trial.reports, stay), history)
+                self._add(trial, stay, history)
             self._stays[trial.id] = len(trial.stays)
 
-    def _add(self, trial: TrialRecord, workers: Iterable[str], timed: tuple[float, int], history: History) -> None:
-        seconds, steps = timed
-        machine = next(iter(workers), "")
+    def _add(self, trial: TrialRecord, stay: Stay, history: History) -> None:
+        steps, seconds = stay.timed_steps, stay.timed_seconds
+        machine = next(iter(stay.workers), "")
         offer = self._offers.get(machine) or self._offer(machine, history)
         if not steps or offer not in self._guess:
             return
@@ -141,17 +140,3 @@ class Paces:
                 self._speed[kind] = (math.fsum(each) + _DOUBT * self._guess[kind]) / (len(each) + _DOUBT)
         self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
         self._mean = math.fsum(self._trial.values()) / len(self._trial)
-
-
-def _timed(reports: list[Report], stay: Stay) -> tuple[float, int]:
-    """The seconds and steps between the first and the last report of an attempt."""
-    low = bisect_right(reports, stay.first, key=_step)
-    high = bisect_left(reports, stay.last + 1, key=_step)
-    own = [reports[at] for at in (low, high - 1) if low < high and reports[at].attempt == stay.attempt]
-    if len(own) < 2 or own[1].step <= own[0].step:
-        return 0.0, 0
-    return max(0.0, own[1].at - own[0].at), own[1].step - own[0].step
-
-
-def _step(report: Report) -> int:
-    return report.step

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from thriftune.history import History
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.planning.checks import check_number
+from thriftune.planning.spec import JobSpec
 from thriftune.stopping.checks import check_whole
 
 _MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding
@@ -20,6 +21,7 @@ class Terms:
     - `deadline_seconds`: of driving, by which all of them shall be done.
     - `seconds_per_step`: where nothing has been measured yet, on a machine of speed 1.
     - `restart_seconds`: until a trial goes on from its checkpoint; `save_seconds`: to write one.
+    - `job`: the stages in which trials train, where a stopping rule makes such; None: all go on to the last step.
     """
 
     at_a_time: int = 1
@@ -29,6 +31,7 @@ class Terms:
     restart_seconds: float = 0.0
     save_seconds: float = 0.0
     seed: int = 0
+    job: JobSpec | None = None
 
     def __post_init__(self) -> None:
         check_whole("at_a_time:", self.at_a_time, 1)

@@ -96,7 +96,8 @@ class Thrifty(Renting):
         key = trial.id, machine.id, history.entries, now
         if self._asked != key:
             here = self._costs.here(trial, machine, history, now, self.kinds[machine.offer])
-            there = here if self._is_good(here, trial, history, now) else self._best(trial, history, now, here)
+            good = not self._rented_for(trial, history) and self._is_good(here, trial, history, now)
+            there = here if good else self._best(trial, history, now, here)
             self._asked, self._answer = key, (here, None if there is here else there)
         answer: tuple[Option, Option | None] = self._answer
         return answer
@@ -175,8 +176,13 @@ class Thrifty(Renting):
         return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
 
     def _options(self, trial: TrialRecord, history: History, now: float) -> Iterator[Option]:
-        there = (kind for kind in self.kinds.values() if self.to_be_had(kind, history, now))
+        mine = self._rented_for(trial, history)
+        there = (k for k in self.kinds.values() if k.name in mine or self.to_be_had(k, history, now))
         return self._costs.options(there, trial, history, now)
+
+    def _rented_for(self, trial: TrialRecord, history: History) -> set[str]:
+        """Kinds of machines that wait for it."""
+        return {each.offer for each in history.machines.values() if each.meant_for == trial.id and each.free}
 
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
         """Whether it is worth waiting for: there is none just now."""

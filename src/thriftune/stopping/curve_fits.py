@@ -43,6 +43,7 @@ _FOLLOWED = 0.9  # of a change to come that is sure: learning rates fade, and wi
 _SPREAD = 0.75
 """Of the process's standard deviation and the change together: by this, about 68 % of the last values of real
 curves (TaskSet, LCBench and others) lie within one."""
+_LEAST_DAMPING = 1e-9  # below it, where a curve is of the form exactly, there is no single step to take
 _SHARE_OF_VALUE = 0.7  # that it is where a single value is all there is
 
 
@@ -304,7 +305,7 @@ def _least_squares(x: Array, z: Array, counts: Array, horizon: float) -> tuple[f
             damping *= 10
             continue
         settled = tried_error > (1 - 1e-9) * error
-        a, error, damping = tried, tried_error, damping / 10
+        a, error, damping = tried, tried_error, max(damping / 10, _LEAST_DAMPING)
         if settled:
             break
     return float(sign * (1 / (a[0] * far**2 + a[1] * far + a[2]) + a[3])), float(np.sqrt(error))

@@ -1,0 +1,101 @@
+"""Which stage is a job in, and since when? It follows from the history alone.
+
+A stage's trials begin together, and it is over when all of them have come to its end, or to their own. What is
+told of a stage does not change any more once the next one has begun.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from thriftune.history import History
+from thriftune.planning.spec import JobSpec
+from thriftune.trial import TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A stage, from step to step, and which trials may be in it: those of its bracket, by their numbers."""
+
+    first: int
+    last: int
+    begins: int
+    ends: int
+    trials: int
+
+
+def turns(job: JobSpec) -> list[Turn]:
+    found: list[Turn] = []
+    first = last = 0
+    for stage, begins in zip(job.stages, job.begins, strict=True):
+        if begins == 0:
+            first, last = last, last + stage.trials
+        found.append(Turn(first, last, begins, begins + stage.steps, stage.trials))
+    return found
+
+
+class _Through(NamedTuple):
+    """A trial that is through with a stage: since when, and whether it may be in the next."""
+
+    at: float
+    came: bool
+
+
+class UnderWay:
+    """Where a job is. What it keeps is a cache."""
+
+    def __init__(self, job: JobSpec) -> None:
+        self._turns = turns(job)
+        self._of: History | None = None
+        self._began: list[float] = []
+        self._trials: list[int] = []  # by stage that has begun
+
+    def began(self, history: History) -> list[float]:
+        """When each stage began that has; and when the last one was over, if it is."""
+        if self._of is not history:
+            assert history.started_at is not None, "who asks is a driver"
+            self._of, self._began, self._trials = history, [history.started_at], [self._turns[0].trials]
+        while len(self._began) <= len(self._turns):
+            need = self._trials[-1]
+            through = self._through(history)
+            if len(through) < need:
+                break
+            first = sorted(through, key=lambda each: each.at)[:need]
+            if len(self._began) < len(self._turns):
+                coming = self._turns[len(self._began)]
+                came = sum(each.came for each in first) if coming.begins else coming.trials
+                self._trials.append(min(coming.trials, came))
+            self._began.append(max([self._began[-1], *(each.at for each in first)]))
+        return self._began
+
+    def trials(self, history: History) -> list[int]:
+        """How many really are in each stage that has begun: all, but for those that did not come so far."""
+        self.began(history)
+        return self._trials
+
+    def left(self, history: History) -> int:
+        """How many of the stage's trials have yet to come to its end; of one that is not over."""
+        return self.trials(history)[-1] - len(self._through(history))
+
+    def _through(self, history: History) -> list[_Through]:
+        """With the stage that it is."""
+        turn = self._turns[len(self._began) - 1]
+        ends = (_end_of(trial, turn) for trial in history.trials[turn.first : turn.last])
+        return [end for end in ends if end is not None]
+
+
+def _end_of(trial: TrialRecord, turn: Turn) -> _Through | None:
+    if turn.begins and _came(trial, turn.begins) is None:  # it never was in this stage
+        return None
+    at = _came(trial, turn.ends)
+    if at is not None:
+        return _Through(at, came=True)
+    return None if trial.ended_at is None else _Through(trial.ended_at, came=False)
+
+
+def _came(trial: TrialRecord, step: int) -> float | None:
+    """The end of the attempt in which it came to this step."""
+    if trial.step < step:
+        return None
+    return next((stay.until for stay in trial.stays if stay.last >= step), None)

@@ -1,0 +1,63 @@
+"""Which learning curves are there to foretell? Those that come with thriftune, recorded ones, and made-up ones.
+
+Each is an array (configurations, steps); NaN: the training had diverged by then.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from thriftune import recorded
+
+Array = npt.NDArray[np.float64]
+
+TASKSET = "taskset_text_rnn_6x1000x51.npz"
+VALIDATION = "validation_curves.csv.gz"
+
+
+def shipped(name: str) -> Array:
+    """Of one of the six workloads that come with thriftune: 16 configurations. All are to be minimised."""
+    recording = recorded.load(name)
+    metric = recording.objectives[0].metric
+    return np.array([[report[metric] for report in curve.metrics] for _, curve in recording.rows])
+
+
+def taskset(path: Path, task: int) -> Array:
+    """Validation losses of a recurrent network under 1,000 configurations of its optimiser, 51 steps each."""
+    with np.load(path) as found:
+        losses: Array = found["valid_loss"][task].astype(float)
+    return losses
+
+
+def validation(path: Path, application: str) -> Array:
+    """Metrics at several batch sizes, to be maximised or not. ImageNet: the rate drops after 30 and 60 epochs."""
+    with gzip.open(path, "rt") as file:
+        rows = [row for row in csv.DictReader(file) if row["app"] == application]
+    curves: dict[str, list[float]] = {}
+    for row in rows:
+        curves.setdefault(row["global_bsz"], []).append(float(row["metric"]))
+    shortest = min(map(len, curves.values()))
+    return np.array([curve[:shortest] for curve in curves.values()])
+
+
+def made_up(count: int, steps: int = 90) -> Array:
+    """Losses that settle by Eq. 4, and drop after about a third and two thirds of the steps; with noise."""
+    random = np.random.default_rng(0)
+    curves = np.empty((count, steps))
+    for curve in curves:
+        drops = [int(share * steps) for share in (random.uniform(0.25, 0.4), random.uniform(0.58, 0.69))]
+        level = random.uniform(1, 4)
+        spread = level * 10 ** random.uniform(-3.5, -1.7)
+        for start, end in zip([0, *drops], [*drops, steps], strict=True):
+            goal = level * random.uniform(0.3, 0.8)
+            height = (level - goal) * (1 if start == 0 else random.uniform(0.1, 0.5))
+            k = np.arange(end - start)
+            curve[start:end] = goal + height / (1 + random.uniform(0.1, 1) * k + random.uniform(0, 0.1) * k**2)
+            level = goal
+        curve += spread * random.normal(size=steps)
+    return curves

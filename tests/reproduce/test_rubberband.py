@@ -1,0 +1,204 @@
+"""RubberBand's studies without a record of its scaling: what must hold by construction, and what is told."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.errors import SettingError
+from thriftune.reproduce import Entry, Reproduction, Request, Section, reproduce
+from thriftune.reproduce import rubberband_studies as studies
+from thriftune.reproduce.rubberband import TABLE_2
+
+HEAD = "app,cluster,num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
+
+
+@pytest.fixture(scope="module")
+def found() -> Reproduction:
+    return reproduce("rubberband", Request(None, quick=True))
+
+
+@pytest.fixture(scope="module")
+def by_name() -> dict[str, studies.Study]:
+    return {study.name: study for study in (made(studies.made_up, True) for made in studies.STUDIES)}
+
+
+def section(found: Reproduction, name: str) -> Section:
+    return next(each for each in found.sections if each.name == name)
+
+
+def entry(found: Reproduction, name: str, what: str) -> Entry:
+    (one,) = (each for each in section(found, name).entries if each.what == what)
+    return one
+
+
+def record(path: Path, rows: str) -> Path:
+    path.write_bytes(gzip.compress((HEAD + rows).encode()))
+    return path
+
+
+def small_record(folder: Path) -> Path:
+    """Steps of 1 s for 100 images a worker and of 2 s for 200, of which 0.5 s are waits for each other."""
+    rows = [
+        f"imagenet,dgx-ext,{max(1, workers // 8)},{workers},{images},{images / 100},{waits}\n"
+        for workers in studies.WORKERS
+        for images in (200, 100)
+        for waits in (0.5 if workers > 1 else 0.0,)
+    ]
+    others = "imagenet,other,1,1,100,9.0,0.0\ncifar10,dgx-ext,1,1,100,9.0,0.0\nimagenet,dgx-ext,2,2,100,9.0,0.0\n"
+    return record(folder / studies.SCALING_FILE, others + "".join(rows))
+
+
+# --- what is told
+
+
+def test_every_number_is_one(found: Reproduction) -> None:
+    assert found.paper == "rubberband"
+    assert [each.name for each in found.sections] == ["stragglers", "data_price", "trials", "waits", "deadlines"]
+    for each in found.sections:
+        assert each.told
+        assert each.entries
+        for one in each.entries:
+            assert math.isfinite(one.ours), one
+            assert one.unit in ("", "$", "%", "times")
+
+
+def test_what_differs_begins_with_the_data(found: Reproduction, tmp_path: Path) -> None:
+    assert "made up" in found.differs[0]
+    assert studies.SCALING_FILE in found.differs[0]
+    small_record(tmp_path)
+    recorded = reproduce("rubberband", Request(tmp_path, quick=True))
+    assert "recorded" in recorded.differs[0]
+    assert recorded.differs[1:] == found.differs[1:]
+    assert reproduce("rubberband", Request(tmp_path / "empty", quick=True)).differs == found.differs
+
+
+def test_it_is_told_how_it_goes_on() -> None:
+    told: list[str] = []
+    reproduce("rubberband", Request(None, quick=True, told=told.append))
+    assert [each.partition(":")[0] for each in told] == [
+        "stragglers",
+        "data price",
+        "trials",
+        "waits",
+        "deadlines",
+    ]
+
+
+def test_programs_can_have_it(found: Reproduction) -> None:
+    told = json.loads(
+        json.dumps([asdict(one) for each in found.sections for one in each.entries], allow_nan=False)
+    )
+    assert {one["unit"] for one in told} == {"", "$", "%", "times"}
+
+
+def test_every_section_has_its_picture(found: Reproduction, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for each in found.sections:
+        assert each.draw is not None
+        each.draw(tmp_path / f"{each.name}.png")
+    assert len(list(tmp_path.glob("*.png"))) == len(found.sections)
+    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+
+
+# --- the studies
+
+
+def test_no_planner_is_cheaper_than_the_exact_one(by_name: dict[str, studies.Study]) -> None:
+    for study in by_name.values():
+        for each in study.costs.values():
+            assert len(each) == len(study.values)
+            for costs in each:
+                assert tuple(costs) == studies.PLANNERS
+                known = [dollars for dollars in costs.values() if not math.isnan(dollars)]
+                assert costs["exact"] <= min(known) * (1.0 + 1e-9)
+
+
+def test_stragglers_make_whole_machines_dear(by_name: dict[str, studies.Study]) -> None:
+    costs = by_name["stragglers"].costs
+    for planner in ("static", "greedy", "exact"):
+        calm, wild = (costs["per_instance"][at][planner] / costs["per_function"][at][planner] for at in (0, -1))
+        assert 1.0 - 1e-9 <= calm < wild
+
+
+def test_elasticity_saves_less_where_data_is_dear(by_name: dict[str, studies.Study]) -> None:
+    study = by_name["data price"]
+    large, small = (study.ratios(setting, "static", "exact") for setting in study.costs)
+    assert large[0] == small[0]  # where data is free its size makes no difference
+    assert large[0] > large[-1] >= 1.0
+    assert small[-1] == pytest.approx(small[0], rel=0.1)
+
+
+def test_elasticity_saves_more_with_more_trials(found: Reproduction) -> None:
+    saved = [
+        entry(found, "trials", f"{n} trials, billed by the function: static less exact").ours for n in (16, 512)
+    ]
+    assert 0.0 <= saved[0] < saved[1]
+
+
+def test_elasticity_saves_most_at_the_tightest_deadline(by_name: dict[str, studies.Study]) -> None:
+    study = by_name["waits"]
+    assert study.deadline_seconds is None
+    for setting in study.costs:
+        ratios = study.ratios(setting, "static", "exact")
+        assert ratios[0] > ratios[-1] >= 1.0
+    assert all(math.isnan(costs["naive_elastic"]) for costs in study.costs["1 s to initialise"])
+
+
+def test_table_2_is_held_to_the_paper_at_one_number_only(found: Reproduction) -> None:
+    anchored = entry(found, "deadlines", "40 minutes: static")
+    assert anchored.paper == TABLE_2[40]["static"] == 14.99
+    assert anchored.ours == pytest.approx(14.99, abs=0.01)
+    for planner in ("static", "greedy", "exact"):
+        costs = [entry(found, "deadlines", f"{minutes} minutes: {planner}").ours for minutes in (20, 30, 40)]
+        assert costs == sorted(costs, reverse=True)
+    saved = entry(found, "deadlines", "20 minutes: exact saves, of static")
+    assert (saved.paper, saved.unit) == (0.53, "%")
+    assert 0.0 < saved.ours < 1.0
+
+
+# --- scaling
+
+
+@given(batch=st.integers(128, 4096), workers=st.integers(1, 64))
+def test_made_up_scaling_is_sublinear_and_better_with_large_batches(batch: int, workers: int) -> None:
+    def speedup(images: int) -> float:
+        return studies.made_up(images, 1) / studies.made_up(images, workers)
+
+    assert 1.0 <= speedup(batch) <= workers
+    assert speedup(2 * batch) >= speedup(batch)
+
+
+def test_a_recorded_step_is_that_of_the_images_of_a_worker(tmp_path: Path) -> None:
+    seconds = studies.recorded(small_record(tmp_path))
+    assert seconds(200, 1) == 2.0
+    assert seconds(150, 1) == pytest.approx(1.5)
+    assert seconds(300, 2) == pytest.approx(1.5)
+    # 800 images in four parts of 200; of two workers, 400 each in two parts, of which one is synchronised.
+    assert seconds(800, 1) == pytest.approx(8.0)
+    assert seconds(800, 2) == pytest.approx(2.0 + 1.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("imagenet,dgx-ext,1,1,100,1.0,0.0\n", r"no step times of \[2, 4, 8, 16\] workers"),
+        ("imagenet,dgx-ext,1,one,100,1.0,0.0\n", "no record of step times"),
+        ("imagenet,dgx-ext\n", "no record of step times"),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, rows: str, says: str) -> None:
+    file = record(tmp_path / studies.SCALING_FILE, rows)
+    with pytest.raises(SettingError, match=says) as refused:
+        reproduce("rubberband", Request(tmp_path))
+    assert str(file) in str(refused.value)
+    file.write_bytes(b"not gzipped")
+    with pytest.raises(SettingError, match="no record of step times"):
+        studies.recorded(file)
