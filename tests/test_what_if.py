@@ -16,6 +16,7 @@ from thriftune.market.lifetime import Exponential
 from thriftune.parameters import Float
 from thriftune.planning.kinds import Kind
 from thriftune.stopping import Verdict
+from thriftune.stopping.early_curve import EarlyCurve
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.what_if import Compared
 
@@ -145,3 +146,21 @@ def test_a_plan_is_followed_whatever_the_rule(rule: Any) -> None:
     (found,) = compared(["elastic"], stopping=rule, trials=9, deadline="12h")
     assert found.deadline_met == 1.0
     assert all(each.replayed.result.finished == "all 9 trials done" for each in found.outcomes)
+
+
+@pytest.mark.parametrize("policy", ["step_cost", "thrifty", "reuse"])
+def test_theta_and_how_many_go_on_hold_whatever_is_taken_away(policy: str) -> None:
+    """SpotTune's Algorithm 1 whole: all go to theta of the steps, the predicted best to the end."""
+    rule = EarlyCurve(theta=0.5, top=2)
+    (found,) = compared([policy], trials=8, workers=8, stopping=rule, seeds=4)
+    taken = 0
+    for each in found.outcomes:
+        result = each.replayed.result
+        taken += sum(row.taken_away for row in result.ledger.rows)
+        steps = sorted(trial.step for trial in result.trials)
+        assert steps == [10] * 6 + [20] * 2
+        by_start = sorted(result.trials, key=lambda trial: trial.config["x"])
+        assert {trial.id for trial in result.trials if trial.step == 20} == {t.id for t in by_start[:2]}
+        assert result.best.config == by_start[0].config
+        assert all(trial.error is None for trial in result.trials)  # to lose a machine is no failure
+    assert taken > 0

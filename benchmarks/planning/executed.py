@@ -2,8 +2,8 @@
 
 Optimal plans for RubberBand's jobs and for Hyperband, from tight to slack, on machines that are handed over and
 initialised with latencies that are drawn (lognormal); trials differ in speed by a twentieth and take time to start
-and to save; twenty seeds each: of three, the tightest plans, which wait for machines for half of their time, may be
-8 % off by chance. What is predicted is the expectation.
+and to save; twenty seeds each: of three, the tightest plans, which wait for machines for half of their time, may
+be 8 % off by chance. What is predicted is the expectation.
 """
 
 from __future__ import annotations

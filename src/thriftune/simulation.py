@@ -62,7 +62,9 @@ def simulate(
     cloud: Trace | str | Path,
     policies: Sequence[str] = ...,
     seeds: int = ...,
-    save_seconds: float = ...,
+    save_seconds: float | None = ...,
+    state_gb: float = ...,
+    gb_per_second: float = ...,
     told: Callable[[str], object] = ...,
     **others: Unpack[Settings],
 ) -> list[Compared]: ...
@@ -86,7 +88,9 @@ def simulate(
     cloud: Trace | str | Path | None = None,
     policies: Sequence[str] = ("thrifty",),
     seeds: int = 3,
-    save_seconds: float = 0.0,
+    save_seconds: float | None = 0.0,
+    state_gb: float = 0.0,
+    gb_per_second: float = 0.25,
     slower: float = 1.0,
     told: Callable[[str], object] = lambda _: None,
 ) -> Result | list[Compared]:
@@ -103,8 +107,10 @@ def simulate(
       to what it suggests, of those not yet tried.
     - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside.
     - `cloud`: a Trace, or the path of a record of prices, lifetimes or availability. `seeds`: how many times each
-      policy is tried, at other starts and with other lives. `save_seconds`: to write a checkpoint. `slower`: steps
-      take so many times as long as recorded. A study that is late goes on to its end here.
+      policy is tried, at other starts and with other lives. `slower`: steps take so many times as long as
+      recorded. A study that is late goes on to its end here.
+    - `save_seconds`: to write a checkpoint; None: trials write none, and get machines that stay. A checkpoint of
+      `state_gb` takes as much longer to write, and to read, as `gb_per_second` to and from the storage say.
     """
     if not isinstance(slower, (int, float)) or isinstance(slower, bool) or not 0.0 < slower < inf:
         raise SettingError(f"slower: {slower!r} must be a finite number, above 0")
@@ -148,12 +154,13 @@ def simulate(
         return STOPPERS.make(stopping, {}) if isinstance(stopping, str) else stopping
 
     if cloud is not None:
-        from thriftune.what_if import Asked, on_cloud  # they need this module
+        from thriftune.what_if import Asked, Checkpoints, on_cloud  # they need this module
 
         if recording is not None and trials is None:
             spec = replace(spec, trials=len(recording.rows))
         asked = Asked(spec, curves, made_searcher, made_stopper)
-        return on_cloud(asked, cloud, policies, seeds, restart_seconds, save_seconds, told)
+        state = Checkpoints(save_seconds, restart_seconds, state_gb, gb_per_second)
+        return on_cloud(asked, cloud, policies, seeds, state, told)
     return run(
         spec,
         curves(),

@@ -16,6 +16,7 @@ from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.clouds.traces import Trace, read_trace
 from thriftune.errors import SettingError
 from thriftune.plan_file import job_of
+from thriftune.planning.checks import check_number
 from thriftune.provisioning import POLICIES, policy
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
@@ -37,6 +38,26 @@ class Asked:
     curves: Callable[[], Curves]
     searcher: Callable[[], Searcher]
     stopper: Callable[[], Stopper | None]
+
+
+class Checkpoints:
+    """What it takes to write one and to go on from it: so many seconds in any case (None: none are written), and
+    those of the state's way to the storage and back."""
+
+    def __init__(
+        self,
+        save_seconds: float | None = 0.0,
+        restart_seconds: float = 0.0,
+        state_gb: float = 0.0,
+        gb_per_second: float = 1.0,
+    ) -> None:
+        check_number("state_gb", state_gb)
+        check_number("gb_per_second", gb_per_second, above_zero=True)
+        for name, value in (("save_seconds", save_seconds or 0.0), ("restart_seconds", restart_seconds)):
+            check_number(name, value)
+        way = state_gb / gb_per_second
+        self.save_seconds = None if save_seconds is None else save_seconds + way
+        self.restart_seconds = restart_seconds + way
 
 
 @dataclass(frozen=True)
@@ -144,8 +165,7 @@ def on_cloud(
     cloud: Trace | str | Path,
     policies: Sequence[str],
     seeds: int,
-    restart_seconds: float,
-    save_seconds: float,
+    checkpoints: Checkpoints,
     told: Callable[[str], object],
 ) -> list[Compared]:
     """`compare`, with what the study says of itself as its terms."""
@@ -161,8 +181,9 @@ def on_cloud(
         trials=spec.trials,
         deadline_seconds=spec.deadline_seconds,
         seconds_per_step=per_step,
-        restart_seconds=restart_seconds,
-        save_seconds=save_seconds,
+        restart_seconds=checkpoints.restart_seconds,
+        save_seconds=checkpoints.save_seconds or 0.0,
+        saves=checkpoints.save_seconds is not None,
         job=job_of(spec)[0] if spec.stopping in STOPPERS else None,
     )
     trace = cloud if isinstance(cloud, Trace) else read_trace(Path(cloud))

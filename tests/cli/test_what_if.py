@@ -92,3 +92,27 @@ def test_a_plan_is_one_of_the_policies(study: Path) -> None:
     told = json.loads(typed(study, "--policy", "elastic,thrifty", "--deadline", "3h", "--json").stdout)
     assert [each["policy"] for each in told] == ["elastic", "thrifty"]
     assert [each["deadline_met"] for each in told] == [1.0, 1.0]
+
+
+def cost(study: Path, *more: str) -> float:
+    (told,) = json.loads(typed(study, "--policy", "thrifty", "--deadline", "6h", "--json", *more).stdout)
+    return float(told["cost"])
+
+
+def test_what_starting_and_saving_take_is_as_the_profile_says(study: Path) -> None:
+    same = cost(study)
+    assert same == cost(study, "--restart", "10s", "--save", "5s")
+    assert same < cost(study, "--restart", "20m", "--save", "5s")
+
+
+def test_a_large_state_takes_its_time(study: Path) -> None:
+    large = cost(study, "--state", "250", "--bandwidth", "0.5")
+    assert large > cost(study)
+    assert large == cost(study, "--restart", "510s", "--save", "505s")
+
+
+def test_without_checkpoints_there_are_no_machines_that_may_be_taken_away(study: Path) -> None:
+    refused = typed(study, "--policy", "thrifty", "--save", "never", status=1).stderr
+    assert "begin anew whenever spot is taken away; have trials save" in refused
+    told = json.loads(typed(study, "--policy", "on_demand", "--save", "never", "--json").stdout)
+    assert told[0]["steps_lost"] == 0.0

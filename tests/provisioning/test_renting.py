@@ -12,6 +12,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning import policy
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.terms import Terms
@@ -164,3 +165,14 @@ def test_a_kind_is_seen_there_until_one_is_refused_and_again_when_one_comes() ->
     where.passes(1.0)
     where.comes("spot-2")
     assert policy.last_seen_there(kind, where.history)
+
+
+@pytest.mark.parametrize("name", ["thrifty", "cheapest_spot", "step_cost", "reuse", "elastic", "uniform_progress"])
+def test_trials_that_save_nothing_get_no_machine_that_may_be_taken_away(name: str) -> None:
+    kinds = [Kind("stays", 1.0), Kind("spot", 0.3, survival=LIFE)]
+    terms = Terms(trials=4, deadline_seconds=9 * HOUR, saves=False)
+    with pytest.raises(SettingError, match="whenever spot is taken away; have trials save"):
+        policy(name, kinds, terms)
+    if name in ("thrifty", "elastic"):
+        policy(name, kinds[:1], terms)
+    policy("on_demand", kinds, terms)

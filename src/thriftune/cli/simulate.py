@@ -14,6 +14,7 @@ from thriftune.objectives import parse_objectives
 from thriftune.recordings import Recording, of_result
 from thriftune.result import Result, format_seconds
 from thriftune.simulation import simulate
+from thriftune.spec import seconds as duration
 from thriftune.study import load
 from thriftune.words import counts, counts_line, values_line
 
@@ -45,8 +46,23 @@ from thriftune.words import counts, counts_line, values_line
 @click.option(
     "--slower", type=float, default=1.0, show_default=True, metavar="X", help="Steps take so much longer."
 )
-@click.option("--restart", default="30s", show_default=True, metavar="TIME", help="To take a trial up elsewhere.")
-@click.option("--save", default="10s", show_default=True, metavar="TIME", help="To write a checkpoint.")
+@click.option(
+    "--restart", metavar="TIME", help="To take a trial up elsewhere. Default: 30s, or as FILE's profile says."
+)
+@click.option(
+    "--save",
+    metavar="TIME",
+    help="To write a checkpoint, or never. Default: 10s, or as FILE's profile says.",
+)
+@click.option("--state", type=float, default=0.0, metavar="GB", help="Its size, if that takes time, too.")
+@click.option(
+    "--bandwidth",
+    type=float,
+    default=0.25,
+    show_default=True,
+    metavar="GB",
+    help="A second, to the storage and back.",
+)
 @store_option
 @plot_option
 @json_option
@@ -66,8 +82,10 @@ def simulate_command(
     policy: str,
     seeds: int,
     slower: float,
-    restart: str,
-    save: str,
+    restart: str | None,
+    save: str | None,
+    state: float,
+    bandwidth: float,
     store: str | None,
     plot: Path | None,
     as_json: bool,
@@ -90,9 +108,9 @@ def simulate_command(
     }  # fmt: skip
     source: Any
     if file is not None:
-        from thriftune.cli.what_if import of_file
+        from thriftune.not_run import read_not_run
 
-        source, cloud_of_file, of_study = of_file(file)
+        source, cloud_of_file, of_study = read_not_run(file)
         settings |= {name: value for name, value in of_study.items() if settings.get(name) is None}
         rented: Any = cloud_of_file if cloud is None else cloud
     else:
@@ -104,7 +122,12 @@ def simulate_command(
     if rented is not None:
         from thriftune.cli.what_if import show_policies
 
-        show_policies(source, rented, policy.split(","), seeds, settings, restart, save, plot, as_json=as_json)
+        settings |= {"state_gb": state, "gb_per_second": bandwidth}
+        if restart is not None or file is None:
+            settings["restart_seconds"] = duration("restart", restart or "30s")
+        if save is not None or file is None:
+            settings["save_seconds"] = None if save == "never" else duration("save", save or "10s")
+        show_policies(source, rented, policy.split(","), seeds, settings, plot, as_json=as_json)
     else:
         _show_rule(source, settings, as_json=as_json)
 

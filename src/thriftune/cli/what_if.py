@@ -11,53 +11,11 @@ from rich.text import Text
 
 from thriftune.cli.common import print_json
 from thriftune.cli.screen import busy, facts_table, open_console, section, table
-from thriftune.clouds.fates import Drawn
 from thriftune.clouds.traces import Trace, read_trace
-from thriftune.engines.simulated import Curve
-from thriftune.errors import SettingError
-from thriftune.events import Config
-from thriftune.plan_file import read_plan_file
-from thriftune.planning.kinds import Kind
 from thriftune.result import format_dollars, format_seconds
 from thriftune.simulation import simulate
 from thriftune.spec import seconds
-from thriftune.stopping import STOPPERS
 from thriftune.what_if import Compared
-
-
-def of_file(file: Path) -> tuple[Any, Trace, dict[str, Any]]:
-    """A study that was not run: curves that are made up, in its profile's seconds; its machines; its settings."""
-    asked = read_plan_file(file)
-    study, per_step = asked.study, asked.profile.seconds(1)
-    if study.max_steps is None or study.trials is None:
-        raise SettingError(f"{file}: max_steps and trials: both must be there, to know how much there is to do")
-    steps, metric = study.max_steps, study.metric
-
-    def curve(config: Config) -> Curve:
-        """Which trials are good is made up: only who is given up on goes by it."""
-        level = float(sum(study.space.encode(config))) / max(1, len(study.space.names))
-        told = [{metric: level + 1.0 / step} for step in range(1, steps + 1)]
-        return Curve(range(1, steps + 1), told, [per_step] * steps)
-
-    kinds = [Kind.of(cloud) for cloud in asked.clouds]
-    lives = {kind.name: kind.survival for kind in kinds if kind.survival is not None}
-
-    def fates(seed: int) -> dict[str, Drawn]:
-        return {name: Drawn(each, 1000 * seed + number) for number, (name, each) in enumerate(lives.items())}
-
-    note = f"{file.name}: what trials report is made up; steps take {per_step:g} s, as its profile says"
-    trace = Trace(kinds, fates, 0.0, float("inf"), [note])
-    goal = "maximize" if study.maximize else "minimize"
-    settings = {
-        "space": study.space,
-        goal: metric,
-        "trials": study.trials,
-        "max_steps": steps,
-        "deadline": study.deadline_seconds,
-        "workers": study.workers,
-        "stopping": STOPPERS.make(study.stopping, study.stopping_options),
-    }
-    return curve, trace, settings
 
 
 def show_policies(
@@ -66,8 +24,6 @@ def show_policies(
     policies: Sequence[str],
     seeds: int,
     settings: Mapping[str, Any],
-    restart: str,
-    save: str,
     plot: Path | None,
     *,
     as_json: bool,
@@ -78,10 +34,9 @@ def show_policies(
         check(plot)
     with busy("reading the cloud"):
         trace = read_trace(cloud) if isinstance(cloud, Path) else cloud
-    overheads: Any = {"restart_seconds": seconds("restart", restart), "save_seconds": seconds("save", save)}
     others: Any = dict(settings)
     with busy("simulating"):
-        found = simulate(source, cloud=trace, policies=policies, seeds=seeds, **overheads, **others)
+        found = simulate(source, cloud=trace, policies=policies, seeds=seeds, **others)
     for note in trace.notes:
         click.echo(note, err=True)
     if plot is not None:

@@ -17,6 +17,8 @@ from thriftune.trial import TrialRecord
 class OnDemand(Renting):
     """Machines that are not taken away: those with the fewest dollars a step, of which a deadline can be made."""
 
+    takes_spot = False
+
     def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         super().__init__(kinds, terms)
         self._lasting = [kind for kind in kinds if kind.lasts]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from thriftune import events as ev
 from thriftune.errors import SettingError
@@ -42,12 +42,19 @@ class Wish(NamedTuple):
 class Renting(Provisioner):
     """`kinds`: what can be rented; `terms`: what for."""
 
+    takes_spot: ClassVar[bool] = True  # machines that may be taken away
+
     def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         if not kinds:
             raise SettingError("kinds: there is nothing to rent; give at least one kind of machine")
         self.kinds = {kind.name: kind for kind in kinds}
         if len(self.kinds) < len(kinds):
             raise SettingError(f"kinds: {', '.join(kind.name for kind in kinds)}: each needs a name of its own")
+        if self.takes_spot and not terms.saves and (spot := [kind.name for kind in kinds if not kind.lasts]):
+            raise SettingError(
+                f"checkpoints: trials that write none would begin anew whenever {spot[0]} is taken away; have "
+                "trials save, with report(..., save=...), or rent by on_demand"
+            )
         self.terms = terms
         self.paces = Paces(kinds, terms.seconds_per_step)
         self.lives = Lives(kinds)

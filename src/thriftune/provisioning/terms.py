@@ -20,7 +20,8 @@ class Terms:
     - `at_a_time`: trials that shall run side by side; `trials`: in all, None if nobody knows.
     - `deadline_seconds`: of driving, by which all of them shall be done.
     - `seconds_per_step`: where nothing has been measured yet, on a machine of speed 1.
-    - `restart_seconds`: until a trial goes on from its checkpoint; `save_seconds`: to write one.
+    - `restart_seconds`: until a trial goes on from its checkpoint; `save_seconds`: to write one. `saves`: whether
+      trials write any; if not, they cannot be on machines that may be taken away.
     - `job`: the stages in which trials train, where a stopping rule makes such; None: all go on to the last step.
     """
 
@@ -30,6 +31,7 @@ class Terms:
     seconds_per_step: float = 1.0
     restart_seconds: float = 0.0
     save_seconds: float = 0.0
+    saves: bool = True
     seed: int = 0
     job: JobSpec | None = None
 

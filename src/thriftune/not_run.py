@@ -1,0 +1,60 @@
+"""What would a study come to that was not run? Its curves are made up, in the seconds of its profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from thriftune.clouds.fates import Drawn
+from thriftune.clouds.traces import Trace
+from thriftune.engines.simulated import Curve
+from thriftune.errors import SettingError
+from thriftune.events import Config
+from thriftune.plan_file import read_plan_file
+from thriftune.planning.kinds import Kind
+from thriftune.stopping import STOPPERS
+
+
+class NotRun(NamedTuple):
+    """What `simulate` needs of it: `simulate(curve, cloud=cloud, **settings)`."""
+
+    curve: Callable[[Config], Curve]
+    cloud: Trace
+    settings: dict[str, Any]
+
+
+def read_not_run(file: Path) -> NotRun:
+    asked = read_plan_file(file)
+    study, per_step = asked.study, asked.profile.seconds(1)
+    if study.max_steps is None or study.trials is None:
+        raise SettingError(f"{file}: max_steps and trials: both must be there, to know how much there is to do")
+    steps, metric = study.max_steps, study.metric
+
+    def curve(config: Config) -> Curve:
+        """Which trials are good is made up: only who is given up on goes by it."""
+        level = float(sum(study.space.encode(config))) / max(1, len(study.space.names))
+        told = [{metric: level + 1.0 / step} for step in range(1, steps + 1)]
+        return Curve(range(1, steps + 1), told, [per_step] * steps)
+
+    kinds = [Kind.of(cloud) for cloud in asked.clouds]
+    lives = {kind.name: kind.survival for kind in kinds if kind.survival is not None}
+
+    def fates(seed: int) -> dict[str, Drawn]:
+        return {name: Drawn(each, 1000 * seed + number) for number, (name, each) in enumerate(lives.items())}
+
+    note = f"{file.name}: what trials report is made up; steps take {per_step:g} s, as its profile says"
+    trace = Trace(kinds, fates, 0.0, float("inf"), [note])
+    goal = "maximize" if study.maximize else "minimize"
+    settings = {
+        "space": study.space,
+        goal: metric,
+        "trials": study.trials,
+        "max_steps": steps,
+        "deadline": study.deadline_seconds,
+        "workers": study.workers,
+        "stopping": STOPPERS.make(study.stopping, study.stopping_options),
+        "restart_seconds": asked.profile.startup,
+        "save_seconds": asked.profile.checkpoint,
+    }
+    return NotRun(curve, trace, settings)
