@@ -16,6 +16,9 @@ demo: $(VENV)/.examples
 	$(BIN)/thriftune market compare --synthetic --type synthetic-16 --plot out/market.png
 	$(BIN)/thriftune plan examples/plan/study.toml
 	$(BIN)/thriftune plan examples/plan/study.toml --plot out/plan.png
+	$(BIN)/thriftune bill digits --store out/demo/studies.db
+	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
+	$(BIN)/thriftune reproduce earlycurve --quick --to out/reproduced
 
 test: check
 	$(BIN)/pytest

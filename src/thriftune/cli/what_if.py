@@ -16,6 +16,7 @@ from thriftune.result import format_dollars, format_seconds
 from thriftune.simulation import simulate
 from thriftune.spec import seconds
 from thriftune.what_if import Compared
+from thriftune.words import several
 
 
 def show_policies(
@@ -55,7 +56,7 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
     console = open_console()
     facts = facts_table()
     spot = sum(not kind.lasts for kind in trace.kinds)
-    facts.add_row("machines", f"{len(trace.kinds)} kinds, {spot} of them may be taken away")
+    facts.add_row("machines", f"{several(len(trace.kinds), 'kind')}, {spot} of them may be taken away")
     deadline = seconds("deadline", settings.get("deadline"))
     if deadline is not None:
         facts.add_row("deadline", format_seconds(deadline))
