@@ -229,6 +229,16 @@ def test_when_the_time_comes_it_moves_to_one_that_stays() -> None:
     assert where.end(0, cut=True) == ["release spot-1", "place 0/2 on stays-2"]
 
 
+@pytest.mark.parametrize(("init", "told"), [(0.0, ["rent stays-2"]), (0.9 * HOUR, [])])
+def test_what_is_done_before_it_could_move_stays(init: float, told: list[str]) -> None:
+    """With five steps to go, an hour of work, it hangs for so long that there is hardly more left."""
+    where = desk(spot("spot", 1.0), Kind("stays", 2.0, init=init), hours=27.0)
+    where.begins()
+    where.comes("spot-1")
+    assert where.works(0, 1, 95, STEP) == []
+    assert where.passes(6.6 * HOUR) == told
+
+
 def test_where_it_finds_none_it_waits_if_there_will_be_some_in_time() -> None:
     where = desk(spot("spot", 1.0), STAYS, hours=40.0)
     where.begins()

@@ -45,7 +45,8 @@ class Thrifty(Renting):
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
         self._slowest = min(kinds, key=lambda kind: kind.speed)
-        self._longest_start = max((self._costs.start_hours(kind) for kind in self._lasting), default=0.0)
+        starts = [self._costs.start_hours(kind) for kind in self._lasting]
+        self._shortest_start, self._longest_start = min(starts, default=0.0), max(starts, default=0.0)
         self._usual_at: tuple[float, int] = (-math.inf, -1)
         self._cheapest_usual = math.inf  # dollars of a step of a usual trial
         self._asked: tuple[object, ...] = ()
@@ -161,6 +162,8 @@ class Thrifty(Renting):
         steps = self._steps(trial, history)
         slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
         needed = self._changeover_hours(trial, history)
+        if here is not None and self._ends_here(trial, history, here, steps):
+            return here
         if lasting and slack < needed:
             return self._in_time(lasting, trial, history, left)
         if lasting:
@@ -183,6 +186,11 @@ class Thrifty(Renting):
     def _rented_for(self, trial: TrialRecord, history: History) -> set[str]:
         """Kinds of machines that wait for it."""
         return {each.offer for each in history.machines.values() if each.meant_for == trial.id and each.free}
+
+    def _ends_here(self, trial: TrialRecord, history: History, here: Option, steps: float) -> bool:
+        """It is done before it could go on elsewhere: the step that it is in it has to do here anyway."""
+        unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - trial.step)
+        return (steps - unsaved - 1.0) * here.hours <= self._shortest_start
 
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
         """Whether it is worth waiting for: there is none just now."""
