@@ -71,8 +71,8 @@ def test_the_paper_beside_ours(typed: Type, tmp_path: Path) -> None:
     order = ("Table 1: numbers", "All of [them] are made up.", "Table 2", "What differs", "- Nothing", "Pictures")
     places = [shown.index(each) for each in order]
     assert places == sorted(places)
-    assert str(tmp_path / "here" / "made_up.png") in shown.replace("\n", "")
-    assert (tmp_path / "here" / "made_up.png").read_bytes() == b"a picture"
+    assert str(tmp_path / "here" / "made_made_up.png") in shown.replace("\n", "")
+    assert (tmp_path / "here" / "made_made_up.png").read_bytes() == b"a picture"
     assert result.stderr == "looking at None ...\n"
 
 
@@ -82,7 +82,7 @@ def test_json(typed: Type, tmp_path: Path) -> None:
     assert told["paper"] == "made"
     assert told["differs"] == ["Nothing is as it was.", "True"]
     first, second = told["sections"]
-    assert first["picture"] == str(tmp_path / "made_up.png")
+    assert first["picture"] == str(tmp_path / "made_made_up.png")
     assert first["entries"][1] == {"what": "saved", "ours": 0.4149, "paper": 0.8604, "spread": 0.0123, "unit": "%"}
     assert first["entries"][-1]["ours"] is None
     assert (second["picture"], second["entries"]) == (None, [])

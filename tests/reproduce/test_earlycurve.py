@@ -65,7 +65,7 @@ def test_what_the_curves_are_is_said_first(found: Reproduction) -> None:
 def test_every_picture_is_drawn(found: Reproduction, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = {each.name: each.draw for each in found.sections if each.draw is not None}
-    assert list(drawn) == ["earlycurve_figure_8c", "earlycurve_figure_11"]
+    assert list(drawn) == ["figure_8c", "figure_11"]
     for name, draw in drawn.items():
         draw(tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")

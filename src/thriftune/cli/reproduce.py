@@ -62,7 +62,7 @@ def _draw(found: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
     for section in found.sections:
         if section.draw is None:
             continue
-        path = to / f"{section.name}.png"
+        path = to / f"{found.paper}_{section.name}.png"
         try:
             check(path)
         except MissingExtra as error:

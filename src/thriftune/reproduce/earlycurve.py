@@ -58,7 +58,7 @@ def earlycurve(request: Request) -> Reproduction:
     request.told("errors of predicted values")
     sections = [_ranking(name, thetas, shares) for name, shares in found.items()]
     draw = partial(plot.figure_8c, thetas, found)
-    sections[0] = replace(sections[0], name="earlycurve_figure_8c", draw=draw)
+    sections[0] = replace(sections[0], name="figure_8c", draw=draw)
     return Reproduction("earlycurve", [*sections, _resnet(), _errors(request)], _differs(request))
 
 
@@ -116,7 +116,7 @@ def _resnet() -> Section:
     example = int(np.argsort(slaq - mine)[len(curves) // 2])  # neither the best for us nor the worst
     draw = partial(plot.figure_11, curves[example], THETA, errors, {name: METHODS[name] for name in errors})
     title = f"Figure 11: error of the predicted last value at theta {THETA:g}, {RESNET} (ResNet)"
-    return Section(title, entries, told, "earlycurve_figure_11", draw)
+    return Section(title, entries, told, "figure_11", draw)
 
 
 def _errors(request: Request) -> Section:

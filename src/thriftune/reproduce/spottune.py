@@ -117,7 +117,7 @@ def _averages(found: Found) -> Section:
         "what a workload gains from more cores."
     )
     draw = partial(plot.averages, entries)
-    return Section("Figure 7, averages over the workloads", entries, told, "spottune_averages", draw)
+    return Section("Figure 7, averages over the workloads", entries, told, "averages", draw)
 
 
 def _saved(ours: Selected, other: Selected) -> float:
@@ -156,7 +156,7 @@ def _by_workload(found: Found) -> list[Section]:
             dollars,
             "The paper has bars without numbers. Workloads that gain nothing from more cores make the fastest "
             "machine dear for nothing.",
-            "spottune_figure_7",
+            "figure_7",
             draw,
         ),
         Section("Figure 7 (b): time until the best are selected", hours),
@@ -204,7 +204,7 @@ def _sensitivity(swept: Swept) -> Section:
         "a plateau is stopped before, as happens to some of svm and of trees."
     )
     draw = partial(plot.figure_8, list(swept), curves)
-    return Section("Figure 8 (a), (b): sensitivity to theta", entries, told, "spottune_figure_8", draw)
+    return Section("Figure 8 (a), (b): sensitivity to theta", entries, told, "figure_8", draw)
 
 
 def _refunds(found: Found, where: Market) -> Section:
@@ -230,7 +230,7 @@ def _refunds(found: Found, where: Market) -> Section:
         "the policy takes the machine with the lowest step cost, and there is no refund."
     )
     draw = partial(plot.figure_9, FREE_STEPS, {name: statistics.fmean(each) for name, each in free.items()})
-    return Section("Figure 9: what refunds contribute", entries, told, "spottune_figure_9", draw)
+    return Section("Figure 9: what refunds contribute", entries, told, "figure_9", draw)
 
 
 # --- what differs -----------------------------------------------------------------------------------------
