@@ -17,7 +17,7 @@ from thriftune.what_if import Compared, compare
 
 HOURS, SLACKS, SEEDS = 20.0, (1.15, 2.5), 6
 OURS = "thrifty"
-OTHERS = ("on_demand", "cheapest_spot", "fastest_spot", "step_cost", "uniform_progress")
+OTHERS = ("on_demand", "cheapest_spot", "fastest_spot", "step_cost", "elastic", "uniform_progress")
 IN_TIME, DEARER, OVER_ORACLE = 0.99, 1.05, 1.25
 
 
