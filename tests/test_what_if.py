@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from thriftune.clouds.fates import Drawn, Fate
+from thriftune.clouds.fates import Available, Drawn, Fate
 from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
@@ -164,3 +164,25 @@ def test_theta_and_how_many_go_on_hold_whatever_is_taken_away(policy: str) -> No
         assert result.best.config == by_start[0].config
         assert all(trial.error is None for trial in result.trials)  # to lose a machine is no failure
     assert taken > 0
+
+
+def test_trials_that_never_got_a_machine_cost_nothing_and_are_not_done() -> None:
+    never = Trace(KINDS[:1], lambda _: {"spot": Available([0.0], [0], 4e5)}, 0.0, 3e5)
+    (found,) = tt.simulate(
+        curve, cloud=never, policies=["cheapest_spot"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=2,
+        max_steps=20, seeds=1,
+    )  # fmt: skip
+    assert (found.cost, found.finished, found.deadline_met) == (0.0, 0.0, 0.0)
+
+
+def test_another_seed_meets_other_machines() -> None:
+    (one,), (same,), (other,) = (compared(["thrifty"], seed=seed) for seed in (0, 0, 77))
+    assert one.cost == same.cost != other.cost
+
+
+def test_without_checkpoints_what_is_set_aside_begins_anew() -> None:
+    rule = EarlyCurve(theta=0.5, top=2)
+    saves, saves_not = (
+        compared(["on_demand"], trials=8, workers=8, stopping=rule, save_seconds=each)[0] for each in (0.0, None)
+    )
+    assert saves.cost < saves_not.cost

@@ -63,7 +63,8 @@ def replay(
         kind = cloud.kind_of(machine)
         return 1.0 / (kind.speed if speeds is None else speeds[kind.name])
 
-    engine = SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=terms.save_seconds, pace=pace)
+    saving = terms.save_seconds if terms.saves else None
+    engine = SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=saving, pace=pace)
     conductor = Conductor(spec, spec.new_history(), searcher, policy, stopper)
     drive(conductor, engine, clock, cloud=cloud)
     conductor.handle([ev.DriverStopped(clock.time)], clock.time)

@@ -36,6 +36,11 @@ class Machine:
     taken: int = 0  # slots: the workers of all of them
 
     @property
+    def revoked(self) -> bool:
+        """Its provider took it away, or was about to when it was given back."""
+        return self.taken_away or (self.until is not None and self.notice is not None)
+
+    @property
     def leaving(self) -> bool:
         return self.until is not None or self.notice is not None or self.releasing
 
@@ -57,6 +62,7 @@ class Fleet:
         self.present: dict[str, Machine] = {}  # by id
         self.past: list[Machine] = []
         self.renting: dict[str, ev.Rent] = {}  # by machine: decided, and not known what has come of it
+        self.came: dict[str, float] = {}  # offer -> when one last did
         self.refused: dict[str, float] = {}  # offer -> when there was last none to be had
         self.free = 0  # slots of all machines that may be given to a trial now; asked after every report
         self.rented_ids: set[str] = set()  # of all machines ever rented
@@ -210,6 +216,7 @@ class Fleet:
         self._cancelled.discard(event.machine)
         self.unsettled.discard(event.machine)
         self.present[event.machine] = machine
+        self.came[event.offer] = event.at
 
     def _may_come(self, machine_id: str) -> bool:
         """Whether a machine of this id is not there and can be: one that was rented comes once."""

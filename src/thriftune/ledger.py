@@ -260,7 +260,7 @@ def _row(machine: Machine, work: Sequence[Work], now: float) -> Row:
         machine.dollars(now),
         0.0 if bill is None else bill.refunded,
         0.0 if bill is None else bill.data,
-        machine.taken_away,
+        machine.revoked,
         bill is None,
         tuple(sorted(work, key=lambda each: (each.since, each.trial))),
     )
@@ -285,7 +285,7 @@ def _life(lives: Sequence[Machine], at: float) -> Machine:
 def _shared(trial: int, stay: Stay, machines: Iterable[Machine]) -> Iterator[tuple[str, Work]]:
     """An attempt's steps, among the machines that its workers were on."""
     # Nothing stays longer than its machine: what ended with it ended because of it.
-    revoked = any(each.taken_away and each.until is not None and stay.until >= each.until for each in machines)
+    revoked = any(each.revoked and each.until is not None and stay.until >= each.until for each in machines)
     done, total = max(0, stay.last - stay.first), sum(stay.workers.values())
     for name, workers in stay.workers.items():
         part = workers / total

@@ -29,6 +29,8 @@ def read_not_run(file: Path) -> NotRun:
     study, per_step = asked.study, asked.profile.seconds(1)
     if study.max_steps is None or study.trials is None:
         raise SettingError(f"{file}: max_steps and trials: both must be there, to know how much there is to do")
+    if any(cloud.billing == "per_function" for cloud in asked.clouds):
+        raise SettingError(f"{file}: cloud: functions are not rented by a policy; see what a plan says of them")
     steps, metric = study.max_steps, study.metric
 
     def curve(config: Config) -> Curve:
@@ -44,7 +46,10 @@ def read_not_run(file: Path) -> NotRun:
         return {name: Drawn(each, 1000 * seed + number) for number, (name, each) in enumerate(lives.items())}
 
     note = f"{file.name}: what trials report is made up; steps take {per_step:g} s, as its profile says"
-    trace = Trace(kinds, fates, 0.0, float("inf"), [note])
+    notes = [note]
+    if study.budget_dollars is not None:
+        notes.append(f"{file.name}: its budget is not kept to here: the costs below are of all its trials")
+    trace = Trace(kinds, fates, 0.0, float("inf"), notes)
     goal = "maximize" if study.maximize else "minimize"
     settings = {
         "space": study.space,

@@ -68,10 +68,6 @@ class Outcome:
     deadline_met: bool
     oracle_dollars: float
 
-    @property
-    def oracle_ratio(self) -> float:
-        return self.replayed.dollars / max(self.oracle_dollars, _LEAST_DOLLARS)
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -98,6 +94,11 @@ class Compared:
         return fmean(each.replayed.steps_lost for each in self.outcomes)
 
     @property
+    def finished(self) -> float:
+        """The share of the times that all trials came to their end, before the record of the cloud did."""
+        return fmean(each.replayed.whole for each in self.outcomes)
+
+    @property
     def deadline_met(self) -> float:
         """The share of the times."""
         return fmean(each.deadline_met for each in self.outcomes)
@@ -110,7 +111,16 @@ class Compared:
         return paid / least if least > _LEAST_DOLLARS * len(self.outcomes) else None
 
     def to_json(self) -> dict[str, Any]:
-        names = ("policy", "cost", "cost_spread", "duration", "steps_lost", "deadline_met", "oracle_ratio")
+        names = (
+            "policy",
+            "cost",
+            "cost_spread",
+            "duration",
+            "steps_lost",
+            "finished",
+            "deadline_met",
+            "oracle_ratio",
+        )
         return {**{name: getattr(self, name) for name in names}, "times": len(self.outcomes)}
 
 
@@ -134,10 +144,11 @@ def compare(
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise SettingError(f"seeds: {seeds!r} must be a whole number, at least 1")
     found: dict[str, list[Outcome]] = {name: [] for name in policies}
-    for seed, start in enumerate(_starts(trace, terms, seeds)):
+    for number, start in enumerate(_starts(trace, terms, seeds)):
+        seed = asked.spec.seed + number
         fates, runs = trace.fates(seed), {}
         for name in policies:
-            told(f"{name}, {seed + 1} of {seeds}")
+            told(f"{name}, {number + 1} of {seeds}")
             cloud = SimulatedCloud(trace.kinds, fates, seed)
             its_terms = replace(terms, seed=seed)
             spec = replace(asked.spec, seed=seed, deadline_seconds=_end_of(trace, start))
@@ -199,7 +210,7 @@ def _starts(trace: Trace, terms: Terms, count: int) -> list[float]:
     """Evenly over the trace, as far as the deadline leaves room."""
     if math.isinf(trace.end):
         return [trace.start + _APART_SECONDS * number for number in range(count)]
-    room = trace.end - trace.start - 1.5 * (terms.deadline_seconds or 0.0)
+    room = trace.end - trace.start - 1.5 * (terms.deadline_seconds or 0.0) - 2.0 * _BEFORE_END_SECONDS
     if room < 0.0:
         raise SettingError(
             f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.0f} h to begin and end in, which is "

@@ -78,7 +78,7 @@ def test_a_picture_of_the_first(study: Path, tmp_path: Path) -> None:
         ((), "give one of FILE, --from STUDY and --table FILE"),
         (("FILE", "--policy", "cheap"), "policy 'cheap' is not known"),
         (("FILE", "--restart", "soon"), "restart: 'soon' is no duration"),
-        (("--table", "t.npz", "--plot", "x.png"), "--plot: draws which trial was on which machine"),
+        (("--table", "t.npz", "--plot", "x.png"), "--plot: is about rented machines; give a --cloud"),
     ],
 )
 def test_what_cannot_be_is_one_line(study: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -116,3 +116,24 @@ def test_without_checkpoints_there_are_no_machines_that_may_be_taken_away(study:
     assert "begin anew whenever spot is taken away; have trials save" in refused
     told = json.loads(typed(study, "--policy", "on_demand", "--save", "never", "--json").stdout)
     assert told[0]["steps_lost"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--policy", "thrifty"), ("--seeds", "2"), ("--restart", "1s"), ("--save", "1s"), ("--state", "3")],
+)
+def test_options_that_would_do_nothing_are_refused(option: str, value: str) -> None:
+    told = typed("--table", "t.npz", option, value, status=1).stderr
+    assert f"{option}: is about rented machines; give a --cloud" in told
+
+
+def test_functions_are_not_rented_and_a_limit_of_machines_is_kept_to(study: Path) -> None:
+    text = study.read_text()
+    study.write_text(text.replace('name = "stays"', 'name = "stays"\nbilling = "per_function"'))
+    assert "functions are not rented" in typed(study, status=1).stderr
+    study.write_text(text.replace('name = "stays"', 'name = "stays"\nmax_machines = 1'))
+    one = json.loads(typed(study, "--policy", "on_demand", "--json").stdout)[0]
+    study.write_text(text)
+    four = json.loads(typed(study, "--policy", "on_demand", "--json").stdout)[0]
+    assert one["duration"] > 3 * four["duration"]
+    assert one["finished"] == four["finished"] == 1.0

@@ -128,3 +128,20 @@ def test_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     broken.write_text("{")
     with pytest.raises(SettingError, match=r"broken\.json: is no JSON"):
         read_trace(broken)
+
+
+def test_of_a_zone_that_is_recorded_for_longer_nothing_later_than_the_start_is_known() -> None:
+    day = 144
+
+    def known(later: list[list[int]]) -> float:
+        record = {
+            "a": {"gap_seconds": 600.0, "rle": [[1, 10 * day]]},
+            "b": {"gap_seconds": 600.0, "rle": [[1, 4 * day], *later]},
+        }
+        trace = of_availability(record, "t", Type(1.0, 3.0), 1.0, Conditions())
+        assert trace.start == 4 * 86_400.0
+        (kind,) = (each for each in trace.kinds if each.name == "b")
+        assert kind.survival is not None
+        return float(np.asarray(kind.survival.survival(1.0)))
+
+    assert known([[1, 3], [0, 3]] * 384) == known([[0, 1], [1, 300]] * 8)

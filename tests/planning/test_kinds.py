@@ -91,10 +91,11 @@ def test_as_a_plan_sees_it() -> None:
 def test_as_a_plan_sees_it_and_back() -> None:
     cloud = CloudProfile(
         4, 2.0, Latency(9.0, 2.0), 15.0, minimum=60.0, data_gb=3.0, data_price=0.1, name="m", speed=1.5,
-        survival=Exponential(2.0),
+        survival=Exponential(2.0), max_machines=7,
     )  # fmt: skip
     again = Kind.of(cloud).cloud_at(0.0)
     assert (again.slots, again.price_per_hour, again.minimum, again.speed) == (4, 2.0, 60.0, 1.5)
+    assert again.max_machines == 7
     assert (again.queue_latency, again.init_latency) == (cloud.queue_latency, cloud.init_latency)
     assert (again.data_gb, again.data_price, again.survival, again.name) == (3.0, 0.1, cloud.survival, "m")
 
@@ -103,7 +104,8 @@ def test_a_plan_goes_by_the_price_of_now() -> None:
     assert [Kind("m", PRICES).cloud_at(now).price_per_hour for now in (0.0, 4000.0)] == [1.0, 3.0]
 
 
-def test_a_plan_counts_an_hour_where_hours_are_billed_and_uses_where_these_are() -> None:
+def test_a_plan_counts_an_hour_where_hours_are_billed() -> None:
     assert Kind("m", 1.0, billing=HOURLY).cloud_at(0.0).minimum == 3600.0
     assert Kind("m", 1.0, billing=EC2_SPOT).cloud_at(0.0).minimum == 60.0
-    assert Kind("m", 1.0, billing=PER_FUNCTION).cloud_at(0.0).billing == "per_function"
+    with pytest.raises(SettingError, match="billed by use"):
+        Kind("m", 1.0, billing=PER_FUNCTION)

@@ -91,3 +91,9 @@ def test_one_that_is_refused_is_asked_for_again_after_some_time() -> None:
 def test_what_cannot_be_is_said(policy: type[OnDemand], kinds: list[Kind], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         policy(kinds, terms())
+
+
+def test_on_demand_is_in_time_with_all_trials_that_come_after() -> None:
+    kinds = [Kind("slow", 1.0), Kind("fast", 3.0, speed=2.0)]
+    where = Desk(OnDemand(kinds, Terms(1, 4, 40.0 * HOUR, seconds_per_step=600.0)), trials=4)
+    assert where.begins() == ["rent fast-1"]  # 16.7 hours each, one after the other

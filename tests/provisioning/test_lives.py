@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.provisioning.desk import HOUR, Desk
 from tests.tables import START
+from thriftune import events as ev
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
@@ -137,3 +138,16 @@ def test_it_is_never_carried_away(hours: list[float]) -> None:
         where.passes(400.0)
     most = (4.0 + len(hours)) / 4.0
     assert 4.0 / (4.0 + 3.0 * len(hours)) <= rate(where) <= most
+
+
+def test_a_machine_that_was_given_back_after_its_notice_was_lost() -> None:
+    where = desk()
+    where.begins()
+    for number in range(1, 7):
+        where.comes(f"spot-{number}")
+        where.passes(0.2 * HOUR)
+        where(ev.MachineNotice(where.now, f"spot-{number}", where.now + 120.0))
+        where.end(0, cut=True)
+        where.goes(f"spot-{number}")
+        where.passes(400.0)
+    assert rate(where) > 2.0

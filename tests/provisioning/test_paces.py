@@ -7,6 +7,7 @@ import math
 import pytest
 
 from tests.provisioning.desk import Desk
+from thriftune import events as ev
 from thriftune.planning import PresentMachines
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.paces import Paces
@@ -119,3 +120,19 @@ def test_machines_of_other_kinds_tell_nothing() -> None:
     where, paces = begun(), Paces(KINDS, 60.0)
     stays(where, 0, "desk-1", 1, 5, 90.0)
     assert paces.seconds(where.trial(0), "a", where.history) == pytest.approx(60.0)
+
+
+def test_machines_that_go_in_one_turn_are_remembered_in_any_order() -> None:
+    kinds = [Kind("a", 1.0), Kind("b", 1.0)]
+    where, told = Desk(PresentMachines(), trials=6), Paces(kinds, 100.0)
+    where.begins()
+    for number, offer in enumerate("ab"):
+        where.comes(f"{offer}-1")
+        where.works(number, 1, 5, 100.0 * (1 + 3 * number))
+        told.seconds(None, "a", where.history)
+    where(ev.MachineLost(where.now, "b-1", "x"), ev.MachineLost(where.now, "a-1", "x"))
+    for number in range(2):
+        trial = where.trial(number)
+        for kind in "ab":
+            fresh = Paces(kinds, 100.0).seconds(trial, kind, where.history)
+            assert told.seconds(trial, kind, where.history) == pytest.approx(fresh)

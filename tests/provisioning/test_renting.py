@@ -7,10 +7,14 @@ import math
 import pytest
 
 from tests.provisioning.desk import HOUR, Desk
+from tests.provisioning.studies import Where, a_spec, run
+from tests.tables import START
 from thriftune import events as ev
+from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.market.billing import EC2_SPOT
+from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
 from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning import policy
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
@@ -176,3 +180,49 @@ def test_trials_that_save_nothing_get_no_machine_that_may_be_taken_away(name: st
     if name in ("thrifty", "elastic"):
         policy(name, kinds[:1], terms)
     policy("on_demand", kinds, terms)
+
+
+@pytest.mark.parametrize("name", ["on_demand", "thrifty", "elastic"])
+def test_a_machine_that_is_on_its_way_for_several_is_not_rented_again(name: str) -> None:
+    kinds = [Kind("big", 16.0, 16, queue=10.0, init=600.0)]
+    flat = Curve(range(1, 6), [{"loss": 1.0}] * 5, [300.0] * 5)
+    terms = Terms(16, 16, seconds_per_step=300.0)
+    ran = run(lambda k, t: policy(name, k, t), Where(kinds, {}), terms, a_spec(16, steps=5), curves=lambda _: flat)
+    assert len(ran.of(ev.MachineRented)) == 1
+
+
+def test_what_was_done_by_an_attempt_that_was_lost_is_to_be_done_again() -> None:
+    where = Desk(OnDemand([Kind("stays", 1.0)], Terms()))
+    where.begins()
+    where.comes("stays-1")
+    where.works(0, 1, 9, 10.0, saved=False)
+    where.is_lost("stays-1")
+    where.comes("stays-2")
+    assert policy_of(where).steps_left(where.trial(0), where.history) == 100
+    where.works(0, 1, 2, 10.0, saved=False)
+    assert policy_of(where).steps_left(where.trial(0), where.history) == 98
+
+
+def test_a_machine_that_is_never_lost_is_saved_on_only_at_the_end() -> None:
+    """One that is never outbid, of which nobody knows how long it lives."""
+    terms = Terms(seconds_per_step=60.0, save_seconds=10.0)
+    prices = PriceSeries("m", "a", [START - HOUR], [1.0], end=START + 99 * HOUR)
+
+    class Never:
+        def probability(self, series: object, t: float, max_price: float) -> float:
+            return 0.0
+
+    where = Desk(CheapestSpot([Kind("m", prices, revocation=Never())], terms))
+    where.begins()
+    where.comes("m-1")
+    assert where.trial(0).save_every is None
+
+
+def test_of_a_machine_that_is_taken_in_an_hour_that_is_not_billed_the_rest_is_used() -> None:
+    kind = Kind("m", 0.3, survival=LIFE, billing=EC2_SPOT_2016, notice_seconds=120.0)
+    where = Desk(CheapestSpot([kind], Terms(seconds_per_step=60.0)))
+    where.begins()
+    where.comes("m-1")
+    where.now += 5000.0
+    where(ev.MachineNotice(where.now, "m-1", where.now + 120.0))
+    assert "release m-1" not in where.end(0, cut=True)

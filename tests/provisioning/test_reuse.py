@@ -150,3 +150,24 @@ def test_where_there_is_none_of_one_kind_another_is_taken() -> None:
 def test_it_goes_by_lives() -> None:
     with pytest.raises(SettingError, match="reuse: goes by how long machines live; give a kind with survival="):
         Reuse([Kind("a", 1.0)], Terms())
+
+
+def test_after_it_was_tried_a_dear_kind_is_used_no_more() -> None:
+    life = Exponential(200.0)
+    kinds = [
+        Kind(name, price, survival=life, queue=30.0, init=30.0) for name, price in (("cheap", 0.1), ("dear", 10.0))
+    ]
+    flat = Curve(range(1, 11), [{"loss": 1.0}] * 10, [60.0] * 10)
+    terms = Terms(2, 60, seconds_per_step=60.0, restart_seconds=5.0)
+    ran = run(Reuse, Where(kinds, {}), terms, a_spec(60, steps=10), curves=lambda _: flat)
+    assert sum(entry.machine.startswith("dear") for entry in ran.of(ev.Place)) == 1
+
+
+def test_a_spare_goes_after_an_hour_however_many_trials_others_do_meanwhile() -> None:
+    policy = Reuse([Kind("a", 1.0, survival=Exponential(200.0))], Terms(2, 400, seconds_per_step=40.0))
+    where = Desk(policy, trials=400, max_steps=1)
+    where.begins()
+    where.comes("a-1")
+    spare = Machine("a-9", "a", 1.0, where.now, slots=1)
+    assert policy.keeps(spare, where.history, where.now + 0.9 * HOUR)
+    assert not policy.keeps(spare, where.history, where.now + 1.1 * HOUR)

@@ -365,3 +365,10 @@ def test_a_price_that_moves_is_met_with_a_maximum_that_is_high_enough() -> None:
     where = desk(kind)
     where.begins()
     assert where.history.fleet.renting["m-1"].max_price == 2.0  # at least twice the price
+
+
+def test_with_a_deadline_and_nothing_that_stays_it_does_what_it_can() -> None:
+    where = desk(spot("a", 1.0, 5.0), spot("b", 1.1, 5.0), hours=21.0)
+    where.begins()
+    where.comes("a-1")
+    assert where.works(0, 1, 5, STEP) == []

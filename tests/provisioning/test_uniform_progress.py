@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.provisioning.desk import HOUR, Desk
-from tests.provisioning.studies import a_spec, by_room, run
+from tests.provisioning.studies import Where, a_spec, by_room, run
+from thriftune.clouds.fates import Available
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
@@ -107,3 +108,12 @@ def test_one_trial_is_never_late(seed: int) -> None:
 def test_what_it_needs_is_said(kinds: list[Kind], hours: Any, message: str) -> None:
     with pytest.raises(SettingError, match=f"uniform_progress: {message}"):
         UniformProgress(kinds, Terms(deadline_seconds=hours and hours * HOUR))
+
+
+def test_the_trials_that_come_after_count() -> None:
+    kinds = [Kind("spot", 0.9, survival=Exponential(500.0)), Kind("stays", 1.0)]
+    flat = Curve(range(1, 11), [{"loss": 1.0}] * 10, [600.0] * 10)
+    terms = Terms(1, 4, deadline_seconds=10 * HOUR, seconds_per_step=600.0)
+    nowhere = Where(kinds, {"spot": Available([0.0], [0], 1e9)})
+    ran = run(UniformProgress, nowhere, terms, a_spec(4, steps=10), curves=lambda _: flat)
+    assert ran.now <= 10 * HOUR

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.curve_tables import read_table
@@ -101,8 +102,10 @@ def simulate_command(
         raise SettingError("give one of FILE, --from STUDY and --table FILE")
     if study is not None and (minimize or maximize):
         raise SettingError("--minimize and --maximize are for a --table; a study has its own objectives")
-    if plot is not None and cloud is None and file is None:
-        raise SettingError("--plot: draws which trial was on which machine; give a --cloud to rent them from")
+    if cloud is None and file is None:
+        _check_nothing_rented()
+    if file is not None and (minimize or maximize):
+        raise SettingError("--minimize and --maximize are for a --table; FILE has its own objectives")
     settings: dict[str, Any] = {
         "searcher": searcher, "trials": trials, "deadline": deadline, "seed": seed, "slower": slower,
     }  # fmt: skip
@@ -130,6 +133,14 @@ def simulate_command(
         show_policies(source, rented, policy.split(","), seeds, settings, plot, as_json=as_json)
     else:
         _show_rule(source, settings, as_json=as_json)
+
+
+def _check_nothing_rented() -> None:
+    """Options that would do nothing are a mistake."""
+    context = click.get_current_context()
+    for name in ("policy", "seeds", "restart", "save", "state", "bandwidth", "plot"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise SettingError(f"--{name}: is about rented machines; give a --cloud to rent them from")
 
 
 def _recorded(

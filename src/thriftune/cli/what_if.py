@@ -65,16 +65,22 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
     section(console, "what each policy would have paid")
     columns = ["policy", "cost", "+-", "time", "steps lost"]
     columns += ["in time"] if deadline is not None else []
+    unfinished = any(each.finished < 1.0 for each in found)
+    columns += ["finished"] if unfinished else []
     columns += ["over the least"]
-    rows = [_row(each, deadline) for each in found]
+    rows = [_row(each, deadline, unfinished) for each in found]
     table(console, columns, rows, left=1)
     text = "over the least: times what one would have paid who knew every price and loss before"
     console.print(Text(text, style="dim"))
+    if unfinished:
+        text = "finished: before the record of the cloud ends; what was not costs less than it would have"
+        console.print(Text(text, style="dim"))
 
 
-def _row(each: Compared, deadline: float | None) -> tuple[str, ...]:
+def _row(each: Compared, deadline: float | None, unfinished: bool) -> tuple[str, ...]:
     cost, spread = format_dollars(each.cost), format_dollars(each.cost_spread)
     told = [each.policy, cost, spread, format_seconds(each.duration), f"{each.steps_lost:.1f}"]
     told += [f"{each.deadline_met:.0%}"] if deadline is not None else []
+    told += [f"{each.finished:.0%}"] if unfinished else []
     told.append("-" if each.oracle_ratio is None else f"{each.oracle_ratio:.2f}")
     return tuple(told)

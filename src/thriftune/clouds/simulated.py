@@ -44,8 +44,8 @@ class _Machine:
 class SimulatedCloud:
     """Machines of these kinds. `fates`: by kind, when they are taken away; else never.
 
-    Those that are rented at one moment are handed over at one. The same requests have the same answers: every
-    latency and life is drawn for the number of its machine.
+    Those of a kind that are rented one after the other at one moment are handed over at one. The same requests
+    have the same answers: every latency and life is drawn for the number of its machine.
     """
 
     kinds: Sequence[Kind]
@@ -124,7 +124,8 @@ class SimulatedCloud:
         room = self._fate(offer).room(now, max_price)
         taken = self._taken[offer]
         seat = next(number for number in range(1, len(taken) + 2) if number not in taken)
-        return seat if room is None or seat <= room else None
+        most = self._kinds[offer].most
+        return seat if (room is None or seat <= room) and (most is None or seat <= most) else None
 
     def _let_go(self, machine: _Machine) -> None:
         machine.gone = True

@@ -136,28 +136,28 @@ def of_availability(
     record: Mapping[str, Mapping[str, Any]], type: str, known: Type, spot_price: float, given: Conditions
 ) -> Trace:
     """How many there were to be had in each zone, as `{zone: {gap_seconds, n, rle: [[count, times], ...]}}`."""
+    counted = {zone: _counts(zone, trace) for zone, trace in record.items()}
+    if not counted:
+        raise SettingError("availability: the record is empty")
+    end = min(len(counts) * gap for gap, counts in counted.values())
     kinds, fates = [], {}
-    lengths = []
-    for zone, trace in record.items():
-        try:
-            gap = float(trace["gap_seconds"])
-            counts = np.repeat(*np.array(trace["rle"], dtype=int).T)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SettingError(
-                f"availability: {zone}: has no gap_seconds and rle as it should ({error})"
-            ) from None
+    for zone, (gap, counts) in counted.items():
         changes = np.flatnonzero(np.diff(counts, prepend=-1))
         fates[zone] = Available(changes * gap, counts[changes], len(counts) * gap)
-        lengths.append(len(counts) * gap)
-        past = counts[: int(_learnt(len(counts) * gap) / gap)] > 0
+        past = counts[: int(_learnt(end) / gap)] > 0  # until the study begins, and nothing later
         runs = [len(list(run)) for up, run in groupby(past.tolist()) if up]
         lives = Exponential(max(gap, float(np.mean(runs or [1])) * gap) / 3600.0)
         kind = _kind(zone, spot_price, known, given, survival=lives)
         kinds.append(kind)
-    if not kinds:
-        raise SettingError("availability: the record is empty")
-    end = min(lengths)
     return Trace([*kinds, *_on_demand({type: known}, [(type, "")], given)], lambda _: fates, _learnt(end), end)
+
+
+def _counts(zone: str, trace: Mapping[str, Any]) -> tuple[float, Any]:
+    """Seconds between them, and how many there were to be had each time."""
+    try:
+        return float(trace["gap_seconds"]), np.repeat(*np.array(trace["rle"], dtype=int).T)
+    except (KeyError, TypeError, ValueError) as error:
+        raise SettingError(f"availability: {zone}: has no gap_seconds and rle as it should ({error})") from None
 
 
 def read_trace(path: Path, catalog: Catalog | None = None, given: Conditions = Conditions()) -> Trace:  # noqa: B008

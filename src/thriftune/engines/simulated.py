@@ -72,7 +72,7 @@ class SimulatedEngine:
     tells of the step. Told to end just when it has told of a step, it does not begin another one.
 
     - `start_seconds`: what it costs to begin a trial; `restart_seconds`: to take one up from its checkpoint.
-    - `save_seconds`: to save.
+    - `save_seconds`: to save; None: trials never do.
     - `pace`: how long a step takes for this run on this machine, over what its curve says.
     """
 
@@ -83,7 +83,7 @@ class SimulatedEngine:
         restart_seconds: float = 0.0,
         *,
         start_seconds: float = 0.0,
-        save_seconds: float = 0.0,
+        save_seconds: float | None = 0.0,
         pace: Callable[[Run, str], float] = lambda _run, _machine: 1.0,
     ) -> None:
         self._curves = curves
@@ -91,8 +91,9 @@ class SimulatedEngine:
         self._restart_seconds, self._start_seconds, self._save_seconds = (
             restart_seconds,
             start_seconds,
-            save_seconds,
+            save_seconds or 0.0,
         )
+        self._saves = save_seconds is not None
         self._pace = pace
         self.worker_seconds = 0.0  # of all attempts that have ended, from their start to their end
         self._curve_of: dict[int, Curve] = {}  # by trial, also of one that is set aside
@@ -128,11 +129,11 @@ class SimulatedEngine:
         found.told = True
         now = self._clock.time
         if found.reported_at == now:
-            if found.unsaved:
+            if found.unsaved and self._saves:
                 now += self._save_seconds
                 self._schedule(now, self._saved_late(found, now))
             self._end(found, Ended(now, trial, attempt, found.seconds_taken(), cut=True))
-        elif not found.saves:  # it will
+        elif not found.saves and self._saves:  # it will
             found.saves = True
             self._push(found, found.next_at + self._save_seconds)
 
@@ -181,7 +182,7 @@ class SimulatedEngine:
         number = attempt.reports = attempt.reports + 1
         event = Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
         if done < attempt.last and not attempt.told:
-            if not attempt.save_every and not self._save_seconds:  # as in most simulations
+            if not attempt.save_every and not self._save_seconds and self._saves:  # as in most simulations
                 attempt.next_at = at + attempt.seconds[done]
             else:
                 attempt.next_at = self._next_at(attempt, at)
@@ -204,7 +205,8 @@ class SimulatedEngine:
     def _next_at(self, attempt: _Attempt, at: float) -> float:
         """When the step that begins now is told of, after its save if there is to be one."""
         end = at + attempt.seconds[attempt.done]
-        attempt.saves = end - attempt.saved_at >= attempt.save_every or attempt.done + 1 == attempt.last
+        due = end - attempt.saved_at >= attempt.save_every or attempt.done + 1 == attempt.last
+        attempt.saves = due and self._saves
         return end + self._save_seconds if attempt.saves else end
 
     def _schedule_step(self, attempt: _Attempt, at: float) -> None:
@@ -232,9 +234,9 @@ class SimulatedEngine:
         heappush(self._due, (at, self._count, what))
 
     def work_seconds(self, trial: int, step: int) -> float:
-        """How long a trial that was started takes to that step, by its curve."""
-        curve = self._curve_of[trial]
-        return sum(curve.seconds[: bisect_right(curve.steps, step)], 0.0)
+        """How long a trial takes to that step, by its curve; 0 of one that never was started."""
+        curve = self._curve_of.get(trial)
+        return 0.0 if curve is None else sum(curve.seconds[: bisect_right(curve.steps, step)], 0.0)
 
     def wake(self) -> None: ...
 

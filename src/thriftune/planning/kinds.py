@@ -45,6 +45,7 @@ class Kind:
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
     - `data_gb`: what every machine downloads once.
     - `on_demand_price`: dollars an hour of a like machine that is not taken away.
+    - `most`: at a time; None: as many as are wanted.
     """
 
     name: str
@@ -59,11 +60,16 @@ class Kind:
     init: float | Sequence[float] | Latency = 0.0
     data_gb: float = 0.0
     on_demand_price: float | None = None
+    most: int | None = None
     queue_latency: Latency = field(init=False, repr=False)
     init_latency: Latency = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_whole(f"{self.name}: slots:", self.slots, 1)
+        if self.most is not None:
+            check_whole(f"{self.name}: most:", self.most, 1)
+        if self.billing.by_use:
+            raise SettingError(f"{self.name}: is billed by use, not by the machine: it cannot be rented")
         for name in ("speed", "notice_seconds", "data_gb"):
             check_number(f"{self.name}: {name}", getattr(self, name), above_zero=name == "speed")
         if self.on_demand_price is not None:
@@ -94,6 +100,7 @@ class Kind:
             queue=cloud.queue_latency,
             init=cloud.init_latency,
             data_gb=cloud.data_gb,
+            most=cloud.max_machines,
         )
 
     def cloud_at(self, now: float) -> CloudProfile:
@@ -106,13 +113,14 @@ class Kind:
             self.price_at(now),
             self.queue_latency,
             self.init_latency,
-            "per_function" if billing.by_use else "per_instance",
+            "per_instance",
             max(billing.least_seconds, granule),
             self.data_gb,
             billing.dollars_per_gb,
             self.name,
             self.survival,
             self.speed,
+            self.most,
         )
 
     @property

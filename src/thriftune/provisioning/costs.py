@@ -1,6 +1,7 @@
 """What does a useful step cost on each kind of machine, with all that is lost and started again?
 
-Under its provider's billing, at the maximum price that makes it least, on a new machine or on one that is there.
+With what its provider lets off in the first hour, at the maximum price that makes it least, on a new machine or on
+one that is there. That whole hours may be billed is left out.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _Market:
 class Costs:
     def __init__(self, terms: Terms, paces: Paces, lives: Lives) -> None:
         self._terms, self._paces, self._lives = terms, paces, lives
-        self._known_at: tuple[History | None, float] = (None, -math.inf)
+        self._known_at: tuple[History | None, float, int] = (None, -math.inf, -1)
         self._known: dict[str, _Market] = {}
 
     def options(
@@ -127,8 +128,9 @@ class Costs:
 
     def _market(self, kind: Kind, history: History, now: float) -> _Market:
         """What is known of a kind now, asked for once."""
-        if self._known_at[1] != now or self._known_at[0] is not history:
-            self._known_at, self._known = (history, now), {}
+        known_at = history, now, len(history.fleet.past)
+        if self._known_at != known_at:
+            self._known_at, self._known = known_at, {}
         if kind.name not in self._known:
             free = kind.billing.refunded_first_seconds / HOUR
             dangers = [

@@ -65,7 +65,7 @@ def cheapest_in_time(
     policy: Renting, kinds: Sequence[Kind], trial: TrialRecord, history: History, now: float
 ) -> Kind:
     """Of those on which the trial would be done in time, the one with the fewest dollars; else the fastest."""
-    left, steps = policy.terms.time_left(history, now), policy.steps_left(trial, history)
+    left, steps = policy.terms.time_left(history, now), policy.steps_of_place(trial, history)
 
     def seconds(kind: Kind) -> float:
         overhead = kind.ready_seconds + policy.terms.restart_seconds

@@ -108,7 +108,7 @@ class Lives:
     def _take_in(self, machine: Machine, seen: _Seen) -> None:
         assert machine.until is not None
         seen.expected += self._expected(machine.offer, [machine.seconds(machine.until) / HOUR])
-        if machine.taken_away:
+        if machine.revoked:
             seen.losses += 1
             seen.moments += machine.until - seen.last > _SAME_SECONDS
             seen.last = machine.until

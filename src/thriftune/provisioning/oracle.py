@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate, Lasting
+from thriftune.market.billing import Billing
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 
@@ -72,7 +73,7 @@ def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
     """The lowest in each piece; inf where there was none to be had, 0 where what is taken away is let off."""
     price: Floats
     if isinstance(kind.price, PriceSeries):
-        price = _lowest(kind.price, edges, kind.billing.price_held_seconds)
+        price = _lowest(kind.price, edges, _held_seconds(kind.billing))
     else:
         price = np.full(len(edges) - 1, kind.price)
     billing = kind.billing
@@ -90,6 +91,12 @@ def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
         if free_before:
             price = np.where((most > 0) & _falls_within(fate, edges, free_before), 0.0, price)
     return price
+
+
+def _held_seconds(billing: Billing) -> float:
+    """So long ago the price may be that is paid now: a piece that is billed whole has that of its beginning."""
+    pieces = billing.granularity_seconds if billing.granularity_seconds > _PIECE_SECONDS else 0.0
+    return max(billing.price_held_seconds, pieces)
 
 
 def _lowest(series: PriceSeries, edges: Floats, held_seconds: float) -> Floats:

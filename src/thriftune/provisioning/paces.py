@@ -35,6 +35,7 @@ class Paces:
         self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
         self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
         self._offers: dict[str, str] = {}  # machine -> kind
+        self._past = 0  # how many of the machines that are gone are in it
         self._speed = dict(self._guess)  # log
         self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
         self._trial: dict[int, float] = {}  # log seconds of a step on a machine of speed 1
@@ -114,12 +115,9 @@ class Paces:
         self._stale = True
 
     def _offer(self, machine: str, history: History) -> str:
-        for each in history.machines.values():
+        for each in (*history.fleet.past[self._past :], *history.machines.values()):
             self._offers[each.id] = each.offer
-        for each in reversed(history.fleet.past):  # what is asked for is among the last
-            if each.id in self._offers:
-                break
-            self._offers[each.id] = each.offer
+        self._past = len(history.fleet.past)
         return self._offers.get(machine, "")
 
     def _fit(self) -> None:

@@ -2,7 +2,7 @@
 
 A waiting trial gets a slot of a machine that is there and that its policy takes for it; else one is rented for it.
 Machines that nobody needs go back, but for one whose provider takes it away for nothing anyway. All of it follows
-from the history, so that a study that is resumed goes on as it would have.
+from the history but for when it is looked at next, which a new driver begins with.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
 from thriftune import events as ev
@@ -21,6 +22,7 @@ from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
 from thriftune.provisioning.terms import Terms
+from thriftune.reports import furthest
 from thriftune.trial import TrialRecord
 
 PATIENCE_SECONDS = 300.0
@@ -58,6 +60,8 @@ class Renting(Provisioner):
         self.terms = terms
         self.paces = Paces(kinds, terms.seconds_per_step)
         self.lives = Lives(kinds)
+        self._loads_of = (-1, -1)
+        self._loads: dict[int, float] = {}
         self._next_look = -math.inf
 
     # --- what a policy says
@@ -93,17 +97,39 @@ class Renting(Provisioner):
 
     def last_seen_there(self, kind: Kind, history: History) -> bool:
         """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
-        refused = history.fleet.refused.get(kind.name)
-        if refused is None:
-            return True
-        return any(each.offer == kind.name and each.since > refused for each in history.machines.values())
+        refused = history.fleet.refused.get(kind.name, -math.inf)
+        return refused == -math.inf or history.fleet.came.get(kind.name, -math.inf) > refused
 
     def steps_left(self, trial: TrialRecord, history: History) -> int:
         """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
         machine = history.machines.get(trial.machine or "")
         kind = None if machine is None else self.kinds.get(machine.offer)
-        safe = trial.step if kind is not None and kind.lasts else trial.resume_step
+        safe = furthest(trial) if kind is not None and kind.lasts else trial.resume_step
         return 0 if history.max_steps is None else max(0, history.max_steps - safe)
+
+    def steps_of_place(self, trial: TrialRecord, history: History) -> float:
+        """That are left to the place of this trial: its own, and those of trials that will come after it, if each
+        of these takes the place that is free first."""
+        own = self.steps_left(trial, history)
+        if self.terms.trials is None or history.max_steps is None:
+            return own
+        if self._loads_of != (history.entries, len(history.trials)):
+            self._loads_of = history.entries, len(history.trials)
+            self._loads = self._lanes(history, history.max_steps)
+        return max(own, self._loads.get(trial.id, own))
+
+    def _lanes(self, history: History, whole: int) -> dict[int, float]:
+        """The steps before each place, by the trial that has it now."""
+        assert self.terms.trials is not None
+        there = [*history.running, *history.waiting]
+        lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
+        coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
+        coming += [float(whole)] * max(0, self.terms.trials - len(history.trials))
+        heapify(lanes)
+        for steps in coming if lanes else ():
+            load, trial_id = lanes[0]
+            heapreplace(lanes, (load + steps, trial_id))
+        return {trial_id: load for load, trial_id in lanes}
 
     # --- the protocol
 
@@ -147,7 +173,8 @@ class Renting(Provisioner):
             return None
         now = history.last_at
         hazard = self.lives.hazard(kind, history, now, there.max_price, age_hours(there, now))
-        return self.terms.save_interval_hours(hazard) * HOUR
+        seconds = self.terms.save_interval_hours(hazard) * HOUR
+        return seconds if math.isfinite(seconds) else None
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         match event:
@@ -196,6 +223,17 @@ class Renting(Provisioner):
         found = min(self.look_at(history, now), again, before)
         self._next_look = found if found > now else now + _BREATH_SECONDS
 
+    def _coming_slots(self, history: History) -> int:
+        """Of machines that were rented for one that waits, and are not there yet: those that others may have."""
+        slots = 0
+        for rent in history.fleet.renting.values():
+            if rent.offer in self.kinds and rent.trial in history.waiting:
+                slots += self.kinds[rent.offer].slots - 1
+        for machine in history.machines.values():
+            if machine.offer in self.kinds and not machine.slots and machine.meant_for in history.waiting:
+                slots += 0 if machine.leaving else self.kinds[machine.offer].slots - 1
+        return slots
+
     def _to_be_had_again(self, history: History, now: float) -> float:
         times = (refused + PATIENCE_SECONDS for refused in history.fleet.refused.values())
         return min((at for at in times if at > now), default=now + PATIENCE_SECONDS)
@@ -206,7 +244,7 @@ class Renting(Provisioner):
         """Machines for those that wait and for whom none comes, and for those that move before they do."""
         number = history.fleet.rented_so_far
         looks = now >= self._next_look
-        spare = 0  # slots of machines that were just asked for
+        spare = self._coming_slots(history)
         for trial_id in [*history.waiting, *history.running]:
             trial, wish = history.trials[trial_id], None
             if trial_id in history.waiting:
@@ -235,9 +273,11 @@ class Renting(Provisioner):
                 yield ev.Rent(now, f"{wish.kind}-{number}", wish.kind, wish.max_price, trial_id)
 
     def _goes_anyway(self, machine: Machine) -> bool:
-        """Its provider takes it away, and lets off what it cost."""
-        refunded = self.kinds[machine.offer].billing.refunded_first_seconds
-        return machine.notice is not None and machine.notice - machine.since < refunded
+        """Its provider takes it away, and lets off what it cost, or what has just begun to cost."""
+        billing = self.kinds[machine.offer].billing
+        if machine.notice is None:
+            return False
+        return billing.unfinished_is_free or machine.notice - machine.since < billing.refunded_first_seconds
 
 
 def age_hours(machine: Machine, now: float) -> float:

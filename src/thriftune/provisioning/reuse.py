@@ -35,6 +35,9 @@ class Reuse(Renting):
         if not self._pool:
             raise SettingError("reuse: goes by how long machines live; give a kind with survival=")
         self._tables: dict[str, ReuseTable] = {}
+        self._of: History | None = None
+        self._ended = 0
+        self._used: dict[str, float] = {}
 
     def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
         there = [kind for kind in self._pool if self.to_be_had(kind, history, now)]
@@ -43,23 +46,25 @@ class Reuse(Renting):
         untried = self._untried(there, history)
         if untried is not None:
             return Wish(untried.name)
-        return Wish(min(there, key=lambda kind: self._dollars(kind, trial, history, now)).name)
+        return Wish(self._cheapest(there, trial, history, now).name)
+
+    def _cheapest(self, kinds: Sequence[Kind], trial: TrialRecord | None, history: History, now: float) -> Kind:
+        return min(kinds, key=lambda kind: self._dollars(kind, trial, history, now))
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
         if trial is not None and machine.meant_for == trial.id and not machine.running:
             return True  # it was rented for this trial, which need not be shorter than machines live
-        if self._untried([kind for kind in self._pool if self.to_be_had(kind, history, now)], history) is not None:
+        own = self.kinds[machine.offer]
+        there = [kind for kind in self._pool if kind is own or self.to_be_had(kind, history, now)]
+        if self._untried(there, history) is not None or self._cheapest(there, trial, history, now) is not own:
             return False
-        table = self._table(self.kinds[machine.offer])
-        hours = min(self._hours(self.kinds[machine.offer], trial, history), float(table.hours[-1]))
+        table = self._table(own)
+        hours = min(self._hours(own, trial, history), float(table.hours[-1]))
         return bool(table.reuse(hours, min(age_hours(machine, now), float(table.ages[-1]))))
 
     def keeps(self, machine: Machine, history: History, now: float) -> bool:
         """A hot spare, for an hour after its last trial."""
-        last = max(
-            (stay.until for t in history.trials[-64:] for stay in t.stays[-1:] if machine.id in stay.workers),
-            default=now,
-        )
+        last = max(machine.since, self._last_use(history).get(machine.id, 0.0))
         more = self.terms.trials is None or len(history.trials) < self.terms.trials or bool(history.waiting)
         return more and now - last < _SPARE_SECONDS
 
@@ -74,7 +79,19 @@ class Reuse(Renting):
         steps = history.max_steps or 1 if trial is None else self.steps_left(trial, history)
         return max(1e-3, steps * self.paces.seconds(trial, kind.name, history) / HOUR)
 
-    def _dollars(self, kind: Kind, trial: TrialRecord, history: History, now: float) -> float:
+    def _last_use(self, history: History) -> dict[str, float]:
+        """By machine, when a trial last left it; a cache."""
+        if self._of is not history:
+            self._of, self._ended, self._used = history, 0, {}
+        unsettled = (history.trials[i] for i in (*history.waiting, *history.running))
+        for trial in (*history.ended[self._ended :], *unsettled):
+            for stay in trial.stays:
+                for machine in stay.workers:
+                    self._used[machine] = max(stay.until, self._used.get(machine, 0.0))
+        self._ended = len(history.ended)
+        return self._used
+
+    def _dollars(self, kind: Kind, trial: TrialRecord | None, history: History, now: float) -> float:
         assert kind.survival is not None
         hours = self._hours(kind, trial, history)
         expected = float(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from thriftune.history import History
@@ -55,7 +56,9 @@ class Terms:
         return notice_seconds + _MOMENT_SECONDS >= step_seconds + self.save_seconds
 
     def save_interval_hours(self, losses_an_hour: float) -> float:
-        """Between checkpoints (Young and Daly's); 0 where they cost nothing."""
-        if not self.save_seconds or not losses_an_hour:
+        """Between checkpoints (Young and Daly's); 0 where they cost nothing, inf where nothing is lost."""
+        if not self.save_seconds:
             return 0.0
+        if not losses_an_hour:
+            return math.inf
         return young_daly_hours(self.save_seconds / 3600.0, 1.0 / losses_an_hour)

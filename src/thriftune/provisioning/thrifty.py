@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from heapq import heapify, heapreplace
 from typing import Any
 
 from thriftune.fleet import Machine
@@ -25,6 +24,7 @@ from thriftune.provisioning.costs import Costs, Option
 from thriftune.provisioning.lives import HORIZON_HOURS, HOUR
 from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
+from thriftune.reports import furthest
 from thriftune.trial import TrialRecord
 
 LOOK_SECONDS = 900.0
@@ -51,8 +51,6 @@ class Thrifty(Renting):
         self._cheapest_usual = math.inf  # dollars of a step of a usual trial
         self._asked: tuple[object, ...] = ()
         self._answer: Any = None
-        self._loads_of = (-1, -1)
-        self._loads: dict[int, float] = {}
 
     # --- what the policy says
 
@@ -71,7 +69,7 @@ class Thrifty(Renting):
         left = self.terms.time_left(history, now)
         if left is None or not self._lasting:
             return True
-        slack = left / HOUR - self._hours_on_lasting(trial, history, self._steps(trial, history))
+        slack = left / HOUR - self._hours_on_lasting(trial, history, self.steps_of_place(trial, history))
         return slack > 2.0 * self._changeover_hours(trial, history)  # there may be none when it has left
 
     def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
@@ -107,8 +105,8 @@ class Thrifty(Renting):
         """At a glance, as nearly always: it is in time, and no kind is so much cheaper for a usual trial that to
         move could pay."""
         left = self.terms.time_left(history, now)
-        if left is not None:
-            steps, needed = self._steps(trial, history), self._changeover_hours(trial, history)
+        if left is not None and self._lasting:
+            steps, needed = self.steps_of_place(trial, history), self._changeover_hours(trial, history)
             in_time = steps * here.hours + needed <= left / HOUR
             if not in_time or left / HOUR - self._hours_on_lasting(trial, history, steps) < 2.0 * needed:
                 return False
@@ -159,7 +157,7 @@ class Thrifty(Renting):
                 found is not None and found.kind.lasts and here is None and _waited(trial, now) < _PATIENT_HOURS
             )
             return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
-        steps = self._steps(trial, history)
+        steps = self.steps_of_place(trial, history)
         slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
         needed = self._changeover_hours(trial, history)
         if here is not None and self._ends_here(trial, history, here, steps):
@@ -189,7 +187,7 @@ class Thrifty(Renting):
 
     def _ends_here(self, trial: TrialRecord, history: History, here: Option, steps: float) -> bool:
         """It is done before it could go on elsewhere: the step that it is in it has to do here anyway."""
-        unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - trial.step)
+        unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - furthest(trial))
         return (steps - unsaved - 1.0) * here.hours <= self._shortest_start
 
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
@@ -273,7 +271,7 @@ class Thrifty(Renting):
         history: History,
         left: float,
     ) -> Option:
-        steps = self._steps(trial, history)
+        steps = self.steps_of_place(trial, history)
         in_time = [
             option
             for option in lasting
@@ -282,30 +280,6 @@ class Thrifty(Renting):
         if in_time:
             return min(in_time, key=lambda option: option.dollars)
         return min(lasting, key=lambda option: option.hours)
-
-    def _steps(self, trial: TrialRecord, history: History) -> float:
-        """That are left to the place of this trial: its own, and those of trials that will come after it, if each
-        of these takes the place that is free first."""
-        own = self.steps_left(trial, history)
-        if self.terms.trials is None or history.max_steps is None:
-            return own
-        if self._loads_of != (history.entries, len(history.trials)):
-            self._loads_of = history.entries, len(history.trials)
-            self._loads = self._lanes(history, history.max_steps)
-        return max(own, self._loads.get(trial.id, own))
-
-    def _lanes(self, history: History, whole: int) -> dict[int, float]:
-        """The steps before each place, by the trial that has it now."""
-        assert self.terms.trials is not None
-        there = [*history.running, *history.waiting]
-        lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
-        coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
-        coming += [float(whole)] * max(0, self.terms.trials - len(history.trials))
-        heapify(lanes)
-        for steps in coming if lanes else ():
-            load, trial_id = lanes[0]
-            heapreplace(lanes, (load + steps, trial_id))
-        return {trial_id: load for load, trial_id in lanes}
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
         """One that is there and free costs nothing to start; unless it is not the kind for it."""

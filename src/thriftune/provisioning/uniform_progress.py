@@ -50,8 +50,9 @@ class UniformProgress(Renting):
         return self._progress(trial, history) >= self._expected(history, now + 2.0 * self._changeover)
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        late = trial is not None and self._last_chance(trial, history, now)
-        return not late or self.kinds[machine.offer].lasts
+        if trial is None or not self.kinds[machine.offer].lasts:
+            return trial is None or not self._last_chance(trial, history, now)
+        return not self.leaves(trial, machine, history, now)  # or it would come and go
 
     def look_at(self, history: History, now: float) -> float:
         return now + _LOOK_SECONDS if history.running or history.waiting else math.inf
@@ -73,8 +74,10 @@ class UniformProgress(Renting):
         return Wish(best.name, limit)
 
     def _progress(self, trial: TrialRecord, history: History) -> float:
-        """Of its work, the part that is done."""
-        return trial.step / history.max_steps if history.max_steps else 0.0
+        """Of the work of its place, the part that is done."""
+        rounds = 1 if self.terms.trials is None else -(-self.terms.trials // self.terms.at_a_time)
+        whole = rounds * (history.max_steps or 0)
+        return 1.0 - self.steps_of_place(trial, history) / whole if whole else 0.0
 
     def _expected(self, history: History, now: float) -> float:
         left = self.terms.time_left(history, now)
@@ -86,5 +89,5 @@ class UniformProgress(Renting):
         left = self.terms.time_left(history, now)
         assert left is not None
         fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
-        work = self.steps_left(trial, history) * fastest
+        work = self.steps_of_place(trial, history) * fastest
         return left < work + 2.0 * self._changeover + _LOOK_SECONDS
