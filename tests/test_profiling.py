@@ -84,7 +84,7 @@ def make(tmp_path: Path) -> MakeSpec:
 
 def test_a_longer_step_measures_longer(make: MakeSpec) -> None:
     short = measure(make(SLEEPS.format(seconds=0.01), max_steps=9), [1], AMPLE_SECONDS, repeats=2)
-    long = measure(make(SLEEPS.format(seconds=0.05), max_steps=9), [1], AMPLE_SECONDS, repeats=1)
+    long = measure(make(SLEEPS.format(seconds="0.050"), max_steps=9), [1], AMPLE_SECONDS, repeats=1)
     assert long.profile.seconds_per_step[1] > short.profile.seconds_per_step[1] >= 0.01
     assert long.profile.std == 0.0
     assert [trial.steps for trial in short.rows[0].trials] == [8, 8]

@@ -54,6 +54,7 @@ class History:
         self.stop_requested: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
+        self.stays_so_far = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
         self._tried: Counter[tuple[Any, ...]] = Counter()
@@ -189,6 +190,7 @@ class History:
             trial.seconds += max(0.0, at - trial.started_at)
             if trial.workers:
                 trial.stays.append(_stay(trial, at, state))
+                self.stays_so_far += 1
         trial.workers = {}
         trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
         trial.last_number = 0

@@ -50,22 +50,36 @@ class UnderWay:
         self._of: History | None = None
         self._began: list[float] = []
         self._trials: list[int] = []  # by stage that has begun
+        self._seen = (-1, -1)  # how much of the history is in
+        self._enter(0)
+
+    def _enter(self, first: int) -> None:
+        """A stage, of which nothing is known yet."""
+        self._next = first  # the next trial to look at
+        self._open: list[int] = []  # trials that are not through with it
+        self._through: list[_Through] = []
 
     def began(self, history: History) -> list[float]:
         """When each stage began that has; and when the last one was over, if it is."""
         if self._of is not history:
             assert history.started_at is not None, "who asks is a driver"
             self._of, self._began, self._trials = history, [history.started_at], [self._turns[0].trials]
+            self._seen = -1, -1
+            self._enter(0)
+        if self._seen == (history.stays_so_far, len(history.trials)):
+            return self._began
+        self._seen = history.stays_so_far, len(history.trials)
         while len(self._began) <= len(self._turns):
             need = self._trials[-1]
-            through = self._through(history)
-            if len(through) < need:
+            self._look(history)
+            if len(self._through) < need:
                 break
-            first = sorted(through, key=lambda each: each.at)[:need]
+            first = sorted(self._through, key=lambda each: each.at)[:need]
             if len(self._began) < len(self._turns):
                 coming = self._turns[len(self._began)]
                 came = sum(each.came for each in first) if coming.begins else coming.trials
                 self._trials.append(min(coming.trials, came))
+                self._enter(coming.first)
             self._began.append(max([self._began[-1], *(each.at for each in first)]))
         return self._began
 
@@ -76,13 +90,20 @@ class UnderWay:
 
     def left(self, history: History) -> int:
         """How many of the stage's trials have yet to come to its end; of one that is not over."""
-        return self.trials(history)[-1] - len(self._through(history))
+        return self.trials(history)[-1] - len(self._through)
 
-    def _through(self, history: History) -> list[_Through]:
-        """With the stage that it is."""
+    def _look(self, history: History) -> None:
+        """Who has come to the end of the stage that it is. What was found once stays so."""
         turn = self._turns[len(self._began) - 1]
-        ends = (_end_of(trial, turn) for trial in history.trials[turn.first : turn.last])
-        return [end for end in ends if end is not None]
+        last = min(turn.last, len(history.trials))
+        still_open = []
+        for trial_id in (*self._open, *range(self._next, last)):
+            end = _end_of(history.trials[trial_id], turn)
+            if end is None:
+                still_open.append(trial_id)
+            else:
+                self._through.append(end)
+        self._open, self._next = still_open, max(self._next, last)
 
 
 def _end_of(trial: TrialRecord, turn: Turn) -> _Through | None:

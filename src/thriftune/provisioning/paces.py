@@ -7,14 +7,16 @@ kind was for others: log seconds = trial - kind, fitted by turns. What nobody ha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from heapq import nlargest
 
 from thriftune.history import History
 from thriftune.planning.kinds import Kind
 from thriftune.reports import timed_by_this_attempt
 from thriftune.trial import Stay, TrialRecord
 
-_SWEEPS = 3
+_SWEEPS = 5
+_LATEST = 256  # trials, by which it is told how fast kinds are
 _DOUBT = 1.0  # kinds: how many trials of others weigh as much as the kind's own guess
 
 
@@ -34,11 +36,13 @@ class Paces:
         self._ended = 0  # how many of the trials that have ended are in
         self._stays: dict[int, int] = {}  # trial -> how many of its stays are in
         self._seen: dict[tuple[int, str], tuple[float, int]] = {}  # seconds and steps, by trial and kind
+        self._logs: dict[int, dict[str, float]] = {}  # of the seconds of a step, by trial and kind
+        self._alone = dict.fromkeys(self._guess, (0.0, 0))  # the sum and the number of those who were nowhere else
+        self._several: set[int] = set()  # trials that were on several kinds
         self._offers: dict[str, str] = {}  # machine -> kind
         self._past = 0  # how many of the machines that are gone are in it
         self._speed = dict(self._guess)  # log
         self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
-        self._trial: dict[int, float] = {}  # log seconds of a step on a machine of speed 1
         self._mean = self._usual
         self._stale = False
 
@@ -111,8 +115,22 @@ class Paces:
         if not steps or offer not in self._guess:
             return
         before = self._seen.get((trial.id, offer), (0.0, 0))
-        self._seen[trial.id, offer] = before[0] + seconds, before[1] + steps
-        self._stale = True
+        seconds, steps = before[0] + seconds, before[1] + steps
+        self._seen[trial.id, offer] = seconds, steps
+        if seconds > 0.0:
+            logs = self._logs.setdefault(trial.id, {})
+            self._count_alone(logs, -1)
+            logs[offer] = math.log(seconds / steps)
+            self._count_alone(logs, 1)
+            if len(logs) > 1:
+                self._several.add(trial.id)
+            self._stale = True
+
+    def _count_alone(self, logs: Mapping[str, float], times: int) -> None:
+        if len(logs) == 1:
+            ((kind, log),) = logs.items()
+            total, number = self._alone[kind]
+            self._alone[kind] = total + times * log, number + times
 
     def _offer(self, machine: str, history: History) -> str:
         for each in (*history.fleet.past[self._past :], *history.machines.values()):
@@ -121,20 +139,24 @@ class Paces:
         return self._offers.get(machine, "")
 
     def _fit(self) -> None:
+        """Always from the guesses, so that it is the same for whoever reads the history later."""
         self._stale = False
-        logs = {key: math.log(seconds / steps) for key, (seconds, steps) in self._seen.items() if seconds > 0.0}
-        if not logs:
-            return
+        speed = dict(self._guess)
         for _ in range(_SWEEPS):
-            sums: dict[int, list[float]] = {}
-            for (trial, kind), log in logs.items():
-                sums.setdefault(trial, []).append(log + self._speed[kind])
-            self._trial = {trial: math.fsum(each) / len(each) for trial, each in sums.items()}
             faster: dict[str, list[float]] = {}
-            for (trial, kind), log in logs.items():
-                if len(sums[trial]) > 1:  # who was nowhere else tells nothing of the kind
-                    faster.setdefault(kind, []).append(self._trial[trial] - log)
+            for trial in nlargest(_LATEST, self._several):  # who was nowhere else tells nothing of a kind
+                base = self._base(trial, speed)
+                for kind, log in self._logs[trial].items():
+                    faster.setdefault(kind, []).append(base - log)
             for kind, each in faster.items():
-                self._speed[kind] = (math.fsum(each) + _DOUBT * self._guess[kind]) / (len(each) + _DOUBT)
-        self._pace = {kind: math.exp(-speed) for kind, speed in self._speed.items()}
-        self._mean = math.fsum(self._trial.values()) / len(self._trial)
+                speed[kind] = (math.fsum(each) + _DOUBT * self._guess[kind]) / (len(each) + _DOUBT)
+        self._speed = speed
+        self._pace = {kind: math.exp(-each) for kind, each in speed.items()}
+        bases = [self._base(trial, speed) for trial in self._several]
+        bases += [total + number * speed[kind] for kind, (total, number) in self._alone.items()]
+        self._mean = math.fsum(bases) / len(self._logs)
+
+    def _base(self, trial: int, speed: Mapping[str, float]) -> float:
+        """The logarithm of its seconds on a machine of speed 1."""
+        logs = self._logs[trial]
+        return math.fsum(log + speed[kind] for kind, log in logs.items()) / len(logs)
