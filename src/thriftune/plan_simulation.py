@@ -20,7 +20,7 @@ from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
-from thriftune.planning.elastic import Elastic
+from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
@@ -65,7 +65,7 @@ def carry_out(plan: Plan, seed: int = 0) -> CarriedOut:
     space, trials = Space({"x": Float(0.0, 1.0)}), sum(stages[0].trials for stages in brackets)
     last = max(stages[-1].end for stages in brackets)
     spec = Spec("plan", space, (Objective("loss", False),), seed, stopping="stages", trials=trials, max_steps=last)
-    conductor = Conductor(spec, spec.new_history(), Random(), Elastic(plan), _Stages(brackets))
+    conductor = Conductor(spec, spec.new_history(), Random(), PlanFollower(plan), _Stages(brackets))
     drive(conductor, engine, clock, cloud=cloud)
     dollars = cloud.bill.dollars
     if kinds[0].billing == "per_function":

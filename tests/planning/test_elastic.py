@@ -26,7 +26,7 @@ from thriftune.planning import (
 )
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import By
-from thriftune.planning.elastic import Elastic
+from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.model import Model
 from thriftune.planning.plan import make
 from thriftune.stopping.brackets import Stage
@@ -107,7 +107,7 @@ SPEC = JobSpec.of([(4, 1), (2, 2)])
 
 def table(plan: Plan) -> Table:
     brackets = [[Stage(4, 0, 1), Stage(2, 1, 3)]]
-    return Table(slots=0, trials=4, max_steps=3, provisioner=Elastic(plan), stopper=_Stages(brackets))
+    return Table(slots=0, trials=4, max_steps=3, provisioner=PlanFollower(plan), stopper=_Stages(brackets))
 
 
 def comes(where: Table, *machines: str) -> list[str]:
@@ -164,7 +164,7 @@ def test_a_new_driver_goes_on_in_the_stage_it_was() -> None:
     where(ev.MachineReleased(where.now, "machine-1"))
     where.report(0, 2, loss=0.1, saved=True)
     where.kill_driver()
-    where._provisioner = Elastic(planned(SPEC, (2, 4, 2), (1, 2, 2)))
+    where._provisioner = PlanFollower(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     where.conductor = where._conductor()
     told = where(ev.DriverStarted(where.now, 2, "host"))
     assert told == ["place 0/3 on machine-2 from 2", "place 1/3 on machine-2 from 1"]

@@ -151,6 +151,12 @@ def that_stay(seed: int = 0) -> Where:
     return Where([on_demand(), on_demand("quick", 1.9, 2.0, slots=2)], {}, seed)
 
 
+def for_several(seed: int = 0) -> Where:
+    """Machines that take long to come, and have room for many."""
+    large = Kind("large", 4.0, 4, queue=100.0, init=900.0)
+    return Where([large, Kind("huge", 16.0, 16, queue=100.0, init=900.0)], {}, seed)
+
+
 def curve(config: ev.Config, steps: int = STEPS) -> Curve:
     """Of steps that take from two to nine minutes, by the trial and a little by the step."""
     seconds = 120.0 + 400.0 * config["x"]

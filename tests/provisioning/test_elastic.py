@@ -280,11 +280,9 @@ def test_a_stage_has_one_plan_whoever_drives_it(kills: list[int], slower: float,
 @given(turn=st.integers(1, 100))
 def test_a_study_that_is_resumed_is_as_quick_as_it_can_still_be(turn: int) -> None:
     """What a killed driver costs are the steps that were not saved, and a start."""
-    whole, resumed = halved(slower=1.5), halved(slower=1.5, kill_after=[turn])
+    resumed = halved(slower=1.5, kill_after=[turn])
     assert is_whole(resumed)
     assert seconds(resumed) <= 3000.0 + 8.0 * 1.5 * STEP_SECONDS
-    if turn > whole.turns:
-        assert resumed.log == whole.log
 
 
 # --- event by event

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.provisioning.conformance import PolicyConformance
-from tests.provisioning.studies import at_once, by_chance, by_price, by_room, that_stay, with_notice
+from tests.provisioning.studies import at_once, by_chance, by_price, by_room, for_several, that_stay, with_notice
 from thriftune.planning import JobSpec
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.elastic import Elastic
@@ -36,17 +36,17 @@ def elastic_for_another_job(kinds: Sequence[Kind], terms: Terms) -> Renting:
 
 SPOT = (by_price, by_chance, by_room, at_once, with_notice)
 WHERE = {
-    OnDemand: (by_price, that_stay),
+    OnDemand: (by_price, that_stay, for_several),
     CheapestSpot: SPOT,
     FastestSpot: SPOT,
     StepCost: SPOT,
     UniformProgress: SPOT,
     Reuse: SPOT[1:],
-    Thrifty: (*SPOT, that_stay),
-    Elastic: (*SPOT, that_stay),
-    elastic_without_deadline: (*SPOT, that_stay),
-    elastic_for_another_job: (*SPOT, that_stay),
-    without_deadline: (*SPOT, that_stay),
+    Thrifty: (*SPOT, that_stay, for_several),
+    Elastic: (*SPOT, that_stay, for_several),
+    elastic_without_deadline: (*SPOT, that_stay, for_several),
+    elastic_for_another_job: (*SPOT, that_stay, for_several),
+    without_deadline: (*SPOT, that_stay, for_several),
 }
 
 

@@ -44,6 +44,8 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
 
     if data is not None and not data.is_dir():
         raise SettingError(f"data: {str(data)!r} is no folder; give that of the records, or leave it out")
+    if to.exists() and not to.is_dir():
+        raise SettingError(f"to: {str(to)!r} is a file; give a folder for the pictures")
     found = reproduce(paper, Request(data, quick, lambda what: click.echo(f"{what} ...", err=True)))
     written, missing = _draw(found, to)
     if as_json:

@@ -18,7 +18,7 @@ from thriftune.planning.under_way import Turn, UnderWay, turns
 from thriftune.trial import TrialRecord
 
 
-class Elastic(Provisioner):
+class PlanFollower(Provisioner):
     """A provisioner that does what a plan says."""
 
     def __init__(self, plan: Plan) -> None:
