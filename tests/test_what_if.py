@@ -186,3 +186,28 @@ def test_without_checkpoints_what_is_set_aside_begins_anew() -> None:
         compared(["on_demand"], trials=8, workers=8, stopping=rule, save_seconds=each)[0] for each in (0.0, None)
     )
     assert saves.cost < saves_not.cost
+
+
+def test_what_will_never_be_done_ends_all_the_same() -> None:
+    brief = Exponential(0.005)
+    cloud = Trace([Kind("spot", 0.3, survival=brief)], lambda seed: {"spot": Drawn(brief, seed)}, 0.0, math.inf)
+    (found,) = tt.simulate(
+        curve, cloud=cloud, policies=["cheapest_spot"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=1,
+        max_steps=20, seeds=1,
+    )  # fmt: skip
+    assert (found.finished, found.deadline_met) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({"policies": []}, "must be a list of names"), ({"policies": "thrifty"}, "must be a list of names")],
+)
+def test_what_is_no_list_of_policies(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        compared(**given)
+
+
+@pytest.mark.parametrize("cloud", [5, ""])
+def test_what_is_no_cloud(cloud: Any) -> None:
+    with pytest.raises(SettingError, match="must be a Trace, or the path"):
+        tt.simulate(curve, cloud=cloud, space={"x": Float(0.0, 1.0)}, minimize="loss", trials=1, max_steps=20)

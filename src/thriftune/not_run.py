@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from thriftune.clouds.fates import Drawn
 from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
@@ -13,6 +15,7 @@ from thriftune.errors import SettingError
 from thriftune.events import Config
 from thriftune.plan_file import read_plan_file
 from thriftune.planning.kinds import Kind
+from thriftune.planning.profile import slownesses
 from thriftune.stopping import STOPPERS
 
 
@@ -24,8 +27,9 @@ class NotRun(NamedTuple):
     settings: dict[str, Any]
 
 
-def read_not_run(file: Path) -> NotRun:
-    asked = read_plan_file(file)
+def read_not_run(file: Path, *, rented_elsewhere: bool = False) -> NotRun:
+    """`rented_elsewhere`: it need not say which machines there are."""
+    asked = read_plan_file(file, clouds_needed=not rented_elsewhere)
     study, per_step = asked.study, asked.profile.seconds(1)
     if study.max_steps is None or study.trials is None:
         raise SettingError(f"{file}: max_steps and trials: both must be there, to know how much there is to do")
@@ -37,7 +41,9 @@ def read_not_run(file: Path) -> NotRun:
         """Which trials are good is made up: only who is given up on goes by it."""
         level = float(sum(study.space.encode(config))) / max(1, len(study.space.names))
         told = [{metric: level + 1.0 / step} for step in range(1, steps + 1)]
-        return Curve(range(1, steps + 1), told, [per_step] * steps)
+        drawn = np.random.default_rng(int(1e9 * level)).standard_normal()
+        slow = float(slownesses(asked.profile.variation, drawn))
+        return Curve(range(1, steps + 1), told, [slow * per_step] * steps)
 
     kinds = [Kind.of(cloud) for cloud in asked.clouds]
     lives = {kind.name: kind.survival for kind in kinds if kind.survival is not None}

@@ -46,6 +46,8 @@ def check(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise MissingExtra("a plot needs matplotlib; install it with: pip install 'thriftune[plot]'") from None
+    if not path.absolute().parent.is_dir():
+        raise SettingError(f"plot: there is no folder {path.parent}; make it first")
 
 
 @contextmanager

@@ -72,6 +72,7 @@ def read_plan_file(
     *,
     profile: Path | None = None,
     machine: str | None = None,
+    clouds_needed: bool = True,
 ) -> PlanFile:
     """A study file as a plan sees it. `profile` and `machine` win over what it says, and so do `overrides`.
 
@@ -92,7 +93,7 @@ def read_plan_file(
                     "once, and as fast as the profile says"
                 )
             clouds = named or [_in_catalog({"machine": machine}, None)]
-        if not clouds:
+        if not clouds and clouds_needed:
             raise SettingError(
                 "cloud: there is none; write [cloud] and in it machine = 'p3.8xlarge', or give --machine NAME"
             )

@@ -40,7 +40,7 @@ Source: TypeAlias = "Study | Result | Recording | Curves | str | Path"
 class Settings(TypedDict, total=False):
     """What simulate() may be given in any case."""
 
-    stopping: str | Stopper
+    stopping: str | Stopper | None
     searcher: str | Searcher | None
     workers: int
     trials: int | None
@@ -51,7 +51,7 @@ class Settings(TypedDict, total=False):
     maximize: Names | None
     space: Space | Mapping[str, Parameter] | None
     price_per_hour: float
-    restart_seconds: float
+    restart_seconds: float | None
     slower: float
 
 
@@ -73,7 +73,7 @@ def simulate(source: Source, **others: Unpack[Settings]) -> Result: ...
 def simulate(
     source: Source,
     *,
-    stopping: str | Stopper = "auto",
+    stopping: str | Stopper | None = None,
     searcher: str | Searcher | None = None,
     workers: int = 1,
     trials: int | None = None,
@@ -84,11 +84,11 @@ def simulate(
     maximize: Names | None = None,
     space: Space | Mapping[str, Parameter] | None = None,
     price_per_hour: float = 0.0,
-    restart_seconds: float = 0.0,
+    restart_seconds: float | None = None,
     cloud: Trace | str | Path | None = None,
     policies: Sequence[str] = ("thrifty",),
     seeds: int = 3,
-    save_seconds: float | None = 0.0,
+    save_seconds: float | None = 10.0,
     state_gb: float = 0.0,
     gb_per_second: float = 0.25,
     slower: float = 1.0,
@@ -103,9 +103,11 @@ def simulate(
     - `source`: a Study or a Result, whose trials that came to their end are replayed; the path of a recording, as
       `thriftune record` makes it, or of a table, see curve_tables.py; or a function from a configuration to a
       Curve, which needs its `space`. A table and a function need `minimize` or `maximize`, and a function a limit.
+    - `stopping`: by default `auto`; with a cloud `none`, so that all policies have the same to do.
     - `searcher`: by default, the recorded configurations in their order. Any other gets the nearest recorded one
       to what it suggests, of those not yet tried.
-    - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside.
+    - `price_per_hour`: of all workers together. `restart_seconds`: to take a trial up that was set aside;
+      with a cloud 30 by default.
     - `cloud`: a Trace, or the path of a record of prices, lifetimes or availability. `seeds`: how many times each
       policy is tried, at other starts and with other lives. `slower`: steps take so many times as long as
       recorded. A study that is late goes on to its end here.
@@ -114,6 +116,10 @@ def simulate(
     """
     if not isinstance(slower, (int, float)) or isinstance(slower, bool) or not 0.0 < slower < inf:
         raise SettingError(f"slower: {slower!r} must be a finite number, above 0")
+    if stopping is None:
+        stopping = "auto" if cloud is None else "none"
+    if restart_seconds is None:
+        restart_seconds = 0.0 if cloud is None else 30.0
     STOPPERS.check(stopping)
     if searcher is not None:
         SEARCHERS.check(searcher)
@@ -190,6 +196,8 @@ def _recording(
     if isinstance(source, Recording):
         return source
     if isinstance(source, (str, Path)):
+        if Path(source).suffix == ".toml":
+            raise SettingError(f"simulate: {source} is a study file; see thriftune.not_run.read_not_run")
         known = None if space is None else Space(space)
         objectives = parse_objectives(minimize, maximize) if minimize or maximize else ()
         return read_table(Path(source), objectives, known)

@@ -27,6 +27,7 @@ from thriftune.stopping import STOPPERS, Stopper
 
 _APART_SECONDS = 1e6  # between the starts on a cloud without an end
 _BEFORE_END_SECONDS = 600.0
+_TIMES_THE_WORK, _SHORTEST_SECONDS = 20.0, 86_400.0
 _LEAST_DOLLARS = 1e-9
 
 
@@ -139,6 +140,8 @@ def compare(
     A study that is late goes on to its end, so that what it costs can be compared, or to that of the trace.
     `told`: how it goes on.
     """
+    if isinstance(policies, str) or not policies:
+        raise SettingError(f"policies: {policies!r} must be a list of names, such as ['thrifty', 'on_demand']")
     for name in policies:
         POLICIES.check(name)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
@@ -151,7 +154,7 @@ def compare(
             told(f"{name}, {number + 1} of {seeds}")
             cloud = SimulatedCloud(trace.kinds, fates, seed)
             its_terms = replace(terms, seed=seed)
-            spec = replace(asked.spec, seed=seed, deadline_seconds=_end_of(trace, start))
+            spec = replace(asked.spec, seed=seed, deadline_seconds=_end_of(trace, start, asked.spec, terms))
             machines = policy(name, trace.kinds, its_terms)
             given = spec, asked.curves(), asked.searcher(), asked.stopper()
             runs[name] = replay(cloud, machines, its_terms, *given, start=start, speeds=speeds)
@@ -197,13 +200,19 @@ def on_cloud(
         saves=checkpoints.save_seconds is not None,
         job=job_of(spec)[0] if spec.stopping in STOPPERS else None,
     )
+    if not isinstance(cloud, (Trace, str, Path)) or not str(cloud):
+        raise SettingError(f"cloud: {cloud!r} must be a Trace, or the path of a record")
     trace = cloud if isinstance(cloud, Trace) else read_trace(Path(cloud))
     return compare(asked, trace, policies, terms, seeds=seeds, told=told)
 
 
-def _end_of(trace: Trace, start: float) -> float | None:
-    """Seconds after which a study is stopped, since nobody knows how the trace goes on."""
-    return None if math.isinf(trace.end) else trace.end - start - _BEFORE_END_SECONDS
+def _end_of(trace: Trace, start: float, spec: Spec, terms: Terms) -> float:
+    """Seconds after which a study is stopped: nobody knows how the trace goes on, or it will never be done."""
+    rounds = -(-(spec.trials or 1) // terms.at_a_time)
+    slowest = min(kind.speed for kind in trace.kinds)
+    work = rounds * (spec.max_steps or 1) * (terms.seconds_per_step / slowest + terms.save_seconds)
+    longest = _TIMES_THE_WORK * max(work, terms.deadline_seconds or 0.0, _SHORTEST_SECONDS)
+    return min(longest, trace.end - start - _BEFORE_END_SECONDS)
 
 
 def _starts(trace: Trace, terms: Terms, count: int) -> list[float]:
@@ -213,8 +222,8 @@ def _starts(trace: Trace, terms: Terms, count: int) -> list[float]:
     room = trace.end - trace.start - 1.5 * (terms.deadline_seconds or 0.0) - 2.0 * _BEFORE_END_SECONDS
     if room < 0.0:
         raise SettingError(
-            f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.0f} h to begin and end in, which is "
-            "too short for it; give a longer trace, or an earlier deadline"
+            f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.2g} h to begin and end in, which is "
+            "too short; give a longer trace, or an earlier deadline"
         )
     if terms.deadline_seconds is None:
         room *= 0.5

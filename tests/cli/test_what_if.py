@@ -137,3 +137,26 @@ def test_functions_are_not_rented_and_a_limit_of_machines_is_kept_to(study: Path
     four = json.loads(typed(study, "--policy", "on_demand", "--json").stdout)[0]
     assert one["duration"] > 3 * four["duration"]
     assert one["finished"] == four["finished"] == 1.0
+
+
+def test_machines_of_a_record_stand_in_for_those_of_the_file(study: Path, tmp_path: Path) -> None:
+    study.write_text(study.read_text().partition("[[cloud]]")[0])
+    record = {"zone": {"gap_seconds": 600.0, "rle": [[4, 2000]]}}
+    (tmp_path / "there.json").write_text(json.dumps(record))
+    told = json.loads(typed(study, "--cloud", tmp_path / "there.json", "--policy", "thrifty", "--json").stdout)
+    assert told[0]["finished"] == 1.0
+    assert "there is none; write [cloud]" in typed(study, status=1).stderr
+    (tmp_path / "empty.json").write_text("[]")
+    assert "must be an object of zones" in typed(study, "--cloud", tmp_path / "empty.json", status=1).stderr
+
+
+def test_trials_differ_as_the_profile_says(study: Path) -> None:
+    even = cost(study)
+    study.write_text(study.read_text().replace("startup = 10.0", "startup = 10.0, std = 60.0"))
+    assert cost(study) != even
+
+
+def test_where_no_picture_can_be_written_nothing_is_simulated(study: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    told = typed(study, "--plot", tmp_path / "nowhere" / "x.png", status=1).stderr
+    assert "there is no folder" in told

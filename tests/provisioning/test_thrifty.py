@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.market.machines import Uniform
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import STEPS, Where, a_spec, at_once, by_chance, by_price, by_room, run
 from tests.provisioning.test_step_cost import Says
@@ -372,3 +373,10 @@ def test_with_a_deadline_and_nothing_that_stays_it_does_what_it_can() -> None:
     where.begins()
     where.comes("a-1")
     assert where.works(0, 1, 5, STEP) == []
+
+
+def test_a_step_that_no_spot_machine_outlives_is_done_on_one_that_stays() -> None:
+    short = Kind("short", 0.1, survival=Uniform(24.0))
+    for deadline in (None, 5000.0):
+        where = desk(short, STAYS, hours=deadline, seconds_per_step=30.0 * HOUR)
+        assert where.begins() == ["rent stays-1"]

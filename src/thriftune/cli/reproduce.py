@@ -46,6 +46,8 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
         raise SettingError(f"data: {str(data)!r} is no folder; give that of the records, or leave it out")
     if to.exists() and not to.is_dir():
         raise SettingError(f"to: {str(to)!r} is a file; give a folder for the pictures")
+    if _can_draw():  # that nothing can be written there is told before it is computed
+        to.mkdir(parents=True, exist_ok=True)
     found = reproduce(paper, Request(data, quick, lambda what: click.echo(f"{what} ...", err=True)))
     written, missing = _draw(found, to)
     if as_json:
@@ -54,6 +56,16 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
             click.echo(missing, err=True)
     else:
         _show(found, written, missing)
+
+
+def _can_draw() -> bool:
+    from thriftune.pictures import check
+
+    try:
+        check(Path("any.png"))
+    except MissingExtra:
+        return False
+    return True
 
 
 def _draw(found: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
@@ -69,7 +81,6 @@ def _draw(found: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
             check(path)
         except MissingExtra as error:
             return {}, f"no pictures: {error}"
-        to.mkdir(parents=True, exist_ok=True)
         section.draw(path)
         written[section.name] = path
     return written, ""

@@ -30,7 +30,9 @@ from thriftune.words import counts, counts_line, values_line
 )
 @click.option("--minimize", metavar="METRIC", help="Of a table.")
 @click.option("--maximize", metavar="METRIC", help="Of a table.")
-@click.option("--stopping", metavar="RULE", help="Who is given up on. Default: auto, or as FILE says.")
+@click.option(
+    "--stopping", metavar="RULE", help="Who is given up on. Default: auto, none with --cloud, or as FILE says."
+)
 @click.option("--searcher", metavar="NAME", help="Default: the recorded configurations in their order.")
 @click.option("--workers", type=int, metavar="N", help="How many trials at a time. Default: 1, or as FILE says.")
 @click.option("--trials", type=int, metavar="N", help="How many at most.")
@@ -113,13 +115,13 @@ def simulate_command(
     if file is not None:
         from thriftune.not_run import read_not_run
 
-        source, cloud_of_file, of_study = read_not_run(file)
+        source, cloud_of_file, of_study = read_not_run(file, rented_elsewhere=cloud is not None)
         settings |= {name: value for name, value in of_study.items() if settings.get(name) is None}
         rented: Any = cloud_of_file if cloud is None else cloud
     else:
         source, rented = _recorded(study, table, minimize, maximize, store), cloud
     if stopping is not None or "stopping" not in settings:
-        settings["stopping"] = stopping or "auto"
+        settings["stopping"] = stopping or ("auto" if rented is None else "none")
     if workers is not None or "workers" not in settings:
         settings["workers"] = 1 if workers is None else workers
     if rented is not None:

@@ -60,7 +60,7 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
     deadline = seconds("deadline", settings.get("deadline"))
     if deadline is not None:
         facts.add_row("deadline", format_seconds(deadline))
-    facts.add_row("simulated", f"{seeds} times each, at other starts and with other lives")
+    facts.add_row("simulated", f"{several(seeds, 'time')} each, at other starts and with other lives")
     console.print(facts)
     section(console, "what each policy would have paid")
     columns = ["policy", "cost", "+-", "time", "steps lost"]
@@ -70,7 +70,8 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
     columns += ["over the least"]
     rows = [_row(each, deadline, unfinished) for each in found]
     table(console, columns, rows, left=1)
-    text = "over the least: times what one would have paid who knew every price and loss before"
+    text = "over the least: times a lower bound of what one would have paid who knew every price and loss before, "
+    text += "and was as late; -: that would have been nothing"
     console.print(Text(text, style="dim"))
     if unfinished:
         text = "finished: before the record of the cloud ends; what was not costs less than it would have"

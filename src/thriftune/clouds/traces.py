@@ -185,6 +185,8 @@ def _read_availability(path: Path, catalog: Catalog, given: Conditions) -> Trace
         record = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     except ValueError as error:
         raise SettingError(f"{path}: is no JSON ({error})") from None
+    if not isinstance(record, dict) or not all(isinstance(each, dict) for each in record.values()):
+        raise SettingError(f"{path}: must be an object of zones, each with gap_seconds and rle")
     offer = catalog["p3.2xlarge"]
     known = Type(1.0, offer.price_per_hour)
     spot = offer.spot_price_per_hour or 0.3 * offer.price_per_hour

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from thriftune.fleet import Machine
 from thriftune.history import History
+from thriftune.market.survival import alive
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
@@ -24,6 +25,7 @@ _MOMENT_HOURS = 1.0 / 3600.0
 _MOST_EXPONENT = 50.0
 _SIZES = 20  # of steps, that are told apart: twenty to a factor of e
 _MEAN_HOURS = 6.0
+_FEW_LIVE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Costs:
             worth = staying(market.price, hazard, age, redo, free, overhead, lived)
         elif kind.survival is not None:
             hazard = self._lives.hazard(kind, history, now, None, age)
-            worth = self._held(kind, market.price, hazard, step)
+            worth = self._held(kind, market.price, hazard, step, age)
         else:
             key = machine.max_price, _size(step)
             if key not in market.going_on:
@@ -91,7 +93,9 @@ class Costs:
             worth = market.going_on[key]
         return _made(kind, machine.max_price, worth, step)
 
-    def _held(self, kind: Kind, price: float, hazard: float, step: float) -> Worth:
+    def _held(self, kind: Kind, price: float, hazard: float, step: float, age: float = 0.0) -> Worth:
+        if not _outlives(kind, step, age):
+            return NEVER
         redo, overhead = self._losing(kind, hazard, step)
         return held(price, hazard, self.start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
 
@@ -123,6 +127,8 @@ class Costs:
                 worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead, market.lived)
                 if worth.dollars < turns.dollars:
                     turns, turns_max = worth, max_price
+        if not _outlives(kind, step, 0.0):
+            return []
         found: list[tuple[float | None, Worth]] = [(stays_max, stays)]
         return [*found, (turns_max, turns)] if turns.dollars < stays.dollars else found
 
@@ -154,6 +160,11 @@ class Costs:
         # Until that many hours have gone without a loss, (exp(hazard every) - 1) / hazard are expected to pass.
         expected = math.expm1(min(hazard * every, _MOST_EXPONENT)) / hazard
         return (expected / every - 1.0) / hazard, self._terms.save_seconds / HOUR / every
+
+
+def _outlives(kind: Kind, step: float, age: float) -> bool:
+    """Whether some machines of this age live for another step: else nothing would ever be done there."""
+    return kind.survival is None or float(alive(kind.survival, step, age)) > _FEW_LIVE
 
 
 def _size(step: float) -> int:

@@ -3,7 +3,8 @@
 For each trial, with C0 of work at first, a deadline D and a changeover of d, C0 t / D is expected at time t.
 
 1. Without a machine and behind what is expected: on demand.
-2. Spot whenever it is to be had, also when behind, until it is taken away.
+2. Spot whenever it is to be had, also when behind, until it is taken away. Of several kinds, the cheapest of those
+   that are quick enough, which the paper, with one kind, need not choose.
 3. On demand: until the progress is what is expected at t + 2 d.
 4. Without a machine, and less time left than the work left and 2 d: on demand to the end.
 """
@@ -67,7 +68,10 @@ class UniformProgress(Renting):
         def dollars(kind: Kind) -> float:
             return kind.price_at(now) * self.paces.seconds(trial, kind.name, history) / HOUR / kind.slots
 
-        best = min(there, key=dollars, default=None)
+        left, steps = self.terms.time_left(history, now), self.steps_of_place(trial, history)
+        assert left is not None
+        quick = [kind for kind in there if steps * self.paces.seconds(trial, kind.name, history) <= left]
+        best = min(quick or there, key=dollars, default=None)
         if best is None:
             return None
         limit = max(2.0 * best.price_at(now), best.on_demand_price or 0.0) if best.revocation is not None else None

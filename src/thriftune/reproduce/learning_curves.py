@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thriftune import recorded
+from thriftune.errors import SettingError
 
 Array = npt.NDArray[np.float64]
 
@@ -29,8 +30,11 @@ def shipped(name: str) -> Array:
 
 def taskset(path: Path, task: int) -> Array:
     """Validation losses of a recurrent network under 1,000 configurations of its optimiser, 51 steps each."""
-    with np.load(path) as found:
-        losses: Array = found["valid_loss"][task].astype(float)
+    try:
+        with np.load(path) as found:
+            losses: Array = found["valid_loss"][task].astype(float)
+    except (KeyError, IndexError, ValueError, OSError) as error:
+        raise SettingError(f"{path}: has no valid_loss of {task + 1} tasks ({error}); get it again") from None
     return losses
 
 

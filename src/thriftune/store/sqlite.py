@@ -240,7 +240,7 @@ class SqliteStore:
     # --- opening ------------------------------------------------------------------------------------------
 
     def _check_place(self, path: Path, create: bool) -> None:
-        if not create and not path.exists():
+        if not create and not (path.exists() and path.stat().st_size):
             raise StudyNotFound(f"there is no store at {path}: no study has been run there yet")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
