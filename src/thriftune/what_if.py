@@ -210,7 +210,7 @@ def _end_of(trace: Trace, start: float, spec: Spec, terms: Terms) -> float:
     """Seconds after which a study is stopped: nobody knows how the trace goes on, or it will never be done."""
     rounds = -(-(spec.trials or 1) // terms.at_a_time)
     slowest = min(kind.speed for kind in trace.kinds)
-    work = rounds * (spec.max_steps or 1) * (terms.seconds_per_step / slowest + terms.save_seconds)
+    work = rounds * (spec.max_steps or 1) * terms.seconds_per_step / slowest
     longest = _TIMES_THE_WORK * max(work, terms.deadline_seconds or 0.0, _SHORTEST_SECONDS)
     return min(longest, trace.end - start - _BEFORE_END_SECONDS)
 
