@@ -380,3 +380,16 @@ def test_a_step_that_no_spot_machine_outlives_is_done_on_one_that_stays() -> Non
     for deadline in (None, 5000.0):
         where = desk(short, STAYS, hours=deadline, seconds_per_step=30.0 * HOUR)
         assert where.begins() == ["rent stays-1"]
+
+
+def test_a_trial_that_no_spot_machine_lives_long_enough_for_gets_one_that_stays() -> None:
+    """Its first step takes longer than others, which nobody knows before."""
+    where = desk(spot("spot", 1.0, 5.0), STAYS)
+    rented = where.begins()
+    for number in range(1, 10):
+        if rented != [f"rent spot-{number}"]:
+            break
+        where.comes(f"spot-{number}")
+        where.now += 1.0 * HOUR  # five steps should have been done
+        rented = where.is_lost(f"spot-{number}")
+    assert rented == ["rent stays-4"]

@@ -33,6 +33,7 @@ LOOK_SECONDS = 900.0
 _GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
 _NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
 _PATIENT_HOURS = 6.0  # without a deadline: so long a trial waits for a spot machine
+_HANGS = 10.0  # steps
 _AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
 _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
@@ -151,6 +152,8 @@ class Thrifty(Renting):
         lasting = [option for option in options if option.kind.lasts]
         spot = [option for option in options if not option.kind.lasts]
         left = self.terms.time_left(history, now)
+        if lasting and self._hangs(trial, history):
+            return here if here is not None and here.kind.lasts else min(lasting, key=lambda o: o.dollars)
         if left is None or not self._lasting:
             found = self._spread(options, history, here) if options else None
             waits = (
@@ -184,6 +187,17 @@ class Thrifty(Renting):
     def _rented_for(self, trial: TrialRecord, history: History) -> set[str]:
         """Kinds of machines that wait for it."""
         return {each.offer for each in history.machines.values() if each.meant_for == trial.id and each.free}
+
+    def _hangs(self, trial: TrialRecord, history: History) -> bool:
+        """It was on machines for many times as long as a step should take, and none was done: its next step seems
+        to take longer than spot machines live."""
+        seconds = 0.0
+        for stay in reversed(trial.stays):
+            if stay.last > stay.first:
+                break
+            seconds += stay.until - stay.since
+        fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
+        return seconds > _HANGS * fastest
 
     def _ends_here(self, trial: TrialRecord, history: History, here: Option, steps: float) -> bool:
         """It is done before it could go on elsewhere: the step that it is in it has to do here anyway."""
