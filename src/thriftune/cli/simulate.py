@@ -120,18 +120,18 @@ def simulate_command(
         rented: Any = cloud_of_file if cloud is None else cloud
     else:
         source, rented = _recorded(study, table, minimize, maximize, store), cloud
-    if stopping is not None or "stopping" not in settings:
-        settings["stopping"] = stopping or ("auto" if rented is None else "none")
+    if stopping is not None:
+        settings["stopping"] = stopping
     if workers is not None or "workers" not in settings:
         settings["workers"] = 1 if workers is None else workers
     if rented is not None:
         from thriftune.cli.what_if import show_policies
 
         settings |= {"state_gb": state, "gb_per_second": bandwidth}
-        if restart is not None or file is None:
-            settings["restart_seconds"] = duration("restart", restart or "30s")
-        if save is not None or file is None:
-            settings["save_seconds"] = None if save == "never" else duration("save", save or "10s")
+        if restart is not None:
+            settings["restart_seconds"] = duration("restart", restart)
+        if save is not None:
+            settings["save_seconds"] = None if save == "never" else duration("save", save)
         show_policies(source, rented, policy.split(","), seeds, settings, plot, as_json=as_json)
     else:
         _show_rule(source, settings, as_json=as_json)
@@ -159,7 +159,7 @@ def _recorded(
 
 
 def _show_rule(source: Recording, settings: dict[str, Any], *, as_json: bool) -> None:
-    rule, workers = settings["stopping"], settings["workers"]
+    rule, workers = settings.get("stopping", "auto"), settings["workers"]
     result, whole = (simulate(source, **{**settings, "stopping": each}) for each in (rule, "none"))
     if as_json:
         print_json({"stopping": rule, **_numbers(result), "without_stopping": _numbers(whole)})

@@ -74,7 +74,8 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
     text += "and was as late; -: that would have been nothing"
     console.print(Text(text, style="dim"))
     if unfinished:
-        text = "finished: before the record of the cloud ends; what was not costs less than it would have"
+        text = "finished: before the record of the cloud ended, or twenty times its work or deadline had passed; "
+        text += "what was not costs less than it would have"
         console.print(Text(text, style="dim"))
 
 

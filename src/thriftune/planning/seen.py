@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from statistics import stdev
@@ -75,9 +75,9 @@ def _timed(stay: Stay, profile: Profile) -> tuple[int, float]:
 
 def _ratios(stints: Sequence[_Stint], by: Sequence[Hashable]) -> dict[Hashable, float]:
     """How many times as long as promised steps took, by what they have in common."""
-    took: Counter[Hashable] = Counter()
-    promised: Counter[Hashable] = Counter()
+    took: defaultdict[Hashable, float] = defaultdict(float)
+    promised: defaultdict[Hashable, float] = defaultdict(float)
     for stint, key in zip(stints, by, strict=True):
-        took[key] += stint.took  # type: ignore[assignment]
-        promised[key] += stint.promised  # type: ignore[assignment]
+        took[key] += stint.took
+        promised[key] += stint.promised
     return {key: took[key] / promised[key] for key in took}
