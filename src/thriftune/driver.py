@@ -96,7 +96,7 @@ class Driver:
             now = self._clock.now()
             started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
             with self._signals():
-                self._turn([started, *self._cloud.open(now)], now)
+                self._turn([started, *self._after_last_words(self._cloud.open(now))], now)
                 self._loop()
             halted = self._conductor.halted if self._history.finished is None else None
             now = self._clock.now()
@@ -117,8 +117,13 @@ class Driver:
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested is None:
                 events.append(ev.StopRequested(now, self._interrupted))
-            self._turn([*events, *self._cloud.take(now)], now)
+            self._turn([*events, *self._after_last_words(self._cloud.take(now))], now)
         self._view.update(history, [], self._clock.now())
+
+    def _after_last_words(self, told: list[ev.Event]) -> list[ev.Event]:
+        """What trials had said on a machine counts before its loss, which ends them."""
+        lost = [event.machine for event in told if isinstance(event, ev.MachineLost)]
+        return [*(event for machine in lost for event in self._engine.lose(machine)), *told]
 
     def _patience(self) -> float:
         now = self._clock.now()
@@ -168,7 +173,7 @@ class Driver:
         for entry in log:
             match entry:
                 case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
-                    self._engine.start(make_run(self._spec, self._history, trial), machine)
+                    self._engine.start(make_run(self._spec, self._history, trial), entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     self._engine.tell_to_end(entry.trial, entry.attempt)
                 case ev.Kill():

@@ -255,6 +255,17 @@ class MachineBilled(Event):
     refunded: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ShareChanged(Event):
+    """Others want the machines, too: so many workers at a time are this study's; None: as many as find room.
+
+    `why`: who the others are, in words.
+    """
+
+    workers: int | None
+    why: str
+
+
 # --- decisions --------------------------------------------------------------------------------------------
 
 

@@ -46,6 +46,7 @@ class History:
         self.running: dict[int, None] = {}  # ids in the order in which they were placed
         self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
+        self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry
@@ -258,8 +259,10 @@ class History:
         if self.driver is not None:
             self.drives.append((self.driver.at, self.last_at))
             self._driven_before += max(0.0, self.last_at - self.driver.at)
-        self._machine_gone(ev.THIS_MACHINE, self.last_at, stalls=False)
-        self.driver = None
+        # What was not rented was there for the driver, and is not billed without one.
+        for machine_id in [each for each in self.machines if each not in self.fleet.rented_ids]:
+            self._machine_gone(machine_id, self.last_at, stalls=False)
+        self.driver, self.share = None, None
 
     def _stop_was_requested(self, event: ev.StopRequested) -> bool:
         if self.stop_requested:
@@ -454,6 +457,11 @@ class History:
     def _machine_was_refused(self, event: ev.MachineRefused) -> bool:
         return self.fleet.was_refused(event)
 
+    def _share_changed(self, event: ev.ShareChanged) -> bool:
+        before = None if self.share is None else self.share.workers
+        self.share = event
+        return event.workers != before
+
     def _machine_billed(self, event: ev.MachineBilled) -> bool:
         return self.fleet.billed(event)
 
@@ -539,4 +547,5 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.MachineReleased: History._machine_released,
     ev.MachineRefused: History._machine_was_refused,
     ev.MachineBilled: History._machine_billed,
+    ev.ShareChanged: History._share_changed,
 }

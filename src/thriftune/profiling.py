@@ -170,7 +170,7 @@ class _Bench:
                 while any(worker.pid is None for worker in engine.doing()):
                     engine.wait(_LOOK_SECONDS)
                 started, began = time.time(), time.monotonic()
-                engine.start(run, THIS_MACHINE)
+                engine.start(run, {THIS_MACHINE: 1})
             while (passed := time.monotonic() - began) < self._patience(bool(reports)):
                 if not told and passed >= least_seconds and len(steps) >= least_steps:
                     engine.tell_to_end(run.trial, run.attempt)

@@ -251,7 +251,7 @@ def drive(
                 continue
             match entry:
                 case ev.Place():
-                    engine.start(make_run(spec, history, entry.trial), entry.machine)
+                    engine.start(make_run(spec, history, entry.trial), entry.workers or {entry.machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     engine.tell_to_end(entry.trial, entry.attempt)
                 case ev.Kill():

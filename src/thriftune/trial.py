@@ -178,6 +178,9 @@ class Run:
     judged: bool = False  # each report is answered: a rule may find the trial not worth another step
     workers: int = 1
     save_every: float | None = 0.0  # seconds: no need to save more often, unless it is to end; None: only then
+    rank: int = 0  # of this worker among those of the trial; the first of them speaks and saves
+    meet: str = ""  # of a trial with several workers: the HOST:PORT at which the first awaits the others
+    key: str = ""  # which they show there
 
 
 class Link(Protocol):

@@ -21,6 +21,7 @@ from thriftune.engines import Engine
 from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Reported
 from thriftune.trial import Run
 
+HERE = {THIS_MACHINE: 1}
 END = (Ended, Failed, Killed, Lost)
 TARGET = {"kind": "function", "where": "tests.engines.acts:act", "folder": str(Path(__file__).parents[2])}
 """What the engine is to run."""
@@ -100,8 +101,8 @@ class EngineConformance(ABC):
     def test_an_attempt_ends_once_and_its_reports_come_before_in_order(
         self, engine: Engine, run: Callable[..., Run]
     ) -> None:
-        engine.start(run(0, "count", max_steps=200), THIS_MACHINE)
-        engine.start(run(1, "raise_error"), THIS_MACHINE)
+        engine.start(run(0, "count", max_steps=200), HERE)
+        engine.start(run(1, "raise_error"), HERE)
         events = until_ended(engine, 0, 1)
         counted = told(events, 0)
         assert [type(event) for event in counted] == [Reported] * 200 + [Ended]
@@ -116,7 +117,7 @@ class EngineConformance(ABC):
     def test_many_attempts_one_after_the_other(self, engine: Engine, run: Callable[..., Run]) -> None:
         events: list[Event] = []
         for trial in range(100):
-            engine.start(run(trial, "pid" if trial % 10 else "exit_3"), THIS_MACHINE)
+            engine.start(run(trial, "pid" if trial % 10 else "exit_3"), HERE)
             if trial % 2:
                 until(engine, lambda e, n=trial: len(ends(e)) == n + 1, events)  # type: ignore[misc]
         assert [len(ends(told(events, trial))) for trial in range(100)] == [1] * 100
@@ -124,7 +125,7 @@ class EngineConformance(ABC):
         assert kinds == {Ended}
 
     def test_told_to_end_it_ends_after_its_next_step(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.start(run(0, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
+        engine.start(run(0, "count", max_steps=10**6, pause=0.01), HERE)
         events = until(engine, lambda events: len(events) >= 3)
         engine.tell_to_end(0, 1)
         engine.tell_to_end(0, 1)
@@ -134,33 +135,33 @@ class EngineConformance(ABC):
         nothing_more(engine)
 
     def test_killed_it_is_gone(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.start(run(0, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
-        engine.start(run(1, "ignore_sigterm"), THIS_MACHINE)
+        engine.start(run(0, "count", max_steps=10**6, pause=0.01), HERE)
+        engine.start(run(1, "ignore_sigterm"), HERE)
         events = until(engine, lambda events: told(events, 0))
         engine.kill(0, 1)
         engine.kill(1, 1)
         engine.kill(1, 1)
         until(engine, lambda events: len(ends(events)) == 2, events)
         assert all(isinstance(told(events, trial)[-1], Killed) for trial in (0, 1))
-        engine.start(run(2, "check"), THIS_MACHINE)
+        engine.start(run(2, "check"), HERE)
         assert isinstance(until_ended(engine, 2)[-1], Ended)
 
     def test_killed_at_once(self, opened: Callable[[int], Engine], run: Callable[..., Run]) -> None:
         """Also before the process that is to run it is quite there."""
         engine = opened(1)
         for trial in range(10):
-            engine.start(run(trial, "sleep"), THIS_MACHINE)
+            engine.start(run(trial, "sleep"), HERE)
             engine.kill(trial, 1)
             assert [type(event) for event in until_ended(engine, trial)] == [Killed]
 
     def test_unknown_and_ended_attempts_are_ignored(self, engine: Engine, run: Callable[..., Run]) -> None:
         engine.tell_to_end(5, 1)
         engine.kill(5, 1)
-        engine.start(run(0, "pid"), THIS_MACHINE)
+        engine.start(run(0, "pid"), HERE)
         until_ended(engine, 0)
         engine.tell_to_end(0, 1)
         engine.kill(0, 1)
-        engine.start(run(0, "count", attempt=2), THIS_MACHINE)
+        engine.start(run(0, "count", attempt=2), HERE)
         engine.tell_to_end(0, 1)  # not the attempt that runs
         engine.kill(0, 3)
         events = until_ended(engine, 0, attempt=2)
@@ -168,14 +169,14 @@ class EngineConformance(ABC):
         assert not events[-1].cut  # type: ignore[attr-defined]
 
     def test_a_huge_configuration(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.start(run(0, "pid", ballast="ä" * 3_000_000), THIS_MACHINE)
+        engine.start(run(0, "pid", ballast="ä" * 3_000_000), HERE)
         assert isinstance(until_ended(engine, 0)[-1], Ended)
 
     def test_an_attempt_goes_on_from_its_checkpoint(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.start(run(0, "train", then="exit_3", max_steps=4), THIS_MACHINE)
+        engine.start(run(0, "train", then="exit_3", max_steps=4), HERE)
         first = until_ended(engine, 0)
         assert [(type(e).__name__, getattr(e, "saved", None)) for e in first[:2]] == [("Reported", True)] * 2
-        engine.start(run(0, "train", attempt=2, resume_step=2, max_steps=4), THIS_MACHINE)
+        engine.start(run(0, "train", attempt=2, resume_step=2, max_steps=4), HERE)
         second = until_ended(engine, 0, attempt=2)
         assert [event.step for event in told(second, 0, 2)[:-1]] == [3, 4]
         assert isinstance(second[-1], Ended)
@@ -205,7 +206,7 @@ class EngineConformance(ABC):
             signal.signal(signal.SIGUSR1, before)
 
     def test_doing_names_what_runs(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.start(run(7, "sleep"), THIS_MACHINE)
+        engine.start(run(7, "sleep"), HERE)
         assert [doing.trial for doing in engine.doing() if doing.trial is not None] == [7]
         engine.kill(7, 1)
         until_ended(engine, 7)
@@ -219,8 +220,8 @@ class EngineConformance(ABC):
         mark = os.urandom(8).hex()
         monkeypatch.setenv("TEST_MARK", mark)
         engine = opened(2)
-        engine.start(run(0, "sleep_in_company"), THIS_MACHINE)
-        engine.start(run(1, "spin"), THIS_MACHINE)
+        engine.start(run(0, "sleep_in_company"), HERE)
+        engine.start(run(1, "spin"), HERE)
         until(engine, lambda events: told(events, 0))
         engine.close()
         all_gone(f"TEST_MARK={mark}")
@@ -242,7 +243,7 @@ from thriftune.trial import Run
 engine.recover()
 engine.open()
 for run in {[repr(run(n, "train", max_steps=10**6)) for n in range(2)] + [repr(run(2, "raise_error"))]!r}:
-    engine.start(eval(run), "this machine")
+    engine.start(eval(run), {HERE!r})
 time.sleep(600)
 """
         driver = subprocess.Popen(

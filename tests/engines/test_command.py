@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from tests.engines.conformance import ends, until, until_ended
+from tests.engines.conformance import HERE, ends, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked
 from thriftune.engines import command as command_module
 from thriftune.engines.command import Command
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.worker import attempt
-from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Lost, Reported
+from thriftune.events import Ended, Event, Failed, Lost, Reported
 from thriftune.trial import Run
 
 PYTHON = sys.executable
@@ -368,7 +368,7 @@ def a_run(tmp_path: Path, trial: int = 0) -> Run:
 
 def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
     engine = engine_for("sh", "-c", "seq 200000; printf 'and no more'; exit 3")
-    engine.start(a_run(tmp_path), THIS_MACHINE)
+    engine.start(a_run(tmp_path), HERE)
     (failed,) = until_ended(engine, 0)
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.output[-22:]) == ("exited", "99999\n200000\nand no more"[-22:])
@@ -376,7 +376,7 @@ def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], t
 
 def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str) -> None:
     engine = engine_for("sh", "-c", "setsid sleep 600 & sleep 600 & echo loss=1; sleep 600", loss="loss=(.*)")
-    engine.start(a_run(tmp_path), THIS_MACHINE)
+    engine.start(a_run(tmp_path), HERE)
     events = until(engine, len)
     workers = {doing.pid for doing in engine.doing()}
     engine.kill(0, 1)
@@ -396,7 +396,7 @@ def test_a_worker_that_ran_a_clean_command_is_kept(engine_for: Callable[..., Loc
     engine = engine_for("sh", "-c", "echo loss=1", loss="loss=(.*)")
     pids = set()
     for trial in range(5):
-        engine.start(a_run(tmp_path, trial), THIS_MACHINE)
+        engine.start(a_run(tmp_path, trial), HERE)
         until_ended(engine, trial)
         pids |= {doing.pid for doing in engine.doing()}
     assert len(pids) == 1

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.conformance import TARGET, EngineConformance, ends, nothing_more, told, until, until_ended
+from tests.engines.conformance import HERE, TARGET, EngineConformance, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked, parent
 from thriftune.engines import Engine, local, nursery
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.wire import Lines, from_line, read_spool, to_line
 from thriftune.errors import StudyBusy, ThriftuneError
-from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Lost, Reported, Tick
+from thriftune.events import Ended, Event, Failed, Lost, Reported, Tick
 from thriftune.trial import Run
 
 
@@ -40,7 +40,7 @@ class TestLocalEngine(EngineConformance):
         engine = opened(1)
 
         def pid_of(trial: int, do: str = "pid") -> float:
-            engine.start(run(trial, do), THIS_MACHINE)
+            engine.start(run(trial, do), HERE)
             events = until_ended(engine, trial)
             return float(events[0].metrics["pid"])  # type: ignore[attr-defined]
 
@@ -48,16 +48,16 @@ class TestLocalEngine(EngineConformance):
         for n, do in enumerate(
             ("change_folder", "change_variables", "change_signals", "close_stdout", "print_mark")
         ):
-            engine.start(run(100 + n, do), THIS_MACHINE)
+            engine.start(run(100 + n, do), HERE)
             until_ended(engine, 100 + n)
         first = {pid_of(trial) for trial in range(20)} | {pid_of(20, "leave_zombie"), pid_of(21)}
         assert len(first) == 1
-        engine.start(run(30, "raise_error"), THIS_MACHINE)
+        engine.start(run(30, "raise_error"), HERE)
         until_ended(engine, 30)
         assert pid_of(31) not in first
         for n, do in enumerate(("leave_thread", "leave_child", "leave_daemon", "change_limits")):
             before = pid_of(40 + n)
-            engine.start(run(50 + n, do), THIS_MACHINE)
+            engine.start(run(50 + n, do), HERE)
             assert isinstance(until_ended(engine, 50 + n)[-1], Ended)
             assert pid_of(60 + n) != before, do
 
@@ -66,7 +66,7 @@ class TestLocalEngine(EngineConformance):
     ) -> None:
         engine = opened(1)
         for trial, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)):
-            engine.start(run(trial, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
+            engine.start(run(trial, "count", max_steps=10**6, pause=0.01), HERE)
             events = until(engine, len)
             (doing,) = (doing for doing in engine.doing() if doing.trial == trial)
             assert doing.pid is not None
@@ -85,11 +85,11 @@ class TestLocalEngine(EngineConformance):
             os.kill(doing.pid, signal.SIGKILL)
         # Whether a run reaches one that is dead already or a new one, it ends once, and by nobody's fault.
         for trial in (0, 1):
-            engine.start(run(trial, "pid"), THIS_MACHINE)
+            engine.start(run(trial, "pid"), HERE)
         events = until_ended(engine, 0, 1)
         assert {type(event) for event in ends(events)} <= {Ended, Lost}
         nothing_more(engine)
-        engine.start(run(2, "pid"), THIS_MACHINE)
+        engine.start(run(2, "pid"), HERE)
         assert isinstance(until_ended(engine, 2)[-1], Ended)
 
     def test_a_worker_that_exits_before_it_begins_is_lost_and_not_the_trials_fault(
@@ -101,7 +101,7 @@ class TestLocalEngine(EngineConformance):
         (doing,) = engine.doing()
         assert doing.pid is not None
         os.kill(doing.pid, signal.SIGABRT)  # as a thread that another trial has left behind might end it
-        engine.start(run(0, "pid"), THIS_MACHINE)
+        engine.start(run(0, "pid"), HERE)
         event = ends(until_ended(engine, 0))[0]
         assert isinstance(event, (Lost, Ended))
 
@@ -116,8 +116,8 @@ class TestLocalEngine(EngineConformance):
         mark = os.urandom(8).hex()
         monkeypatch.setenv("TEST_MARK", mark)
         engine = opened(2)
-        engine.start(run(0, "sleep_in_company"), THIS_MACHINE)
-        engine.start(run(1, "count", max_steps=10**6, pause=0.01), THIS_MACHINE)
+        engine.start(run(0, "sleep_in_company"), HERE)
+        engine.start(run(1, "count", max_steps=10**6, pause=0.01), HERE)
         events = until(engine, lambda events: told(events, 0) and told(events, 1))
         before = set(marked(f"TEST_MARK={mark}"))
         victim = next(doing.pid for doing in engine.doing())
@@ -128,7 +128,7 @@ class TestLocalEngine(EngineConformance):
         until(engine, lambda events: len(ends(events)) == 2, events)
         assert all(isinstance(event, Lost) for event in ends(events))
         eventually(lambda: not before & set(marked(f"TEST_MARK={mark}")), "all it kept are gone")
-        engine.start(run(2, "check"), THIS_MACHINE)
+        engine.start(run(2, "check"), HERE)
         assert isinstance(until_ended(engine, 2)[-1], Ended)
         engine.close()
         all_gone(f"TEST_MARK={mark}")
@@ -141,7 +141,7 @@ class TestLocalEngine(EngineConformance):
 
         def go_on() -> None:
             for attempt in range(1, 10):
-                engine.start(run(0, "pid", attempt=attempt), THIS_MACHINE)
+                engine.start(run(0, "pid", attempt=attempt), HERE)
                 assert isinstance(until_ended(engine, 0, attempt=attempt)[-1], Lost)
 
         with pytest.raises(ThriftuneError, match="ends as soon as it is started, with status 1"):
@@ -159,7 +159,7 @@ class TestLocalEngine(EngineConformance):
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
     ) -> None:
         engine = opened(1)
-        engine.start(run(0, "sleep"), THIS_MACHINE)
+        engine.start(run(0, "sleep"), HERE)
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
         def lowest_free() -> int:
@@ -172,7 +172,7 @@ class TestLocalEngine(EngineConformance):
             for spare in range(4):  # a worker takes four for a moment
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, limits[1]))
                 with pytest.raises(ThriftuneError, match=r"Too many open files; give fewer workers"):
-                    engine.start(run(1, "sleep"), THIS_MACHINE)
+                    engine.start(run(1, "sleep"), HERE)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert lowest_free() == free
@@ -212,7 +212,7 @@ class TestLocalEngine(EngineConformance):
     ) -> None:
         engine = opened(1)
         assert isinstance(engine, LocalEngine)
-        engine.start(run(0, "sleep"), THIS_MACHINE)
+        engine.start(run(0, "sleep"), HERE)
         (worker,) = engine._workers.values()
         with pytest.MonkeyPatch.context() as patch:
             news = b'{"unborn": %d, "why": "no process could be started: EAGAIN"}' % worker.id
@@ -230,7 +230,7 @@ class TestLocalEngine(EngineConformance):
     ) -> None:
         """It has the driver's lines, too; close() returns all the same."""
         engine = opened(1)
-        engine.start(run(0, "sleep"), THIS_MACHINE)
+        engine.start(run(0, "sleep"), HERE)
         child = os.fork()
         if child == 0:
             time.sleep(600)
@@ -265,8 +265,8 @@ class TestLocalEngine(EngineConformance):
         def do(first: int, last: int, what: str) -> None:
             events: list[Event] = []
             for trial in range(first, last, 2):
-                engine.start(run(trial, what), THIS_MACHINE)
-                engine.start(run(trial + 1, what), THIS_MACHINE)
+                engine.start(run(trial, what), HERE)
+                engine.start(run(trial + 1, what), HERE)
                 events.clear()
                 until(engine, lambda events: len(ends(events)) == 2, events)
 
@@ -289,10 +289,10 @@ class TestLocalEngine(EngineConformance):
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
     ) -> None:
         engine = opened(1)
-        engine.start(run(0, "pid"), THIS_MACHINE)
+        engine.start(run(0, "pid"), HERE)
         until_ended(engine, 0)
         before, most = resident_bytes(), 0
-        engine.start(run(1, "print_much"), THIS_MACHINE)
+        engine.start(run(1, "print_much"), HERE)
         events: list[Event] = []
         while not events:
             events += engine.wait(0.01)
@@ -307,9 +307,9 @@ class TestLocalEngine(EngineConformance):
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
     ) -> None:
         engine = opened(1)
-        engine.start(run(0, "check"), THIS_MACHINE)
+        engine.start(run(0, "check"), HERE)
         until_ended(engine, 0)
-        engine.start(run(1, "raise_error"), THIS_MACHINE)
+        engine.start(run(1, "raise_error"), HERE)
         (failed,) = until_ended(engine, 1)
         assert isinstance(failed, Failed)
         assert failed.output == "about to raise"

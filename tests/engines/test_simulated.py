@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.engines.conformance import HERE
 from thriftune.engines import Engine
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.events import THIS_MACHINE, Config, Ended, Event, Failed, Killed, Reported
+from thriftune.events import Config, Ended, Event, Failed, Killed, Reported
 from thriftune.trial import Run
 
 
@@ -55,8 +56,8 @@ def all_of(engine: Engine) -> list[tuple[object, ...]]:
 
 
 def test_it_tells_what_happens_in_the_order_of_time(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 2, pace=2.0), THIS_MACHINE)
-    engine.start(run(1, 3, pace=1.5), THIS_MACHINE)
+    engine.start(run(0, 2, pace=2.0), HERE)
+    engine.start(run(1, 3, pace=1.5), HERE)
     assert all_of(engine) == [
         ("Reported", 1.5, 1, 1),
         ("Reported", 2.0, 0, 1),
@@ -70,12 +71,12 @@ def test_it_tells_what_happens_in_the_order_of_time(engine: SimulatedEngine) -> 
 
 def test_what_is_at_the_same_time_comes_in_the_order_of_its_start(engine: SimulatedEngine) -> None:
     for trial in (3, 1, 2):
-        engine.start(run(trial, 1), THIS_MACHINE)
+        engine.start(run(trial, 1), HERE)
     assert [told[2] for told in all_of(engine) if told[0] == "Reported"] == [3, 1, 2]
 
 
 def test_waiting_takes_no_longer_than_it_may(engine: SimulatedEngine, clock: VirtualClock) -> None:
-    engine.start(run(0, 1), THIS_MACHINE)
+    engine.start(run(0, 1), HERE)
     assert engine.wait(0.25) == []
     assert clock.now() == 0.25
     assert short(engine.wait(10.0)) == [("Reported", 1.0, 0, 1)]
@@ -83,7 +84,7 @@ def test_waiting_takes_no_longer_than_it_may(engine: SimulatedEngine, clock: Vir
 
 
 def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 9), THIS_MACHINE)
+    engine.start(run(0, 9), HERE)
     engine.wait(None)
     engine.tell_to_end(0, 1)
     engine.tell_to_end(0, 1)
@@ -95,7 +96,7 @@ def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngi
 
 
 def test_killed_it_is_gone(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 9), THIS_MACHINE)
+    engine.start(run(0, 9), HERE)
     engine.wait(0.5)
     engine.kill(0, 1)
     engine.kill(0, 1)
@@ -106,17 +107,17 @@ def test_killed_it_is_gone(engine: SimulatedEngine) -> None:
 
 
 def test_taken_up_again_it_goes_on_after_its_checkpoint(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 5, attempt=2, resume=3), THIS_MACHINE)
+    engine.start(run(0, 5, attempt=2, resume=3), HERE)
     assert all_of(engine) == [("Reported", 1.5, 0, 4), ("Reported", 2.5, 0, 5), ("Ended", 2.5)]
 
 
 def test_it_ends_with_the_last_step_there_is(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 5, max_steps=2), THIS_MACHINE)
+    engine.start(run(0, 5, max_steps=2), HERE)
     assert all_of(engine)[-1] == ("Ended", 2.0)
 
 
 def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 1, error="loss is nan at step 2"), THIS_MACHINE)
+    engine.start(run(0, 1, error="loss is nan at step 2"), HERE)
     engine.wait(None)
     (failed,) = engine.wait(None)
     assert isinstance(failed, Failed)
@@ -124,7 +125,7 @@ def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
 
 
 def test_cut_short_of_it_a_bad_end_does_not_come(engine: SimulatedEngine) -> None:
-    engine.start(run(0, 3, error="later", max_steps=2), THIS_MACHINE)
+    engine.start(run(0, 3, error="later", max_steps=2), HERE)
     assert all_of(engine)[-1] == ("Ended", 2.0)
 
 
@@ -133,10 +134,10 @@ def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualCloc
         curves, clock, 0.5, start_seconds=2.0, save_seconds=1.0, pace=lambda run, _: 1.0 / run.workers
     )
     only_at_the_end = replace(run(0, 2, pace=4.0), workers=4, save_every=None)
-    engine.start(only_at_the_end, THIS_MACHINE)
+    engine.start(only_at_the_end, HERE)
     assert all_of(engine) == [("Reported", 3.0, 0, 1), ("Reported", 5.0, 0, 2), ("Ended", 5.0)]
     assert engine.worker_seconds == 4 * 5.0
-    engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2, save_every=None), THIS_MACHINE)
+    engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2, save_every=None), HERE)
     assert short(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
     engine.tell_to_end(1, 2)
     assert all_of(engine) == [("Reported", 8.5, 1, 3), ("Ended", 8.5)]  # now with its state
@@ -152,7 +153,7 @@ def saved(engine: SimulatedEngine) -> list[tuple[float, int, bool]]:
 
 def test_it_saves_as_often_as_it_is_to(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
-    engine.start(replace(run(0, 6), save_every=2.0), THIS_MACHINE)
+    engine.start(replace(run(0, 6), save_every=2.0), HERE)
     # Steps of a second; from one save on, two seconds pass until the next.
     assert saved(engine) == [
         (1.0, 1, False), (2.5, 2, True), (3.5, 3, False), (5.0, 4, True), (6.0, 5, False), (7.5, 6, True),
@@ -161,7 +162,7 @@ def test_it_saves_as_often_as_it_is_to(clock: VirtualClock) -> None:
 
 def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
-    engine.start(replace(run(0, 9), save_every=None), THIS_MACHINE)
+    engine.start(replace(run(0, 9), save_every=None), HERE)
     engine.wait(1.4)
     engine.wait(0.2)
     engine.tell_to_end(0, 1)
@@ -171,7 +172,7 @@ def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualCloc
 
 def test_told_to_end_within_a_step_that_will_be_saved_anyhow(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
-    engine.start(run(0, 9), THIS_MACHINE)
+    engine.start(run(0, 9), HERE)
     engine.wait(0.4)
     engine.tell_to_end(0, 1)
     assert saved(engine) == [(1.5, 1, True)]
@@ -179,8 +180,8 @@ def test_told_to_end_within_a_step_that_will_be_saved_anyhow(clock: VirtualClock
 
 def test_a_machine_that_is_lost_takes_what_runs_there(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock)
-    engine.start(run(0, 3), "a")
-    engine.start(run(1, 2), "b")
+    engine.start(run(0, 3), {"a": 1})
+    engine.start(run(1, 2), {"b": 1})
     engine.wait(0.5)
     engine.lose("a")
     engine.lose("never there")
@@ -191,6 +192,6 @@ def test_a_machine_that_is_lost_takes_what_runs_there(clock: VirtualClock) -> No
 
 def test_machines_may_be_faster_than_others(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, pace=lambda _, machine: {"fast": 0.5, "slow": 2.0}[machine])
-    engine.start(run(0, 2), "fast")
-    engine.start(run(1, 1), "slow")
+    engine.start(run(0, 2), {"fast": 1})
+    engine.start(run(1, 1), {"slow": 1})
     assert [each[1] for each in all_of(engine)] == [0.5, 1.0, 1.0, 2.0, 2.0]

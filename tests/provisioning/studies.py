@@ -273,7 +273,7 @@ def _carried_out(
     for entry in entries:
         match entry:
             case ev.Place():
-                engine.start(make_run(conductor.spec, conductor.history, entry.trial), entry.machine)
+                engine.start(make_run(conductor.spec, conductor.history, entry.trial), {entry.machine: 1})
             case ev.Move() | ev.Pause() | ev.Stop():
                 engine.tell_to_end(entry.trial, entry.attempt)
             case ev.Kill():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,7 @@ class Doing:
     worker: str
     pid: int | None
     trial: int | None
+    waits_for: str = ""  # what the trial is still without, in words
 
 
 class Engine(Protocol):
@@ -31,8 +33,9 @@ class Engine(Protocol):
 
     def open(self) -> None: ...
 
-    def start(self, run: Run, machine: str) -> None:
-        """Never blocks on the trial. At most as many at a time as the machine has slots."""
+    def start(self, run: Run, workers: Mapping[str, int]) -> None:
+        """So many workers on which machine, the first of them first. Never blocks on the trial. At most as many
+        at a time as the machine has slots."""
         ...
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
@@ -59,6 +62,10 @@ class Engine(Protocol):
 
     def wake(self) -> None:
         """Makes a wait() in progress, or the next one, return. Safe from a signal handler and other threads."""
+        ...
+
+    def lose(self, machine: str) -> list[Event]:
+        """The machine is gone: what attempts with workers there had said last, and that they are lost."""
         ...
 
     def doing(self) -> list[Doing]: ...

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class LocalEngine:
         for _ in range(self._slots):  # they are there by the time the first trials are
             self._spawn()
 
-    def start(self, run: Run, machine: str) -> None:  # noqa: ARG002 (there is only this one)
+    def start(self, run: Run, workers: Mapping[str, int]) -> None:  # noqa: ARG002 (there is only this machine)
         if self._control is None:
             self._start_nursery()
         fit = (w for w in self._workers.values() if w.run is None and not (w.killed or w.leaving or w.fault))
@@ -139,6 +139,9 @@ class LocalEngine:
     def wake(self) -> None:
         if self._waker >= 0:
             os.eventfd_write(self._waker, 1)
+
+    def lose(self, machine: str) -> list[Event]:  # noqa: ARG002 (whoever asks is on it)
+        return []
 
     def doing(self) -> list[Doing]:
         return [Doing(f"worker {w.id}", w.pid, w.run.trial if w.run else None) for w in self._workers.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 
@@ -106,7 +106,8 @@ class SimulatedEngine:
 
     def open(self) -> None: ...
 
-    def start(self, run: Run, machine: str) -> None:
+    def start(self, run: Run, workers: Mapping[str, int]) -> None:
+        machine = next(iter(workers))
         curve = self._curve_of.get(run.trial)
         if curve is None:
             curve = self._curve_of[run.trial] = self._curves(run.config)
@@ -144,13 +145,13 @@ class SimulatedEngine:
         if found is not None:
             self._end(found, Killed(self._clock.time, trial, attempt))
 
-    def lose(self, machine: str) -> None:
-        """It is gone, and whatever ran there."""
+    def lose(self, machine: str) -> list[Event]:
         for key, attempt in list(self._attempts.items()):
             if attempt.machine == machine:
                 attempt.over = True
                 self.worker_seconds += attempt.workers * (self._clock.time - attempt.since)
                 del self._attempts[key]
+        return []  # what they had said was told when they said it; that they are lost, the machine's loss says
 
     def wait(self, timeout: float | None) -> list[Event]:
         """The next thing that happens, and the clock goes on to it; at most by `timeout`."""

@@ -1,0 +1,258 @@
+"""Which Ray cluster is this? The one module that speaks with Ray.
+
+It knows nodes, actors and the autoscaler, and nothing of trials: engines/ray.py has trials run in its actors, and
+clouds/ray.py takes its nodes for machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from thriftune.errors import SettingError, ThriftuneError
+
+NAMESPACE = "thriftune"
+
+MARKET, NODE = "ray.io/market-type", "ray.io/node-id"
+"""Labels that Ray itself gives, or has a use for."""
+
+INSTANCE_TYPE, PRICE = "thriftune.io/instance-type", "thriftune.io/price-per-hour"
+"""Labels by which a node says what it is rented as, and what an hour of it costs where no catalog knows."""
+
+HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 3000,
+    "health_check_failure_threshold": 3,
+}
+"""For clusters that are started here: a dead node is known after some seconds, where Ray by default takes half a
+minute. One that does not answer for three seconds, three times in a row, is dead; a busy one answers."""
+
+Told = Callable[[Any, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One that is alive."""
+
+    id: str
+    address: str
+    resources: Mapping[str, float]  # in all
+    labels: Mapping[str, str]
+    type: str = ""  # by the name of the autoscaler's configuration
+    drains_at: float | None = None  # unix seconds; it shall be left by then
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A kind of node that the autoscaler can start."""
+
+    name: str
+    resources: Mapping[str, float]
+    most: int  # nodes at a time
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A connection to a cluster. Any number of them in one process share Ray's own."""
+
+    address: str
+    _ours: bool = field(repr=False)  # the connection, so that it ends with this object
+
+    @classmethod
+    def attach(cls, address: str | None = None) -> Cluster:
+        """To the cluster at `address` ("auto": the one that runs on this machine), else to that of RAY_ADDRESS,
+        else to one that is started here and ends with this process."""
+        ray = _ray()
+        wanted = address or os.environ.get("RAY_ADDRESS")
+        if ray.is_initialized():
+            there = ray.get_runtime_context().gcs_address
+            if wanted not in (None, "auto", there):
+                raise SettingError(f"address: {wanted} is not {there}, to which this process is connected already")
+            return cls(there, False)
+        options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+        if wanted is None:
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+            options |= {"address": "local", "num_cpus": len(os.sched_getaffinity(0)), "include_dashboard": False}
+            options["_system_config"] = HEALTH_CHECKS
+        else:
+            options["address"] = wanted
+        try:
+            ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise ThriftuneError(f"no Ray cluster can be reached at {wanted}: {_first_line(error)}") from error
+        return cls(ray.get_runtime_context().gcs_address, True)
+
+    def detach(self) -> None:
+        """Ends the connection, and with it the cluster that attach() started. May be called twice."""
+        if self._ours:
+            self._ours = False
+            _ray().shutdown()
+
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Node]:
+        """Those that are alive, by id. A fraction of a millisecond: it may be asked often."""
+        from ray._private.state import state
+        from ray.autoscaler.v2.sdk import get_cluster_resource_state
+        from ray.core.generated.autoscaler_pb2 import NodeStatus
+
+        drained = state.get_draining_nodes()
+        found = []
+        for node in get_cluster_resource_state(self._gcs()).node_states:
+            if node.status == NodeStatus.DEAD:
+                continue
+            number = node.node_id.hex()
+            drains_at = drained[number] / 1000.0 if number in drained else None
+            resources = {name: amount for name, amount in node.total_resources.items() if ":" not in name}
+            kind = node.ray_node_type_name
+            found.append(Node(number, node.node_ip_address, resources, dict(node.labels), kind, drains_at))
+        return sorted(found, key=lambda each: each.id)
+
+    def node_types(self) -> list[NodeType]:
+        """What the autoscaler can start; empty where there is none, or it does not tell."""
+        from ray._private.state import state
+
+        config = state.get_cluster_config()
+        groups = [] if config is None else config.node_group_configs
+        return [NodeType(group.name, dict(group.resources), group.max_count) for group in groups]
+
+    def request(self, bundles: Sequence[Mapping[str, float]], selectors: Sequence[Mapping[str, str]]) -> None:
+        """The autoscaler shall have room for all of these, each on a node with such labels. It takes the place of
+        what anybody requested before, in all of the cluster."""
+        from ray.autoscaler.sdk import request_resources
+
+        request_resources(bundles=list(map(dict, bundles)), bundle_label_selectors=list(map(dict, selectors)))
+
+    def drain(self, node_id: str, why: str, deadline: float) -> None:
+        """Tells everybody that the node will be taken away at that time. Nothing new is put there."""
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        accepted, because = self._gcs().drain_node(node_id, reason, why, int(deadline * 1000))
+        if not accepted:
+            raise ThriftuneError(f"node {node_id} cannot be drained: {because}")
+
+    # --- what all who are attached can read -----------------------------------------------------------------
+
+    def note(self, key: str, value: bytes) -> None:
+        """Kept by the cluster for as long as it is."""
+        from ray.experimental import internal_kv
+
+        internal_kv._internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE.encode())
+
+    def noted(self, prefix: str) -> dict[str, bytes]:
+        """By key, all whose key begins so."""
+        from ray.experimental import internal_kv
+
+        space = NAMESPACE.encode()
+        keys = internal_kv._internal_kv_list(prefix.encode(), namespace=space)
+        values = {key.decode(): internal_kv._internal_kv_get(key, namespace=space) for key in keys}
+        return {key: value for key, value in values.items() if value is not None}
+
+    def erase(self, key: str) -> None:
+        from ray.experimental import internal_kv
+
+        internal_kv._internal_kv_del(key.encode(), namespace=NAMESPACE.encode())
+
+    # --- actors -----------------------------------------------------------------------------------------
+
+    def gang(
+        self,
+        kind: type,
+        arguments: Sequence[Sequence[Any]],
+        nodes: Sequence[str],
+        each: Mapping[str, float],
+        name: str,
+    ) -> Gang:
+        """Actors of a class, on these nodes, each with its resources; all of them or none. They end with this
+        process, if not before."""
+        return Gang(kind, arguments, nodes, each, name)
+
+    def end_actors(self, prefix: str) -> None:
+        """Of whoever made them, those whose name begins so."""
+        ray = _ray()
+        from ray.util import list_named_actors
+
+        for actor in list_named_actors(all_namespaces=True):
+            if actor["name"].startswith(prefix):
+                with contextlib.suppress(ValueError):  # it was going already
+                    ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
+
+    def _gcs(self) -> Any:
+        from ray._private.worker import global_worker
+
+        return global_worker.gcs_client
+
+
+class Gang:
+    """Actors that were asked for together. What they answer comes on a thread of Ray's."""
+
+    def __init__(
+        self,
+        kind: type,
+        arguments: Sequence[Sequence[Any]],
+        nodes: Sequence[str],
+        each: Mapping[str, float],
+        name: str,
+    ) -> None:
+        ray = _ray()
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self._group = placement_group(
+            [dict(each)] * len(nodes), strategy="PACK", bundle_label_selector=[{NODE: node} for node in nodes]
+        )
+        more = {name: amount for name, amount in each.items() if name not in ("CPU", "GPU", "memory")}
+        actor = ray.remote(kind)
+        self._actors = [
+            actor.options(
+                name=f"{name}-{rank}",
+                num_cpus=each.get("CPU", 0),
+                num_gpus=each.get("GPU", 0),
+                memory=each.get("memory"),
+                resources=more,
+                concurrency_groups={"hear": 1, "say": 1},
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    self._group, placement_group_bundle_index=rank
+                ),
+            ).remote(*given)
+            for rank, given in enumerate(arguments)
+        ]
+
+    def call(self, rank: int, method: str, *arguments: Any, group: str, then: Told | None = None) -> None:
+        """`then` is told what it returned, or the error: of an actor that is gone, too."""
+        reference = getattr(self._actors[rank], method).options(concurrency_group=group).remote(*arguments)
+        if then is not None:
+            told = then
+            reference.future().add_done_callback(lambda done: _tell(done, told))
+
+    def end(self) -> None:
+        """All of them, now."""
+        ray = _ray()
+        from ray.util.placement_group import remove_placement_group
+
+        for actor in self._actors:
+            ray.kill(actor)
+        remove_placement_group(self._group)
+
+
+def _tell(done: Any, told: Told) -> None:
+    error = done.exception()
+    told(None if error else done.result(), error)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise SettingError("engine: 'ray' needs Ray; install it with: pip install 'thriftune[ray]'") from None
+    return ray
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
