@@ -208,7 +208,7 @@ class Gang:
             [dict(each)] * len(nodes), strategy="PACK", bundle_label_selector=[{NODE: node} for node in nodes]
         )
         more = {name: amount for name, amount in each.items() if name not in ("CPU", "GPU", "memory")}
-        actor = ray.remote(kind)
+        actor = ray.remote(concurrency_groups={"hear": 1, "say": 1})(kind)
         self._actors = [
             actor.options(
                 name=f"{name}-{rank}",
@@ -216,7 +216,6 @@ class Gang:
                 num_gpus=each.get("GPU", 0),
                 memory=each.get("memory"),
                 resources=more,
-                concurrency_groups={"hear": 1, "say": 1},
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     self._group, placement_group_bundle_index=rank
                 ),

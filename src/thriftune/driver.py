@@ -181,6 +181,7 @@ class Driver:
                 case ev.Rent():
                     answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
+                    answers += self._engine.lose(entry.machine)  # nothing runs there, but may be kept warm
                     answers += self._cloud.release(entry.machine, now)
                 case ev.GiveUp(trial=trial):
                     self._say_failed(trial)

@@ -236,13 +236,14 @@ class EngineConformance(ABC):
     def test_recover_gives_what_a_killed_driver_was_not_told(self, folder: Path, run: Callable[..., Run]) -> None:
         """Every report that returned in the trial is known afterwards, and everybody is gone."""
         mark = os.urandom(8).hex()
+        runs = [run(n, "train", max_steps=10**6) for n in range(2)] + [run(2, "train", then="raise_error")]
         code = f"""
 import time
 engine = {self.make_code(folder, 3)}
 from thriftune.trial import Run
 engine.recover()
 engine.open()
-for run in {[repr(run(n, "train", max_steps=10**6)) for n in range(2)] + [repr(run(2, "raise_error"))]!r}:
+for run in {[repr(each) for each in runs]!r}:
     engine.start(eval(run), {HERE!r})
 time.sleep(600)
 """
@@ -252,6 +253,9 @@ time.sleep(600)
         try:
             done = [folder / "trials" / str(n) / "steps_done" for n in range(2)]
             eventually(lambda: all(path.exists() and path.stat().st_size > 200 for path in done), "steps done")
+            failing = folder / "trials" / "2" / "steps_done"
+            eventually(lambda: failing.exists() and len(failing.read_text().splitlines()) == 2, "the last before")
+            time.sleep(0.5)  # it fails just afterwards
         finally:
             driver.kill()
             driver.wait()
@@ -262,7 +266,7 @@ time.sleep(600)
             assert steps == list(range(1, len(steps) + 1))
             # A step is done just before it is reported, so the last may have been cut off between the two.
             assert len(path.read_text().splitlines()) - len(steps) in (0, 1)
-        (failed,) = told(events, 2)
+        failed = told(events, 2)[-1]
         assert isinstance(failed, Failed)
         assert "deliberate" in failed.error
         following = self.make(folder, 1)

@@ -65,7 +65,8 @@ class Engine(Protocol):
         ...
 
     def lose(self, machine: str) -> list[Event]:
-        """The machine is gone: what attempts with workers there had said last, and that they are lost."""
+        """The machine is gone, or is given back: what attempts with workers there had said last, and that they
+        are lost."""
         ...
 
     def doing(self) -> list[Doing]: ...

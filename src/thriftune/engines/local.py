@@ -58,12 +58,16 @@ class _Worker:
 
 
 class LocalEngine:
-    """Keeps up to `slots` workers, replaces those that die, and tells a trial's fault from a machine's."""
+    """Keeps up to `slots` workers, replaces those that die, and tells a trial's fault from a machine's.
 
-    def __init__(self, folder: Path, slots: int, target: dict[str, Any]) -> None:
+    `durable`: what a trial says shall also survive the machine, where the folder does.
+    """
+
+    def __init__(self, folder: Path, slots: int, target: dict[str, Any], *, durable: bool = False) -> None:
         self._folder = folder
         self._slots = slots
         self._target = target
+        self._durable = durable
         self._workers: dict[int, _Worker] = {}
         self._next_id = 0
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -194,7 +198,7 @@ class LocalEngine:
         # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
         with theirs, self._alive_file.open("a") as alive:
             fcntl.flock(alive, fcntl.LOCK_SH)
-            settings = {"target": self._target, "spools": str(self._spools)}
+            settings = {"target": self._target, "spools": str(self._spools), "durable": self._durable}
             start = [sys.path, theirs.fileno(), alive.fileno(), settings]
             code = (
                 "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "

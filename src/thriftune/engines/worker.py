@@ -48,9 +48,10 @@ _ERROR_CHARACTERS = 50_000
 class DriverLink:
     """The worker's end of its line to the driver."""
 
-    def __init__(self, sock: socket.socket, spool: Path) -> None:
+    def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
         self._socket = sock
-        self._spool = os.open(spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_DSYNC if durable else 0)
+        self._spool = os.open(spool, flags, 0o644)
         self._spooled = 0
         self._pid = os.getpid()
         self._lines = Lines()
@@ -173,7 +174,8 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):  # if memory runs out, the kernel shall take a trial and not the driver
         Path("/proc/self/oom_score_adj").write_text("500")
-    link = DriverLink(socket.socket(fileno=link_fd), Path(settings["spools"]) / f"{worker_id}.spool")
+    spool = Path(settings["spools"]) / f"{worker_id}.spool"
+    link = DriverLink(socket.socket(fileno=link_fd), spool, durable=settings["durable"])
     train: Train | None = None
     while (run := link.next_run()) is not None:
         surroundings.mark(MARK)

@@ -1,0 +1,48 @@
+"""The Ray engine, on a real cluster of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engines.conformance import TARGET, EngineConformance
+from thriftune.cluster import Cluster
+from thriftune.engines.ray import RayEngine
+
+pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    found = Cluster.attach()
+    yield found
+    found.detach()
+
+
+@pytest.fixture(autouse=True)
+def address(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+    request.instance.cluster = cluster
+
+
+class TestRayEngine(EngineConformance):
+    cluster: Cluster
+
+    def make(self, folder: Path, slots: int) -> RayEngine:
+        return make(Cluster.attach(), folder, slots)
+
+    def make_code(self, folder: Path, slots: int) -> str:
+        return (
+            f"__import__('tests.engines.test_ray').engines.test_ray.make("
+            f"__import__('thriftune.cluster').cluster.Cluster.attach({self.cluster.address!r}), "
+            f"__import__('pathlib').Path({str(folder)!r}), {slots})"
+        )
+
+
+def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
+    (node,) = cluster.nodes()
+    variables = {"TEST_MARK": os.environ.get("TEST_MARK", "")}
+    share = {"CPU": 2.0 / max(2, slots)}
+    return RayEngine(cluster, lambda _: (node.id, node.address), share, folder / "run", "test", TARGET, variables)
