@@ -11,7 +11,7 @@ import gc
 import os
 import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import thriftune as tt
@@ -35,7 +35,7 @@ class Scales(Silent):
         self._every = every
         self.weights: dict[int, int] = {}  # trials ended -> bytes resident
 
-    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:  # noqa: ARG002 (the protocol's)
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:  # noqa: ARG002 (the protocol's)
         ended = len(history.trials) - len(history.running) - len(history.waiting)
         mark = ended - ended % self._every
         if mark and mark not in self.weights:

@@ -114,7 +114,7 @@ def test_silent_says_only_what_must_be_said(capsys: pytest.CaptureFixture[str]) 
     spec = studies.spec()
     with make_view(spec, progress=False) as view:
         assert type(view) is Silent
-        view.update(history(spec), DOING, 120.0)
+        view.update(history(spec), lambda: DOING, 120.0)
         view.note("all is well")
         view.say("disk full")
     assert capsys.readouterr() == ("", "disk full\n")
@@ -137,7 +137,7 @@ def test_no_lines_for_a_short_study(capsys: pytest.CaptureFixture[str]) -> None:
         assert type(view) is Lines
         of = history(spec)
         for i in range(10):
-            view.update(of, DOING, 120.0 + 0.9 * LINE_SECONDS * i / 10)
+            view.update(of, lambda: DOING, 120.0 + 0.9 * LINE_SECONDS * i / 10)
     assert capsys.readouterr() == ("", "")
 
 
@@ -146,7 +146,7 @@ def test_lines_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -
     of = history(spec)
     with make_view(spec, progress=None) as view:
         for i in range(50):
-            view.update(of, DOING, 120.0 + i / 10)
+            view.update(of, lambda: DOING, 120.0 + i / 10)
         of.apply(ev.Finish(125.0, "all done"))
     out, err = capsys.readouterr()
     first, second, end = err.splitlines()
@@ -165,7 +165,7 @@ def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str])
     spec = studies.spec()
     with make_view(spec, progress=True) as view:
         view.note("by the way")
-        view.update(history(spec), DOING, 120.0)
+        view.update(history(spec), lambda: DOING, 120.0)
     note, first, last = capsys.readouterr().err.splitlines()
     assert note == "by the way"
     assert first == "study digits: minimize loss within 6 trials, 1 worker"
@@ -182,12 +182,12 @@ def test_live_draws_at_most_a_few_times_a_second() -> None:
     view, file = live(spec)
     of = history(spec)
     with view:
-        view.update(of, DOING, 120.0)
+        view.update(of, lambda: DOING, 120.0)
         once = file.tell()
         for i in range(100):
-            view.update(of, DOING, 120.0 + i / 1000)
+            view.update(of, lambda: DOING, 120.0 + i / 1000)
         assert file.tell() == once
-        view.update(of, DOING, 1e9)
+        view.update(of, lambda: DOING, 1e9)
         assert file.tell() > once
         view.say("a [bold]warning")
         view.note("a note")
@@ -202,7 +202,7 @@ def test_live_survives_an_interrupt_and_says_how_it_ended() -> None:
 
     def interrupted() -> None:
         with view:
-            view.update(history(spec), DOING, 120.0)
+            view.update(history(spec), lambda: DOING, 120.0)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from thriftune import recorded as recorded
     from thriftune import search as search
     from thriftune import stopping as stopping
+    from thriftune.engines.choice import Ray as Ray
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
     from thriftune.inside import current_trial as current_trial
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "engines.choice": ["Ray"],
     "errors": ["StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
     "parameters": ["Choice", "Float", "Int"],

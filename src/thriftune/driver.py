@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol, Self
 
@@ -44,7 +44,8 @@ _FAILURES_TOLD = 3
 class View(Protocol):
     """Shows a person how the study stands. Called often; decides itself how much to draw."""
 
-    def update(self, history: History, doing: Sequence[Doing], now: float) -> None: ...
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
+        """`doing` is asked only where it is drawn: there may be a thousand workers."""
 
     def say(self, message: str) -> None: ...
 
@@ -108,7 +109,7 @@ class Driver:
     def _loop(self) -> None:
         history = self._history
         while history.finished is None and (history.running or not self._conductor.halted):
-            self._view.update(history, self._engine.doing(), self._clock.now())
+            self._view.update(history, self._engine.doing, self._clock.now())
             events = self._engine.wait(self._patience())
             now = self._clock.now()
             if now - self._looked_at >= _MAILBOX_SECONDS:
@@ -118,7 +119,7 @@ class Driver:
             if self._interrupted and history.stop_requested is None:
                 events.append(ev.StopRequested(now, self._interrupted))
             self._turn([*events, *self._after_last_words(self._cloud.take(now))], now)
-        self._view.update(history, [], self._clock.now())
+        self._view.update(history, list, self._clock.now())
 
     def _after_last_words(self, told: list[ev.Event]) -> list[ev.Event]:
         """What trials had said on a machine counts before its loss, which ends them."""

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from thriftune.clock import WallClock
-from thriftune.clouds.local import LocalCloud, cores
+from thriftune.clouds.local import cores
 from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View
 from thriftune.engines import pickled
-from thriftune.engines.local import LocalEngine
+from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch, StudyNotFound
 from thriftune.files import StudyFiles
 from thriftune.history import History
@@ -29,6 +30,7 @@ from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
 from thriftune.trial import State
+from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 
 
@@ -50,6 +52,7 @@ def make_spec(
     timeout: Duration | None = None,
     retries: int = 1,
     workers: int | None = None,
+    engine: str | Local | Ray | Mapping[str, Any] = "local",
     storage: str | Path | None = None,
     keep: int = 2,
     disk_full: DiskFullPolicy = "stop",
@@ -60,6 +63,8 @@ def make_spec(
         raise SettingError("give at least one limit: trials=, deadline= or budget=")
     if storage is not None and "://" in str(storage):
         raise SettingError(f"storage: {str(storage)!r} is no folder; only folders are supported so far")
+    where = engine_of(engine)
+    here = isinstance(where, Local)
     SEARCHERS.check(searcher)
     STOPPERS.check(stopping)
     searcher_name, searcher_options = SEARCHERS.written(searcher)
@@ -84,7 +89,9 @@ def make_spec(
         budget_dollars=budget,
         timeout_seconds=seconds("timeout", timeout),
         retries=retries,
-        workers=cores() if workers is None else workers,
+        workers=cores() if workers is None and here else workers,
+        engine="local" if here else "ray",
+        engine_options=where.options,
         storage="" if storage is None else str(Path(storage).expanduser().absolute()),
         keep=keep,
         disk_full=disk_full,
@@ -159,9 +166,8 @@ def drive(
             stopper = STOPPERS.make(*(spec.stopping, spec.stopping_options) if spec.judged else ("none", {}))
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
-        conductor = Conductor(here, history, searcher, PresentMachines(), stopper)
         clock = WallClock()
-        if conductor.nothing_left(clock.now()):
+        if Conductor(here, history, searcher, PresentMachines(), stopper).nothing_left(clock.now()):
             return Result(spec, history)
         files.claim()
         if function is not None:
@@ -172,12 +178,12 @@ def drive(
         target = asdict(spec.target)
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
-        engine = LocalEngine(files.run, spec.workers, target)
-        with view:
+        with view, venue(here, files, history, target) as at:
+            conductor = Conductor(here, history, searcher, at.provisioner, stopper)
             if not history.trials:
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)
-            halted = Driver(store, conductor, engine, LocalCloud(spec.workers), clock, view).run()
+            halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
     if halted is None:
         return Result(spec, history)
     done = sum(history.counts[state] for state in State if state.ended)

@@ -81,6 +81,21 @@ def place(
     return Placed(placement, tuple(moved), tuple(unplaced))
 
 
+def together(workers: int, free: Mapping[str, int]) -> dict[str, int] | None:
+    """Free slots for so many workers of one trial: of one machine, that where the fewest are left over, or else of
+    as few as can be. None: there are not so many."""
+    fit = [machine for machine, slots in free.items() if slots >= workers]
+    if fit:
+        return {min(fit, key=free.__getitem__): workers}
+    found: dict[str, int] = {}
+    for machine in sorted(free, key=free.__getitem__, reverse=True):
+        found[machine] = min(free[machine], workers)
+        workers -= found[machine]
+        if not workers:
+            return found
+    return None
+
+
 def emptied(
     wanted: Mapping[int, int],
     machines: Mapping[str, int],

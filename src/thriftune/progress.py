@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from thriftune import words
@@ -47,7 +47,7 @@ class Silent:
         self._busy = False
         self._unsaid: list[str] = []
 
-    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
         pass
 
     def say(self, message: str) -> None:
@@ -87,7 +87,7 @@ class Lines(Silent):
         self._last: History | None = None
         self._now = 0.0
 
-    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:  # noqa: ARG002
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:  # noqa: ARG002
         self._now = now
         if now < self._due:
             return
@@ -98,7 +98,7 @@ class Lines(Silent):
         elif self._at_once:
             spec = self._spec
             self._shown = ""
-            self.say(f"study {spec.name}: {aim(spec)}, {words.several(spec.workers, 'worker')}")
+            self.say(f"study {spec.name}: {aim(spec)}, {_at_a_time(spec)}")
 
     def note(self, message: str) -> None:
         self.say(message)
@@ -130,7 +130,7 @@ class Live(Silent):
         self._last: History | None = None
         self._now = 0.0
 
-    def update(self, history: History, doing: Sequence[Doing], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
         self._now = now
         if now < self._due or self._busy:
             return
@@ -139,7 +139,7 @@ class Live(Silent):
         self._busy = True
         try:
             room = self._console.height
-            self._live.update(frame(self._spec, history, doing, now, room), refresh=True)
+            self._live.update(frame(self._spec, history, doing(), now, room), refresh=True)
         finally:
             self._busy = False
         # A slow terminal must not slow the study down: at most a twentieth of the time goes into drawing.
@@ -174,6 +174,12 @@ def aim(spec: Spec) -> str:
         format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
     ]
     return f"{spec.goal} within {', '.join(filter(None, limits))}"
+
+
+def _at_a_time(spec: Spec) -> str:
+    where = "" if spec.engine == "local" else f" on {spec.engine.capitalize()}"
+    workers = words.several(spec.workers, "worker") if spec.workers else "as many workers as find room"
+    return workers + where
 
 
 def status_line(spec: Spec, history: History, now: float) -> str:
@@ -276,7 +282,8 @@ def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, m
             table.add_row(number, "-", "", "", "", "idle", style="dim")
             continue
         step = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
-        doing_now = Text(plain(_now_doing(trial)), no_wrap=True, overflow="ellipsis")
+        now_doing = f"waits for {work.waits_for}" if work.waits_for else _now_doing(trial)
+        doing_now = Text(plain(now_doing), no_wrap=True, overflow="ellipsis")
         since = format_seconds(max(0.0, now - (trial.started_at or now)))
         table.add_row(number, str(trial.id), step, words.number(trial.value), since, doing_now)
     if more := len(doing) - shown:

@@ -226,7 +226,7 @@ def run(
     clock = VirtualClock()
     engine = SimulatedEngine(curves, clock, restart_seconds)
     conductor = Conductor(spec, spec.new_history(), searcher, PresentMachines(), stopper)
-    machine = ev.MachineReady(0.0, ev.THIS_MACHINE, MACHINE, spec.workers, price_per_hour)
+    machine = ev.MachineReady(0.0, ev.THIS_MACHINE, MACHINE, spec.workers or 1, price_per_hour)
     drive(conductor, engine, clock, [machine])
     now = clock.time
     conductor.handle([ev.MachineReleased(now, ev.THIS_MACHINE), ev.DriverStopped(now)], now)

@@ -66,7 +66,9 @@ class Spec:
     budget_dollars: float | None = None
     timeout_seconds: float | None = None
     retries: int = 1
-    workers: int = 1
+    workers: int | None = 1  # trials at a time; None: as many as find room on the machines
+    engine: str = "local"
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
     keep: int = 2
     disk_full: DiskFullPolicy = "stop"
@@ -74,11 +76,13 @@ class Spec:
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_objectives(self.objectives)
-        for name, least in (("trials", 1), ("max_steps", 1)):
+        for name, least in (("trials", 1), ("max_steps", 1), ("workers", 1)):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), least)
-        for name, least in (("seed", 0), ("retries", 0), ("workers", 1), ("keep", 2)):
+        for name, least in (("seed", 0), ("retries", 0), ("keep", 2)):
             _check_whole(name, getattr(self, name), least)
+        if self.workers is None and self.engine == "local":
+            raise SettingError("workers: None must be a whole number on this machine")
         for name in ("deadline_seconds", "budget_dollars", "timeout_seconds"):
             value = getattr(self, name)
             if value is None:

@@ -20,6 +20,7 @@ from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.driver import summarize
 from thriftune.engines import pickled
+from thriftune.engines.choice import Local, Ray
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
@@ -55,6 +56,7 @@ def tune(
     timeout: Duration | None = None,
     retries: int = 1,
     workers: int | None = None,
+    engine: str | Local | Ray = "local",
     searcher: str | Searcher = "bayes",
     stopping: str | Stopper = "auto",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
@@ -66,7 +68,7 @@ def tune(
     disk_full: DiskFullPolicy = "stop",
     progress: bool | None = None,
 ) -> Result:
-    """Runs trials of `train` on this machine until a limit is reached, and returns what came of it.
+    """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
 
     Limits are totals over the life of the study: called again with the same `name` and `store`, it does what is
     left, and returns at once if nothing is. Give at least one of `trials`, `deadline` and `budget`.
@@ -78,7 +80,8 @@ def tune(
       the smallest rented machine with as many cores as this one.
     - `timeout`: how long one attempt of a trial may take before it is taken to hang and killed.
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
-    - `workers`: trials at a time; one a core unless said otherwise.
+    - `workers`: trials at a time; one a core unless said otherwise, and on a cluster as many as find room.
+    - `engine`: where trials run: "local", "ray", or `tt.Ray(...)` with what each of them gets of a cluster.
     - `stopping`: which trials are given up on before their last step: the name of a rule, or one with options such
       as `tt.stopping.ASHA(eta=4)`; "none" gives up on none, "auto" needs `max_steps`, and neither several
       objectives nor constraints.
@@ -106,6 +109,7 @@ def tune(
         timeout=timeout,
         retries=retries,
         workers=workers,
+        engine=engine,
         storage=storage,
         keep=keep,
         disk_full=disk_full,

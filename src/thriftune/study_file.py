@@ -38,6 +38,7 @@ _TYPES: Types = {
     "timeout": ((int, float, str), _DURATION),
     "retries": ((int,), _WHOLE),
     "workers": ((int,), _WHOLE),
+    "engine": ((str, dict), "'local', 'ray', or a table such as {name = \"ray\", cpus = 2}"),
     "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
     "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
     "warm_start": ((str, list), "the name of a study, or a list of names"),
@@ -54,7 +55,7 @@ _TYPES: Types = {
 
 _AS_GIVEN = (
     "minimize", "maximize", "constraints", "trials", "max_steps", "deadline", "budget", "timeout", "retries",
-    "workers", "keep", "disk_full", "seed",
+    "workers", "engine", "keep", "disk_full", "seed",
 )  # fmt: skip
 
 

@@ -191,7 +191,7 @@ def on_cloud(
     first = asked.searcher().suggest(history, rng)
     per_step = 1.0 if first is None else float(np.mean(curves(first).seconds))
     terms = Terms(
-        at_a_time=spec.workers,
+        at_a_time=spec.workers or 1,
         trials=spec.trials,
         deadline_seconds=spec.deadline_seconds,
         seconds_per_step=per_step,

@@ -76,10 +76,8 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
         what = "for the study to be resumed"
     elif history.stop_requested or (history.disk_full and spec.disk_full == "stop"):
         what = "for the study to be resumed: it is stopping"
-    elif not history.machines:
-        what = "for a machine"
     else:
-        what = "for a free worker"
+        what = _what_is_missing(history)
     notes = []
     if trial.failures:
         notes.append(f"retry {trial.failures} of {spec.retries} after {last_line(trial.error)}")
@@ -90,6 +88,21 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
             f"goes on after step {trial.resume_step}" if trial.resume_step else "starts from the beginning"
         )
     return "; ".join([f"waits {what}", *notes])
+
+
+def _what_is_missing(history: History) -> str:
+    share, renting = history.share, history.fleet.renting
+    if renting:
+        offers = Counter(rent.offer for rent in renting.values())
+        asked = ", ".join(f"{count} {offer}" for offer, count in offers.items())
+        return f"for a machine: {asked} asked for"
+    if not history.machines:
+        return "for a machine"
+    if share is not None and share.workers is not None:
+        return f"for a free worker: {several(share.workers, 'worker')} are its share, because of {share.why}"
+    if all(machine.leaving for machine in history.machines.values()):
+        return "for a machine: those that are there will be taken away"
+    return "for a free worker"
 
 
 class Found(NamedTuple):

@@ -35,6 +35,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.option("--name", help="Of the study, instead of the file's.")
 @click.option("--trials", type=int, metavar="N", help="How many in all.")
 @click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
+@click.option("--engine", metavar="NAME", help="Where trials run: local or ray.")
 @click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
 @click.option(
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
@@ -47,6 +48,7 @@ def run_command(
     name: str | None,
     trials: int | None,
     workers: int | None,
+    engine: str | None,
     deadline: str | None,
     warm_start: tuple[str, ...],
     as_json: bool,
@@ -58,7 +60,8 @@ def run_command(
     trials of which 60 are done runs 40 more. What is given here wins over what FILE says.
     """
     begin_with = [in_folder(Path.cwd(), source) for source in warm_start] or None
-    given = {"name": name, "trials": trials, "workers": workers, "deadline": deadline, "warm_start": begin_with}
+    limits = {"trials": trials, "workers": workers, "deadline": deadline}
+    given = {"name": name, "engine": engine, "warm_start": begin_with, **limits}
     study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
     at = where(store)
     with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:

@@ -5,13 +5,13 @@ What makes plans is loaded when it is first used.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thriftune.events import Decision, Event
+from thriftune.events import Decision, Event, Move, ShareChanged
 from thriftune.history import History
+from thriftune.placement import together
 from thriftune.trial import TrialRecord
 
 if TYPE_CHECKING:
@@ -82,12 +82,37 @@ class Provisioner(Protocol):
 
 
 class PresentMachines(Provisioner):
-    """Rents nothing: fills the machines that are there, fullest first, so that others can be let go."""
+    """Rents nothing: fills the machines that are there, fullest first, so that others can be let go.
+
+    - `gang`: workers of each trial, on as few machines as can be.
+    - `most`: trials at a time; None: as many as find room.
+
+    Where others want the machines, too, it keeps to its share.
+    """
+
+    def __init__(self, gang: int = 1, most: int | None = None) -> None:
+        self.gang = gang
+        self.most = most
+
+    def react(self, event: Event, history: History) -> Iterable[Decision]:
+        share = history.share
+        if type(event) is not ShareChanged or share is None or share.workers is None:
+            return
+        too_many = len(history.running) - max(1, share.workers // self.gang)
+        for trial_id in list(reversed(history.running)):  # the last that came have the least to lose
+            trial = history.trials[trial_id]
+            if too_many > 0 and trial.asked is None:
+                yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
+                too_many -= 1
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
-        fullest, least = None, sys.maxsize
-        for machine in history.machines.values():
-            free = machine.free
-            if 0 < free < least:
-                fullest, least = machine.id, free
-        return None if fullest is None else {fullest: 1}
+        most, share = self.most, history.share
+        if share is not None and share.workers is not None:
+            fair = max(1, share.workers // self.gang)
+            most = fair if most is None else min(most, fair)
+        if most is not None and len(history.running) >= most:
+            return None
+        free = {machine.id: machine.free for machine in history.machines.values() if machine.free > 0}
+        if self.gang == 1:
+            return {min(free, key=free.__getitem__): 1} if free else None
+        return together(self.gang, free)

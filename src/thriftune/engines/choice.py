@@ -1,0 +1,118 @@
+"""Where shall a study's trials run? The engines that a user may name, and what can be said of each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from thriftune.errors import SettingError
+from thriftune.parts import Parts
+
+_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """On this machine."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """On a Ray cluster.
+
+    - `address`: of a cluster that runs, such as "10.0.0.5:6379", or "auto": the one that this machine is part of.
+      Without, that of the variable RAY_ADDRESS, and where there is none, one is started on this machine for the
+      study.
+    - `cpus`, `gpus`, `memory` (bytes, or "8GB"), `resources` (by the names that the cluster has for others): what
+      each worker of a trial gets.
+    - `gang`: workers of each trial, which start together or not at all.
+    - `variables`: of the environment, for trials on every node.
+    """
+
+    address: str | None = None
+    cpus: float = 1.0
+    gpus: float = 0.0
+    memory: float | str | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+    gang: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.address is None or isinstance(self.address, str)):
+            raise SettingError(f"address: {self.address!r} must be a string, such as '10.0.0.5:6379' or 'auto'")
+        if isinstance(self.gang, bool) or not isinstance(self.gang, int) or self.gang < 1:
+            raise SettingError(f"gang: {self.gang!r} must be a whole number, at least 1")
+        for name in ("resources", "variables"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise SettingError(f"{name}: {getattr(self, name)!r} must be a table, such as {{NAME = 1}}")
+        for name, amount in {"cpus": self.cpus, "gpus": self.gpus, **self.resources}.items():
+            _check_amount(name, amount)
+        for name, value in self.variables.items():
+            if not isinstance(value, str):
+                raise SettingError(f"variables: {name}: {value!r} must be a string")
+        _bytes(self.memory)
+        if not any(self.worker.values()):
+            raise SettingError("cpus: a worker must have something of the cluster, or any number would find room")
+
+    @property
+    def worker(self) -> dict[str, float]:
+        """What each worker gets, by Ray's names."""
+        given = {"CPU": self.cpus, "GPU": self.gpus, "memory": _bytes(self.memory), **self.resources}
+        return {name: float(amount) for name, amount in given.items() if amount}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that are not as they are by default, as a study file has them."""
+        found: dict[str, Any] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Mapping):
+                found |= {each.name: dict(value)} if value else {}
+            elif value != each.default:
+                found[each.name] = value
+        return found
+
+
+ENGINES: Parts[Local | Ray] = Parts(
+    "engine", {"local": ("thriftune.engines.choice", "Local"), "ray": ("thriftune.engines.choice", "Ray")}, ()
+)
+
+
+def engine_of(given: str | Local | Ray | Mapping[str, Any]) -> Local | Ray:
+    """As a user gives it: a name, one of these, or a study file's table with a name."""
+    if isinstance(given, (Local, Ray)):
+        return given
+    if isinstance(given, Mapping):
+        options = dict(given)
+        name = options.pop("name", None)
+        if not isinstance(name, str):
+            raise SettingError(f'engine: {given!r} must have a name: {{name = "ray", cpus = 2}}')
+        return ENGINES.make(name, options)
+    if not isinstance(given, str):
+        raise SettingError(f"engine: {given!r} must be 'local', 'ray' or tt.Ray(...)")
+    return ENGINES.make(given, {})
+
+
+def _check_amount(name: str, amount: object) -> None:
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0.0 <= amount < math.inf:
+        raise SettingError(f"{name}: {amount!r} must be a number, at least 0")
+    if amount > 1 and amount != int(amount):
+        raise SettingError(f"{name}: {amount!r} must be whole, or below 1: Ray shares no more than one")
+
+
+def _bytes(memory: object) -> float:
+    if memory is None:
+        return 0.0
+    if isinstance(memory, str) and (found := _MEMORY.fullmatch(memory.strip())):
+        return float(found[1]) * _BYTES[found[2].lower()]
+    if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0.0 < memory < math.inf:
+        raise SettingError(f"memory: {memory!r} must be a number of bytes, or such as '8GB'")
+    return float(memory)
