@@ -82,7 +82,7 @@ class Spec:
         for name, least in (("seed", 0), ("retries", 0), ("keep", 2)):
             _check_whole(name, getattr(self, name), least)
         if self.workers is None and self.engine == "local":
-            raise SettingError("workers: None must be a whole number on this machine")
+            raise SettingError("workers: None must be a whole number")
         for name in ("deadline_seconds", "budget_dollars", "timeout_seconds"):
             value = getattr(self, name)
             if value is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from thriftune.clouds import Cloud
@@ -47,9 +48,8 @@ def _on_ray(
     cluster = Cluster.attach(where.address)
     try:
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
-        cloud = RayCloud(
-            cluster, spec.id, spec.name, where.worker, known, lambda: wanted(spec, history, where.gang)
-        )
+        wants = partial(wanted, spec, history, where.gang)
+        cloud = RayCloud(cluster, spec.id, spec.name, where.worker, known, wants)
         engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
         yield Venue(engine, cloud, PresentMachines(where.gang, spec.workers))
     finally:
