@@ -262,7 +262,7 @@ def test_a_function_that_hangs_after_its_first_step_is_ended(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"workers": [1, 4096]}, f"workers: 4096 are more than the cores this process may use, {cores()}"),
+        ({"workers": [1, 4096]}, f"workers: 4096 are more than can be had here, {cores()}"),
         ({"workers": [1, 1]}, "workers: 1, 1: must have 1"),
         ({"workers": []}, "workers: none: must have 1"),
         ({"workers": [0, 1]}, "workers 0 must be a whole number"),

@@ -1,8 +1,8 @@
 """How long does a step of this function take, with so many cores?
 
 RubberBand section 5, "Planning": before anything is rented, a trial is run for a while with 1, 2, 4, ... workers,
-and plans are made with how long its steps take. Here a worker is a core of this machine. The trials are real ones,
-on the engine that a study runs on; but nothing is recorded, and nothing is left when it is over.
+and plans are made with how long its steps take. On this machine, a worker is a core. The trials are real ones, on
+the engine that a study runs on; but nothing is recorded, and nothing is left when it is over.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol
 
 import numpy as np
 
 from thriftune.clouds.local import cores
+from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
 from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Lost, Reported, Warned
@@ -43,27 +46,45 @@ _LOOK_SECONDS = 0.05
 _OUTPUT_LINES = 20
 
 
+class Bench(Protocol):
+    """Where trials are measured: `most` workers at a time, their files in `folder` (None: a temporary one)."""
+
+    most: int
+    folder: Path | None
+
+    def engine(self, folder: Path, workers: int) -> AbstractContextManager[tuple[Engine, Mapping[str, int]]]:
+        """One that is open, and where a trial of so many workers shall run on it."""
+        ...
+
+    def remarks(self, workers: int) -> tuple[str, ...]:
+        """What may be wrong with figures that are measured now."""
+        ...
+
+
 def measure(
     spec: Spec,
     workers: Sequence[int] | None = None,
     seconds: float = 20.0,
     repeats: int = 2,
     say: Say | None = None,
+    bench: Bench | None = None,
 ) -> Measured:
     """Runs one configuration of the study with each number of workers, for about so many seconds.
 
     The configuration is the first that random search suggests with the study's seed. `workers`: 1 among them;
-    by default the powers of two up to the cores this process may use. `repeats`: so many trials share the seconds
+    by default the powers of two up to those that the bench has, which is this machine's cores unless another one
+    is given. `repeats`: so many trials share the seconds
     of each number, turn about, for a machine is not as fast at one time as at another. `say` is told how it
     goes on, a line at a time. ProfileError: a trial failed, or did no step in its time.
     """
-    workers = powers_of_two(cores()) if workers is None else workers
-    _check(spec.target, workers, seconds, repeats)
+    bench = ThisMachine(spec.target) if bench is None else bench
+    workers = powers_of_two(bench.most) if workers is None else workers
+    _check(spec.target, workers, seconds, repeats, bench.most)
     say = say or (lambda _: None)
     config = first_config(spec)
     numbers = ", ".join(map(str, workers))
     say(f"{config_line(config)}, about {seconds:g} s for each number of workers: {numbers}")
-    busy = _busy(max(workers))
+    busy = bench.remarks(max(workers))
     for remark in busy:
         say(remark)
     timed: dict[int, list[TrialTimes]] = {each: [] for each in workers}
@@ -71,7 +92,8 @@ def measure(
     for turn in range(repeats):
         for each in workers:
             # What it takes to take a trial up does not go by its workers; so one number is enough for that.
-            one, again = _trial(spec, config, each, seconds / repeats, say, resume=each == 1)
+            watch = _Watch(bench, each, seconds / repeats, say)
+            one, again = _trial(spec, config, watch, resume=each == 1)
             timed[each].append(one)
             resumed += again
             what = f"{several(each, 'worker')}, trial {turn + 1} of {repeats}"
@@ -90,28 +112,15 @@ def first_config(spec: Spec) -> Config:
     return Random().suggest(spec.new_history(), np.random.default_rng((spec.seed, 0)))
 
 
-def _busy(workers: int) -> tuple[str, ...]:
-    """A remark if other programs leave less than so many cores: all trials are slower then, and alike, so that
-    nothing in the figures shows it."""
-    load, machine = os.getloadavg()[0], os.cpu_count() or 1
-    if load + workers <= machine + 0.5:
-        return ()
-    figures = f"load average {load:.1f}, {several(machine, 'core')}"
-    return (f"the machine is busy ({figures}): steps take longer than on an idle one",)
-
-
-def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int) -> None:
-    if target.kind not in ("function", "command"):
+def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int, most: int) -> None:
+    if target.kind not in ("function", "command") and not target.where:
         raise SettingError(
             f"a trial of this study runs {target}; only a command, or a function of a file, can be measured"
         )
-    there = cores()
     for each in workers:
         check_whole("workers", each, 1)
-        if each > there:
-            raise SettingError(
-                f"workers: {each} are more than the cores this process may use, {there}; give fewer"
-            )
+        if each > most:
+            raise SettingError(f"workers: {each} are more than can be had here, {most}; give fewer")
     if 1 not in workers or len(set(workers)) < len(workers):
         told = ", ".join(map(str, workers)) or "none"
         raise SettingError(f"workers: {told}: must have 1, which the others are held against, and none twice")
@@ -123,32 +132,29 @@ def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int)
 # --- the trials ---------------------------------------------------------------------------------------------
 
 
-def _trial(
-    spec: Spec, config: Config, workers: int, seconds: float, say: Say, *, resume: bool
-) -> tuple[TrialTimes, list[float]]:
+def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[TrialTimes, list[float]]:
     """One trial; and, if it is to `resume` and has saved its state, what it took to take it up from there."""
-    with TemporaryDirectory(prefix="thriftune-profile-") as folder:
+    with TemporaryDirectory(prefix="thriftune-profile-", dir=watch.bench.folder) as folder:
         metrics = tuple(objective.metric for objective in spec.objectives)
         run = Run(0, 1, config, 0, metrics, spec.max_steps, spec.seed % 2**32, f"{folder}/trial", spec.keep)
-        bench = _Bench(spec.target, workers, seconds, say)
-        seen = bench.attempt(run, least_seconds=seconds, least_steps=2)
+        seen = watch.attempt(run, least_seconds=watch.seconds, least_steps=2)
         if not seen.reports:
-            raise ProfileError(_no_step(seen, workers, seconds))
+            raise ProfileError(_no_step(seen, watch.workers, watch.seconds))
         found = times(seen)
         # Another step is known to follow on it, so there is one to do; and the last two checkpoints are kept.
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
         if not (resume and saved):
             return found, []
-        seen = bench.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=1)
+        seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=1)
         return found, [startup(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
-    """Runs attempts with so many cores, each in a process of its own, as on a machine that was rented for it: what
-    the training function imports is part of its start."""
+class _Watch:
+    """Runs attempts with so many workers, each in processes of its own, as on a machine that was rented for it:
+    what the training function imports is part of its start."""
 
-    target: Target
+    bench: Bench
     workers: int
     seconds: float  # for an attempt
     say: Say
@@ -158,19 +164,13 @@ class _Bench:
 
         It is ended without a report if none came in its seconds, and by force where it does not end.
         """
-        engine = LocalEngine(Path(run.folder).with_name(f"run-{run.attempt}"), 1, asdict(self.target))
         reports: list[Reported] = []
         steps: set[int] = set()
         told = False
-        try:
-            engine.recover()
-            with _limited(self.workers, self.target.folder):
-                engine.open()
-                # Until it has a worker, so that to start what keeps the workers is not a trial's time.
-                while any(worker.pid is None for worker in engine.doing()):
-                    engine.wait(_LOOK_SECONDS)
-                started, began = time.time(), time.monotonic()
-                engine.start(run, {THIS_MACHINE: 1})
+        folder = Path(run.folder).with_name(f"run-{run.attempt}")
+        with self.bench.engine(folder, self.workers) as (engine, where):
+            started, began = time.time(), time.monotonic()
+            engine.start(run, where)
             while (passed := time.monotonic() - began) < self._patience(bool(reports)):
                 if not told and passed >= least_seconds and len(steps) >= least_steps:
                     engine.tell_to_end(run.trial, run.attempt)
@@ -189,11 +189,42 @@ class _Bench:
                         case Warned(message=message) | DiskFull(error=message):
                             self.say(plain(message))
             return Seen(started, reports, None)
-        finally:
-            engine.close()
 
     def _patience(self, reported: bool) -> float:
         return self.seconds + max(self.seconds, _GRACE_SECONDS) if reported else self.seconds
+
+
+class ThisMachine:
+    """A worker is one of its cores."""
+
+    folder: Path | None = None
+
+    def __init__(self, target: Target) -> None:
+        self.most = cores()
+        self._target = target
+
+    @contextlib.contextmanager
+    def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:
+        engine = LocalEngine(folder, 1, asdict(self._target))
+        try:
+            engine.recover()
+            with _limited(workers, self._target.folder):
+                engine.open()
+                # Until it has a worker, so that to start what keeps the workers is not a trial's time.
+                while any(worker.pid is None for worker in engine.doing()):
+                    engine.wait(_LOOK_SECONDS)
+            yield engine, {THIS_MACHINE: 1}
+        finally:
+            engine.close()
+
+    def remarks(self, workers: int) -> tuple[str, ...]:
+        """If other programs leave less than so many cores: all trials are slower then, and alike, so that nothing
+        in the figures shows it."""
+        load, machine = os.getloadavg()[0], os.cpu_count() or 1
+        if load + workers <= machine + 0.5:
+            return ()
+        figures = f"load average {load:.1f}, {several(machine, 'core')}"
+        return (f"the machine is busy ({figures}): steps take longer than on an idle one",)
 
 
 @contextlib.contextmanager
