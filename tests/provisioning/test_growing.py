@@ -1,0 +1,109 @@
+"""A cluster grows and shrinks with what its trials want."""
+
+from __future__ import annotations
+
+import pytest
+
+from thriftune import events as ev
+from thriftune.clouds.simulated import SimulatedCloud
+from thriftune.conductor import Conductor
+from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.history import History
+from thriftune.objectives import Objective
+from thriftune.parameters import Float
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.growing import Growing
+from thriftune.search.random import Random
+from thriftune.simulation import drive
+from thriftune.space import Space
+from thriftune.spec import Spec
+
+DEAR, CHEAP = CloudProfile(2, 2.0, name="dear"), CloudProfile(2, 1.0, name="cheap", max_machines=2)
+
+
+class Log(History):
+    """Remembers what was decided."""
+
+    decided: list[ev.Event]
+
+    def apply(self, event: ev.Event) -> bool:
+        news = super().apply(event)
+        if news and isinstance(event, (ev.Rent, ev.Release, ev.Move, ev.Place)):
+            self.decided.append(event)
+        return news
+
+
+def driven(
+    trials: int,
+    most: int | None,
+    *,
+    gang: int = 1,
+    lengths: tuple[int, ...] = (4,),
+    there: int = 0,
+    cheap: int = 9,
+) -> Log:
+    """The history of a study whose n-th trial has the n-th of `lengths` steps, over and over."""
+    spec = Spec(
+        "a", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=trials, workers=most or 1
+    )
+    history = Log(spec.space, spec.objectives, 0)
+    history.decided = []
+    clock = VirtualClock()
+    order: dict[float, int] = {}
+
+    def curve(config: ev.Config) -> Curve:
+        steps = lengths[order.setdefault(config["x"], len(order)) % len(lengths)]
+        return Curve(range(1, steps + 1), [{"loss": 1.0}] * steps, [10.0] * steps)
+
+    conductor = Conductor(spec, history, Random(), Growing([DEAR, CHEAP], gang, most))
+    kinds = [Kind("dear", 2.0, 2, init=5.0), Kind("cheap", 1.0, 2, init=5.0, most=cheap)]
+    present = [ev.MachineReady(0.0, f"node-{n}", "own", 2, 0.0) for n in range(there)]
+    drive(conductor, SimulatedEngine(curve, clock), clock, present, SimulatedCloud(kinds))
+    history.validate()
+    assert history.finished == f"all {trials} trials done"
+    assert not history.fleet.present.keys() & history.fleet.rented_ids, "all that was rented went back"
+    return history
+
+
+def offers(history: Log) -> list[str]:
+    return [each.offer for each in history.decided if isinstance(each, ev.Rent)]
+
+
+def test_it_rents_the_cheapest_first_and_no_more_than_are_wanted() -> None:
+    assert offers(driven(8, 4)) == ["cheap", "cheap"]
+    assert offers(driven(12, 6)) == ["cheap", "cheap", "dear"]
+    assert offers(driven(3, 8)) == ["cheap", "cheap"], "there are only three trials"
+
+
+def test_what_is_there_is_used_first() -> None:
+    assert offers(driven(8, 4, there=2)) == []
+    assert offers(driven(8, 4, there=1)) == ["cheap"]
+
+
+def test_without_a_number_it_makes_do_with_what_is_there_or_with_one() -> None:
+    assert offers(driven(6, None, there=1)) == []
+    assert offers(driven(6, None)) == ["cheap"]
+
+
+def test_a_kind_that_is_refused_is_left_for_the_next() -> None:
+    assert offers(driven(8, 4, cheap=1)) == ["cheap", "cheap", "dear"]
+
+
+def test_trials_are_packed_together_and_machines_let_go() -> None:
+    history = driven(4, 4, lengths=(40, 2, 40, 2))
+    moves = [each for each in history.decided if isinstance(each, ev.Move)]
+    assert len(moves) == 1
+    assert moves[0].why == "its machine is to be let go"
+    ends = sorted(machine.until or 0.0 for machine in history.fleet.past)
+    assert ends[0] < ends[1] / 2, "the one that was emptied went early"
+    assert all(trial.reports[-1].step in (2, 40) for trial in history.trials)
+
+
+@pytest.mark.parametrize("gang", [2, 4])
+def test_gangs_have_all_their_workers_or_wait(gang: int) -> None:
+    history = driven(4, 2, gang=gang)
+    for place in history.decided:
+        if isinstance(place, ev.Place):
+            assert sum((place.workers or {place.machine: 1}).values()) == gang
+    assert sum(each == "cheap" for each in offers(history)) == min(2, gang)
