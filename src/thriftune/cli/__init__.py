@@ -35,6 +35,7 @@ _COMMANDS = {
     "profile": "profile",
     "plan": "plan",
     "market": "market",
+    "cluster": "cluster",
     "reproduce": "reproduce",
     "report": "report",
 }

@@ -1,0 +1,88 @@
+"""cluster template, as it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+from click.testing import CliRunner, Result
+
+from thriftune.cli import cli
+from thriftune.cluster_template import cluster_file
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def typed() -> Type:
+    """Types a command; checks its status."""
+
+    def call(*args: object, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, ["cluster", *map(str, args)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+def test_it_is_printed(typed: Type) -> None:
+    assert typed("template", "aws").stdout == cluster_file("aws")
+    assert typed("template", "GCP").stdout == cluster_file("gcp")
+
+
+def test_options(typed: Type) -> None:
+    options = ["--machine", "m5.xlarge", "--machine", "p3.2xlarge", "--market", "spot", "--most", 3]
+    options += ["--region", "us-east-1", "--name", "mine", "--idle-minutes", 5]
+    config = yaml.safe_load(typed("template", "aws", *options).stdout)
+    assert list(config["available_node_types"]) == ["head", "m5.xlarge_spot", "p3.2xlarge_spot"]
+    assert config["available_node_types"]["p3.2xlarge_spot"]["max_workers"] == 3
+    assert (config["cluster_name"], config["idle_timeout_minutes"]) == ("mine", 5)
+
+
+def test_a_file_is_not_written_over(typed: Type, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    result = typed("template", "aws", "--to", path)
+    assert (result.stdout, path.read_text()) == ("", cluster_file("aws"))
+    assert f"ray up {path}" in result.stderr
+    refused = typed("template", "gcp", "--to", path, status=1)
+    assert f"{path}: is there already; write it elsewhere, or over it with --force" in refused.stderr
+    assert path.read_text() == cluster_file("aws")
+    typed("template", "gcp", "--to", path, "--force")
+    assert path.read_text() == cluster_file("gcp")
+
+
+def test_force_is_for_files(typed: Type) -> None:
+    assert "--force is for --to FILE" in typed("template", "aws", "--force", status=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (["aws", "--machine", "m5.xlrge"], 1, "error: m5.xlrge: is not in the catalog"),
+        (["aws", "--machine", "n1-highcpu-16"], 1, "error: n1-highcpu-16: is a machine of GCP"),
+        (["aws", "--region", "nowhere"], 1, "error: region: the catalog has no prices of AWS in nowhere"),
+        (["aws", "--most", "0"], 1, "error: most: 0 is below 1"),
+        (["azure"], 2, "'azure' is not one of 'aws', 'gcp'"),
+        (["aws", "--market", "free"], 2, "'free' is not one of 'spot', 'on-demand', 'both'"),
+        ([], 2, "Missing argument"),
+    ],
+)
+def test_mistakes(typed: Type, args: list[str], status: int, says: str) -> None:
+    assert says in typed("template", *args, status=status).stderr
+
+
+def test_a_mistake_leaves_no_file(typed: Type, tmp_path: Path) -> None:
+    typed("template", "aws", "--machine", "m5.xlrge", "--to", tmp_path / "cluster.yaml", status=1)
+    assert not (tmp_path / "cluster.yaml").exists()
+    assert "No such file" in typed("template", "aws", "--to", tmp_path / "no" / "cluster.yaml", status=1).stderr
+
+
+def test_help(typed: Type) -> None:
+    shown = typed("template", "--help").stdout
+    for text in ("{aws|gcp}", "--machine NAME", "--idle-minutes", "m5.xlarge", "Nothing is rented", "--force"):
+        assert text in shown
+    assert "template" in typed("--help").stdout
