@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class WorkerLink:
 def environment(run: Run, socket_path: str) -> dict[str, str]:
     """What a trial's command finds in its environment."""
     return {
-        _RUN: json.dumps(asdict(run)),
+        _RUN: json.dumps(asdict(replace(run, key=""))),  # which is the worker's alone
         _SOCKET: socket_path,
         "THRIFTUNE_TRIAL": str(run.trial),
         "THRIFTUNE_ATTEMPT": str(run.attempt),

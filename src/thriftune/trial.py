@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from thriftune.checkpoints import Checkpoints, DiskFullError
+from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.errors import SettingError
 from thriftune.events import LIMITS, Config, DiskFull, Event, Metrics, Reported, Warned
 from thriftune.printed import last_line
+
+if TYPE_CHECKING:
+    from thriftune.distributed import Distributed, Group, Piece
 
 
 class State(StrEnum):
@@ -195,12 +198,47 @@ class Link(Protocol):
         """Until the report of that number was judged, but no longer than so."""
 
 
+class Gang(Protocol):
+    """How the workers of a live trial keep step, where it has several: the first leads, the others follow."""
+
+    def share(self, what: str, value: Any) -> Any:
+        """The first worker's value. Each of them calls it, of the same things in the same order.
+
+        The others wait for it. Raises EndTrial where the first is gone, TrialLost where not all have come.
+        """
+
+    def hear_end(self, told: bool) -> bool:
+        """Whether the first worker was told to end, as far as is known now: without waiting, and not in step."""
+
+    def await_others(self, what: str) -> None:
+        """The first waits until each of the others has come to this point, or is gone."""
+
+    def meeting(self, port: Callable[[str], int]) -> Meeting:
+        """Where the workers' own libraries meet: at the first one's machine, at the port `port(host)` finds."""
+
+    @property
+    def here(self) -> str:
+        """The address of this worker's machine."""
+
+
+class Meeting(NamedTuple):
+    """Where the workers' own libraries meet; and which this worker is among those that see the same devices."""
+
+    host: str
+    port: int
+    local_rank: int
+
+
 class Trial:
     """One attempt at one configuration, as the training function sees it."""
 
-    def __init__(self, run: Run, link: Link) -> None:
+    def __init__(self, run: Run, link: Link, gang: Gang | None = None) -> None:
+        """`gang`: the other workers, if there are any; but a command's own trial has none: its worker has."""
         self.run = run
+        self.gang = gang
+        self.in_step = True  # its workers look alike often whether to end; those of a command do not
         self._link = link
+        self._group: Group | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._step = 0  # the last step done (restored or reported)
         self._current: int | None = None  # the step that steps() is in
@@ -241,6 +279,39 @@ class Trial:
         return self.run.max_steps
 
     @property
+    def rank(self) -> int:
+        """Which of the trial's workers this one is, from 0."""
+        return self.run.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many workers the trial has: so many processes run the training function."""
+        return self.run.workers if self.run.meet else 1
+
+    def distributed(self, backend: str | None = None) -> Distributed:
+        """Sets torch.distributed up among the trial's workers, or for the only one; once. Ends with the attempt.
+
+        The backend is NCCL where there is CUDA, else Gloo.
+        """
+        if self._group is None:
+            from thriftune.distributed import Group
+
+            self._group = Group(self.run, self.gang, backend)
+        return self._group.seen
+
+    def pieces(self, batch_size: int, most: int | None = None) -> list[Piece]:
+        """This worker's share of a batch, in pieces of at most `most` samples; so that the batch is as large as
+        was asked for, however many workers there are and whatever fits into their memory."""
+        from thriftune.distributed import pieces
+
+        return pieces(batch_size, self.rank, self.world_size, most)
+
+    def leave(self) -> None:
+        """Ends what distributed() set up; never hangs."""
+        if self._group is not None:
+            self._group.end()
+
+    @property
     def folder(self) -> Path:
         """A folder of this trial's own, kept between attempts."""
         folder = Path(self.run.folder)
@@ -269,14 +340,43 @@ class Trial:
             raise SettingError(f"restore: {_name(load)}() {why}; it is called with one, the checkpoint's folder")
         if not self.run.resume_step:
             return 0
-        found = self._checkpoints.load(at_most=self.run.resume_step)
+        found = self._find()
         for sentence in found.passed_over:
             self.relay(Warned(time.time(), self.id, self.attempt, sentence))
         if found.folder is None:
             return 0
         load(found.folder)
+        if self.gang is not None:
+            self.gang.await_others("restored")  # before the first goes on, and removes old checkpoints
         self._step = found.step
         return found.step
+
+    def _find(self) -> Loaded:
+        """The last good checkpoint: the one that the first worker finds."""
+        if self.run.rank == 0 or self.gang is None:
+            found = self._checkpoints.load(at_most=self.run.resume_step)
+            if self.gang is not None:
+                self.gang.share("checkpoint", found.step)
+            return found
+        step = self._hear("checkpoint")
+        if step == 0:
+            return Loaded(0, None, ())
+        found = self._checkpoints.load(at_most=step)
+        if found.step != step:
+            raise SettingError(
+                f"worker {self.rank} does not find the checkpoint of step {step} that the first worker has found "
+                f"in {self._checkpoints.folder}: the machines of a trial must share the folder of the study"
+            )
+        return found
+
+    def _hear(self, what: str) -> Any:
+        """What the first worker says."""
+        assert self.gang is not None
+        try:
+            return self.gang.share(what, None)
+        except EndTrial:  # the first is gone
+            self.cut = True
+            raise
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps left to do, from 1 or from after the restored one; ends when told to."""
@@ -315,7 +415,7 @@ class Trial:
         at_step = self._step_of(step)
         saved, problem, self._unsaved = False, None, None
         # A retry shall start from before the NaN, not from it.
-        if save is not None and self._unsound(values) is None:
+        if save is not None and self.run.rank == 0 and self._unsound(values) is None:
             if self._save_due(at_step):
                 try:
                     saved = self._save(at_step, save)
@@ -363,22 +463,35 @@ class Trial:
             now = time.monotonic()
             self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
             self._reported_at, self._unanswered = now, True
-        if (name := self._unsound(metrics)) is not None:
+        if self.run.rank == 0 and (name := self._unsound(metrics)) is not None:
             raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
         if not self._loops and self.told_to_end():
             self._save_late()
             raise EndTrial
 
     def relay(self, event: Event) -> None:
-        """Passes on what happened to this trial; safe on return."""
-        self._link.send(event)
+        """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks."""
+        if self.run.rank == 0 or self.gang is None:
+            self._link.send(event)
 
     def told_to_end(self) -> bool:
-        """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves."""
-        if self._unanswered:
-            self._unanswered = False
-            self._link.wait_for_answer(self._reports, self._patience_seconds)
-        self.cut = self.cut or self._link.told_to_end()
+        """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves.
+
+        The workers of a trial, each of which has to ask as often, all get the first one's answer.
+        """
+        leads = self.run.rank == 0 or self.gang is None
+        if leads:
+            if self._unanswered:
+                self._unanswered = False
+                self._link.wait_for_answer(self._reports, self._patience_seconds)
+            self.cut = self.cut or self._link.told_to_end()
+        if self.gang is not None:
+            if not self.in_step:
+                self.cut = self.gang.hear_end(self.cut) or self.cut
+            elif leads:
+                self.gang.share("told", self.cut)
+            else:
+                self.cut = self._hear("told")
         return self.cut
 
     def finish(self, returned: object) -> None:

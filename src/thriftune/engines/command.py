@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from thriftune import gangs
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.wire import Lines, from_line
 from thriftune.errors import ThriftuneError
@@ -45,7 +46,7 @@ class Command:
 
     def __call__(self, trial: Trial) -> None:
         memory_kills = MemoryKills()
-        with _door(trial.folder) as door, self._start(trial, door.getsockname()) as process:
+        with _door(trial.folder, trial.rank) as door, self._start(trial, door.getsockname()) as process:
             try:
                 told = _Session(trial, process, door, self._patterns, memory_kills).run()
             except BaseException:
@@ -64,6 +65,9 @@ class Command:
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
         command = [fill_in(part, trial.run.config) for part in self._command]
         variables = environment(trial.run, socket_path)
+        if trial.gang is not None:
+            trial.in_step = False  # each worker looks when its own command gives it time
+            variables |= gangs.variables(trial.run, trial.gang)
         (trial.folder / "state").mkdir(exist_ok=True)
         try:
             return subprocess.Popen(
@@ -201,13 +205,13 @@ class _Session:
 
 
 @contextlib.contextmanager
-def _door(folder: Path) -> Iterator[socket.socket]:
+def _door(folder: Path, rank: int) -> Iterator[socket.socket]:
     """Where the command is heard: in the trial's folder, where what a killed worker leaves does no harm.
 
     Where that has too long a path or takes no sockets, among the temporary files.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door, contextlib.ExitStack() as stack:
-        path = folder.absolute() / "socket"
+        path = folder.absolute() / (f"socket-{rank}" if rank else "socket")  # its workers share the folder
         try:
             path.unlink(missing_ok=True)
             door.bind(str(path))

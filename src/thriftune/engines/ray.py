@@ -16,7 +16,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -423,7 +423,8 @@ class RayEngine:
                 well = isinstance(next(iter(crew.ends.values())), Ended)
                 self._later(_ENDS_SECONDS if well else _TOGETHER_SECONDS, lambda: self._clear(crew, run))
             return
-        self._settle(crew, verdict(crew.ends, crew.cleared, killed=crew.killed))
+        gone = {seat.rank for seat in crew.seats if seat.gone}
+        self._settle(crew, verdict(crew.ends, crew.cleared, gone, killed=crew.killed))
 
     def _clear(self, crew: _Crew, run: Run) -> None:
         """Ends the workers that go on while another one's has ended."""
@@ -489,20 +490,22 @@ class RayEngine:
             self._events.append(event)
 
 
-def verdict(ends: Mapping[int, End], cleared: set[int], *, killed: bool) -> End:
+def verdict(ends: Mapping[int, End], cleared: Collection[int], gone: Collection[int], *, killed: bool) -> End:
     """How the run of several workers ended: by what happened to one of them first, and not by what that did to the
-    others. `cleared`: of those that were ended because of it."""
+    others. `cleared`: ranks that were ended because of it; `gone`: those whose seat is."""
     first = ends[min(ends)]
     if killed:
         return next((end for end in ends.values() if isinstance(end, Killed)), first)
-    told = [ends[rank] for rank in sorted(ends) if rank not in cleared]
-    for lost in told:
-        if isinstance(lost, (Lost, Killed)):  # killed, but not by decision: its node is going
-            return lost if isinstance(lost, Lost) else Lost(lost.at, lost.trial, lost.attempt, "it was ended")
-    failed = [end for end in told if isinstance(end, Failed)]
-    if failed:  # a worker that raises may do so because another one's process is gone
-        return min(failed, key=lambda end: (end.kind == "raised", end.at))
-    return told[0]
+    told = {rank: ends[rank] for rank in sorted(ends) if rank not in cleared}
+    lost = [end for rank, end in told.items() if rank in gone and isinstance(end, Lost)]
+    failed = [end for end in told.values() if isinstance(end, Failed)]
+    by_itself = [end for end in failed if end.kind != "raised"]  # who raises may do so because of another
+    if lost or by_itself:
+        return (lost or by_itself)[0]
+    if isinstance(told.get(0), (Lost, Failed)):  # it is told by the others why they end
+        return told[0]
+    lost = [end for end in told.values() if isinstance(end, Lost)]
+    return next(iter([*lost, *sorted(failed, key=lambda end: end.at)]), next(iter(told.values()), first))
 
 
 def _doing(crew: _Crew, worker: Mapping[str, float]) -> Doing:

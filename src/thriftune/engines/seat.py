@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from thriftune.engines.local import LocalEngine
 from thriftune.events import Event
+from thriftune.gangs import free_port
 
 _LOOK_SECONDS = 0.5
 """The local engine wants to be asked so often, that it can tell whom the kernel has killed for memory."""
@@ -71,7 +71,7 @@ class Seat:
 
     def port(self, address: str) -> int:
         """At which the first worker of a trial can be reached by the others."""
-        return _free_port(address)
+        return free_port(address)
 
     def _obey(self, orders: Sequence[Order]) -> None:
         said = []
@@ -82,11 +82,3 @@ class Seat:
             if number not in self._obeyed:
                 self._obeyed.add(number)
                 getattr(self._engine, method)(*arguments)
-
-
-def _free_port(address: str) -> int:
-    """That nobody has now. Another may take it before it is used, which the worker that wants it will notice."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])

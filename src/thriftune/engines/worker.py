@@ -31,6 +31,7 @@ from thriftune.engines.surroundings import Surroundings
 from thriftune.engines.wire import GOODBYE, Lines, to_line
 from thriftune.errors import SettingError
 from thriftune.events import DiskFull, Ended, Event, Failed, Lost
+from thriftune.gangs import join
 from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
 
 Train = Callable[[Trial], object]
@@ -197,10 +198,12 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
 
 def attempt(train: Train, run: Run, link: Link) -> Event:
     """Runs one attempt; returns how it ended."""
-    trial = Trial(run, link)
+    trial = gang = None
     worker_pid = os.getpid()
     started = time.perf_counter()
     try:
+        gang = join(run)
+        trial = Trial(run, link, gang)
         with contextlib.suppress(EndTrial):
             returned = train(trial)
             if os.getpid() == worker_pid:
@@ -217,6 +220,11 @@ def attempt(train: Train, run: Run, link: Link) -> Event:
         if isinstance(outcome, Failed):
             os.write(2, outcome.error.encode(errors="replace") + b"\n")
         os._exit(int(isinstance(outcome, Failed)))
+    if trial is not None:
+        trial.leave()  # first: a worker that waits for this one in vain finds out by it
+    if gang is not None:
+        outcome = gang.settle(outcome)
+        gang.close()
     return outcome
 
 

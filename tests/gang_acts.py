@@ -1,0 +1,226 @@
+"""What the workers of a test's trial do, each in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from thriftune import gangs
+from thriftune.engines.command import Command
+from thriftune.engines.worker import attempt
+from thriftune.events import Event, Reported
+from thriftune.trial import Run, Trial
+
+SEEN: list[Any] = []
+"""What the training function wants the test to know."""
+
+
+class KeptLink:
+    """Keeps what is sent; tells to end once `end_after` reports have come."""
+
+    def __init__(self, end_after: float) -> None:
+        self.sent: list[Event] = []
+        self.end_after = end_after
+
+    def send(self, event: Event) -> None:
+        self.sent.append(event)
+
+    def told_to_end(self) -> bool:
+        return sum(isinstance(event, Reported) for event in self.sent) >= self.end_after
+
+    def wait_for_answer(self, number: int, seconds: float) -> None:
+        pass
+
+
+def work(pipe: Connection, run: Run, act: str, end_after: float, patience_seconds: float) -> None:
+    """One worker's attempt; what came of it goes into the pipe."""
+    gangs.PATIENCE_SECONDS = patience_seconds
+    link = KeptLink(end_after)
+    train = command(run) if act == "command" else globals()[act]
+    outcome = attempt(train, run, link)
+    if act == "group":
+        _look_for_group()
+    pipe.send((outcome, link.sent, SEEN))
+    pipe.close()
+    os._exit(0)  # as a worker does: whatever is left in threads
+
+
+def save(trial: Trial, state: object) -> Any:
+    return lambda folder: (folder / "state").write_text(f"{state}")
+
+
+# --- without torch ----------------------------------------------------------------------------------------
+
+
+def looping(trial: Trial) -> None:
+    SEEN.append((trial.rank, trial.world_size))
+    for step in trial.steps():
+        SEEN.append(step)
+        trial.report(loss=1.0 / step, save=save(trial, f"{step} by {trial.rank}"))
+
+
+def reporting(trial: Trial) -> float:
+    """Without steps(), which EndTrial unwinds."""
+    for step in range(1, 10):
+        SEEN.append(step)
+        trial.report(loss=1.0 / step)
+    return 0.0
+
+
+def first_is_nan(trial: Trial) -> None:
+    for step in trial.steps():
+        SEEN.append(step)
+        trial.report(loss=math.nan if (step, trial.rank) == (2, 0) else 1.0)
+
+
+def second_is_nan(trial: Trial) -> float:
+    for step in trial.steps():
+        SEEN.append(step)
+        trial.report(loss=math.nan if trial.rank == 1 else 1.0)
+    return math.nan if trial.rank == 1 else 0.5
+
+
+def restoring(trial: Trial) -> None:
+    def load(folder: Path) -> None:
+        if trial.rank == 1:
+            time.sleep(0.3)  # the first must not go on and remove it meanwhile
+        SEEN.append((folder / "state").read_text())
+
+    SEEN.append(trial.restore(load))
+    looping(trial)
+
+
+def restoring_badly(trial: Trial) -> None:
+    """The second fails, and so does the first for want of it."""
+    trial.restore(lambda folder: 1 / 0 if trial.rank == 1 else None)
+    raise RuntimeError("connection closed by peer")
+
+
+def restoring_apart(trial: Trial) -> None:
+    if trial.rank == 0:
+        trial.restore(lambda folder: None)
+    looping(trial)
+
+
+def killed_1(trial: Trial) -> None:
+    _killed(trial, 1)
+
+
+def killed_0(trial: Trial) -> None:
+    _killed(trial, 0)
+
+
+def _killed(trial: Trial, rank: int) -> None:
+    for step in trial.steps():
+        if (step, trial.rank) == (3, rank):
+            os.kill(os.getpid(), signal.SIGKILL)
+        trial.report(loss=1.0)
+
+
+def not_asking(trial: Trial) -> None:
+    """The second never looks; the first is not held up by it."""
+    if trial.rank == 0:
+        for _ in range(200_000):
+            trial.told_to_end()
+
+
+def command(run: Run) -> Command:
+    return Command(run.config["command"], {"loss": "loss=(.*)"}, run.folder)
+
+
+# --- with torch -------------------------------------------------------------------------------------------
+
+
+def group(trial: Trial) -> None:
+    import torch
+    import torch.distributed as dist
+
+    seen = trial.distributed()
+    assert trial.distributed() is seen
+    total = torch.tensor([float(trial.rank + 1)])
+    dist.all_reduce(total)
+    SEEN.append((seen.rank, seen.size, seen.device, seen.backend, total.item()))
+
+
+def _look_for_group() -> None:
+    import torch.distributed as dist
+
+    SEEN.append("going on" if dist.is_initialized() else "ended")
+
+
+def set_up_before(trial: Trial) -> None:
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    trial.distributed()
+
+
+def killed_in_group(trial: Trial) -> None:
+    _in_group(trial, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def raises_in_group(trial: Trial) -> None:
+    _in_group(trial, lambda: 1 / 0)
+
+
+def _in_group(trial: Trial, act: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    trial.distributed()
+    for step in trial.steps():
+        if step == 3 and trial.rank == trial.world_size - 1:
+            act()
+        dist.all_reduce(torch.ones(1))
+        trial.report(loss=1.0)
+
+
+SAMPLES, BATCH = 66, 10
+
+
+def learning(trial: Trial) -> None:
+    """Data-parallel, on the batches that the seed gives; the last of an epoch is smaller."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    most = trial["most"]
+    torch.set_num_threads(1)
+    here = trial.distributed()
+    torch.manual_seed(trial.seed)
+    x = torch.randn(SAMPLES, 4)
+    y = torch.sin(x.sum(1, keepdim=True))
+    bare = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(bare.parameters(), lr=0.1, momentum=0.9)
+
+    def load(folder: Path) -> None:
+        state = torch.load(folder / "state.pt")
+        bare.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    def keep(folder: Path) -> None:
+        torch.save({"model": bare.state_dict(), "optimizer": optimizer.state_dict()}, folder / "state.pt")
+
+    trial.restore(load)
+    model = DistributedDataParallel(bare)
+    for step in trial.steps():
+        order = np.random.default_rng((trial.seed, step)).permutation(SAMPLES)
+        for start in range(0, SAMPLES, BATCH):
+            batch = order[start : start + BATCH]
+            optimizer.zero_grad()
+            for piece in trial.pieces(len(batch), most):
+                mine = torch.as_tensor(batch[piece.part])
+                model.require_backward_grad_sync = piece.last  # what no_sync() sets
+                loss = torch.nn.functional.mse_loss(model(x[mine]), y[mine])
+                (loss * piece.weight).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+        with torch.no_grad():
+            whole = torch.nn.functional.mse_loss(bare(x), y).item()
+        trial.report(loss=whole, save=keep)
+    SEEN.append(here.size)
