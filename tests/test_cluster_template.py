@@ -395,7 +395,7 @@ def in_folder(folder: str) -> list[int]:
 def test_nodes_come_as_the_file_says(head: str) -> None:
     cluster = Cluster.attach(head)
     try:
-        cluster.request([{"CPU": 3}], [{MARKET: "spot", INSTANCE_TYPE: "m5.xlarge"}])
+        cluster.claim({"CPU": 3}, {MARKET: "spot", INSTANCE_TYPE: "m5.xlarge"})
         wait_until(lambda: len(cluster.nodes()) == 2)
         (node,) = (node for node in cluster.nodes() if node.type != FAKE_HEAD_TYPE)
         assert machine_and_market(node.type) == ("m5.xlarge", True)

@@ -32,6 +32,9 @@ HEALTH_CHECKS = {
 """For clusters that are started here: a dead node is known after some seconds, where Ray by default takes half a
 minute. One that does not answer for three seconds, three times in a row, is dead; a busy one answers."""
 
+_PREEMPTED = 3
+"""AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo, which is not in the same module of every version."""
+
 Told = Callable[[Any, BaseException | None], None]
 
 
@@ -113,6 +116,13 @@ class Cluster:
             found.append(Node(number, node.node_ip_address, resources, dict(node.labels), kind, drains_at))
         return sorted(found, key=lambda each: each.id)
 
+    def end_of(self, node_id: str) -> tuple[str, bool]:
+        """Of a node that is not alive: what Ray says of why, and whether it was taken away after a notice."""
+        ray = _ray()
+        found: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == node_id), {})
+        preempted = found.get("DeathReason") == _PREEMPTED
+        return str(found.get("DeathReasonMessage") or "the node is gone"), preempted
+
     def node_types(self) -> list[NodeType]:
         """What the autoscaler can start; empty where there is none, or it does not tell."""
         from ray._private.state import state
@@ -120,13 +130,6 @@ class Cluster:
         config = state.get_cluster_config()
         groups = [] if config is None else config.node_group_configs
         return [NodeType(group.name, dict(group.resources), group.max_count) for group in groups]
-
-    def request(self, bundles: Sequence[Mapping[str, float]], selectors: Sequence[Mapping[str, str]]) -> None:
-        """The autoscaler shall have room for all of these, each on a node with such labels. It takes the place of
-        what anybody requested before, in all of the cluster."""
-        from ray.autoscaler.sdk import request_resources
-
-        request_resources(bundles=list(map(dict, bundles)), bundle_label_selectors=list(map(dict, selectors)))
 
     def drain(self, node_id: str, why: str, deadline: float) -> None:
         """Tells everybody that the node will be taken away at that time. Nothing new is put there."""
@@ -136,6 +139,11 @@ class Cluster:
         accepted, because = self._gcs().drain_node(node_id, reason, why, int(deadline * 1000))
         if not accepted:
             raise ThriftuneError(f"node {node_id} cannot be drained: {because}")
+
+    def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> Claim:
+        """Room for a bundle on a node with such labels. Until there is any, the autoscaler is asked for a node; as
+        long as it is claimed, the node is not idle. It ends with this process, if not before."""
+        return Claim(bundle, selector)
 
     # --- what all who are attached can read -----------------------------------------------------------------
 
@@ -187,6 +195,28 @@ class Cluster:
         from ray._private.worker import global_worker
 
         return global_worker.gcs_client
+
+
+class Claim:
+    """Room that is asked for, or had."""
+
+    def __init__(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> None:
+        from ray.util.placement_group import placement_group
+
+        self._group = placement_group([dict(bundle)], strategy="PACK", bundle_label_selector=[dict(selector)])
+
+    def node(self) -> str | None:
+        """Where it is; None: nowhere yet, or no more."""
+        from ray.util.placement_group import placement_group_table
+
+        found = placement_group_table(self._group)
+        there = found.get("state") == "CREATED"
+        return next(iter(found["bundles_to_node_id"].values())) if there else None
+
+    def end(self) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        remove_placement_group(self._group)
 
 
 class Gang:

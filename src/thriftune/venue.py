@@ -49,7 +49,7 @@ def _on_ray(
     try:
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, where.gang)
-        cloud = RayCloud(cluster, spec.id, spec.name, where.worker, known, wants)
+        cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants)
         engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
         yield Venue(engine, cloud, PresentMachines(where.gang, spec.workers))
     finally:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.clouds.conformance import RentingConformance
 from thriftune.clouds import Cloud
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
@@ -46,6 +47,23 @@ def made(*kinds: Kind, **fates: Fate) -> SimulatedCloud:
 
 def kinds_of(events: list[Event]) -> list[tuple[str, float]]:
     return [(type(event).__name__, event.at) for event in events]
+
+
+class TestConformance(RentingConformance):
+    there, offer = 0, "big"
+
+    @pytest.fixture(autouse=True)
+    def clock(self) -> None:
+        self.seconds = 0.0
+
+    def make(self) -> Cloud:
+        return made()
+
+    def now(self) -> float:
+        return self.seconds
+
+    def wait(self) -> None:
+        self.seconds += 1.0
 
 
 def test_a_machine_is_handed_over_and_then_ready() -> None:

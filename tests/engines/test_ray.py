@@ -45,4 +45,4 @@ def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
     (node,) = cluster.nodes()
     variables = {"TEST_MARK": os.environ.get("TEST_MARK", "")}
     share = {"CPU": 2.0 / max(2, slots)}
-    return RayEngine(cluster, lambda _: (node.id, node.address), share, folder / "run", "test", TARGET, variables)
+    return RayEngine(cluster, lambda _: node, share, folder / "run", "test", TARGET, variables)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.cluster import Cluster, Gang
+from thriftune.cluster import Cluster, Gang, Node
 from thriftune.engines import Doing
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.seat import Order, Seat
@@ -92,14 +92,14 @@ class _Crew:
 class RayEngine:
     """Trials in crews, which are kept warm from one trial to the next of the same shape.
 
-    `node_of`: which node of the cluster a machine is, as (id, address). `worker`: what Ray shall give to each
+    `node_of`: which node of the cluster a machine is. `worker`: what Ray shall give to each
     worker. `folder`: the study's, visible from all nodes. `variables`: what trials shall have around them.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        node_of: Callable[[str], tuple[str, str]],
+        node_of: Callable[[str], Node],
         worker: Mapping[str, float],
         folder: Path,
         study: str,
@@ -238,11 +238,11 @@ class RayEngine:
         seats: list[_Seat] = []
         nodes, arguments = [], []
         for machine, count in shape:
-            node, address = self._node_of(machine)
+            node = self._node_of(machine)
             for _ in range(count):
-                seat = _Seat(len(seats), machine, address, self._seats / f"{number}-{len(seats)}")
+                seat = _Seat(len(seats), machine, node.address, self._seats / f"{number}-{len(seats)}")
                 seats.append(seat)
-                nodes.append(node)
+                nodes.append(node.id)
                 paths = [str(Path(path or ".").absolute()) for path in sys.path]
                 arguments.append((str(seat.folder), self._target, self._variables, paths))
         name = f"{self._prefix}{number}"
@@ -502,10 +502,12 @@ def verdict(ends: Mapping[int, End], cleared: Collection[int], gone: Collection[
     by_itself = [end for end in failed if end.kind != "raised"]  # who raises may do so because of another
     if lost or by_itself:
         return (lost or by_itself)[0]
-    if isinstance(told.get(0), (Lost, Failed)):  # it is told by the others why they end
-        return told[0]
-    lost = [end for end in told.values() if isinstance(end, Lost)]
-    return next(iter([*lost, *sorted(failed, key=lambda end: end.at)]), next(iter(told.values()), first))
+    leader = told.get(0)
+    if isinstance(leader, (Lost, Failed)):  # it is told by the others why they end
+        return leader
+    outside = [end for end in told.values() if isinstance(end, Lost)]
+    followed: list[End] = [*outside, *sorted(failed, key=lambda end: end.at), *told.values(), first]
+    return followed[0]
 
 
 def _doing(crew: _Crew, worker: Mapping[str, float]) -> Doing:

@@ -1,0 +1,381 @@
+"""The nodes of a Ray cluster: some are there, and its autoscaler rents others out.
+
+A node that is there, and nobody's, is a machine of every study that uses the cluster; what is fair is told when
+they want more than there is (neighbours.py). One that this study rents is its own until it lets go of it.
+
+To rent is to claim a whole node with the labels of a type, anywhere but on a node that is somebody's already:
+Ray's autoscaler starts one, and the claim says which. A crumb of it stays claimed, so that the autoscaler does not
+take the node for idle when no trial runs there; to release is to let go of that crumb, and the autoscaler ends the
+node when it has been idle for as long as its configuration says. Claims end with the driver: nothing is paid for a
+driver that is gone, but for that time. (The other way to ask, request_resources, is one request for the whole
+cluster: one study takes the place of another's, one bundle too many has all of it ignored, and it outlives whoever
+asked.)
+
+Not supported: a price above which a spot machine shall not be had (`max_price`): that is in the node type's
+configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.node_prices import SPOT, priced
+from thriftune.cluster import INSTANCE_TYPE, MARKET, NODE, Claim, Cluster, Node, NodeType
+from thriftune.errors import SettingError
+from thriftune.events import (
+    Event,
+    MachineBilled,
+    MachineLost,
+    MachineNotice,
+    MachineReady,
+    MachineRefused,
+    MachineReleased,
+    MachineRented,
+    ShareChanged,
+)
+from thriftune.market.catalog import Catalog, Offer
+from thriftune.sharing import Want, fitting
+
+LOOK_SECONDS = 0.2
+"""How often the nodes are looked at, at most."""
+
+PATIENCE_SECONDS = 1200.0
+"""So long a machine that is rented may take to come. Then it is refused: there seems to be none to be had."""
+
+_MARKETS = (SPOT, "on-demand")
+_CRUMB = {"memory": 1.0}  # a byte, of which every node has some
+_ANOTHERS = "another study has rented it", True  # which is to be taken away, in a way
+_NOT_FILLED = ("memory", "object_store_memory")  # a node has less of these than its type says
+
+
+@dataclass(slots=True)
+class _Machine:
+    id: str
+    node: Node
+    price_per_hour: float
+    since: float
+    claim: Claim | None = None  # of one that is rented
+    releasing: bool = False
+    notice: float | None = None
+
+    @property
+    def spot(self) -> bool:
+        return self.node.labels.get(MARKET) == SPOT
+
+
+@dataclass(slots=True)
+class _Order:
+    """A machine that is rented and has not come."""
+
+    offer: str
+    bundle: Mapping[str, float]
+    labels: Mapping[str, str]
+    since: float
+    claim: Claim
+
+
+class RayCloud:
+    """The machines of one study. It is closed before its cluster's connection is.
+
+    - `worker`: the resources of one worker, as in {"CPU": 1}. As many as a node has room for are its slots.
+    - `known`: the rented machines that the study's history has as present.
+    - `types`: what the autoscaler can start, where it does not tell itself; named as in "c7i.large_spot", each
+      with the labels thriftune.io/instance-type and ray.io/market-type on its nodes. A type of such a name that
+      is not among them is taken to be a machine of the catalog.
+    - `wants`: tells how many workers the study would have now, if it could.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        study_id: str,
+        worker: Mapping[str, float],
+        known: Collection[str] = (),
+        wants: Callable[[], int] = lambda: 0,
+        *,
+        types: Sequence[NodeType] = (),
+        catalog: Catalog | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._neighbours = Neighbours(cluster, study_id)
+        self._worker = dict(Want(worker, 0).worker)
+        self._known = frozenset(known)
+        self._types = {kind.name: kind for kind in types}
+        self._catalog = Catalog.shipped() if catalog is None else catalog
+        self._machines: dict[str, _Machine] = {}
+        self._orders: dict[str, _Order] = {}
+        self._left_to_others: set[str] = set()  # nodes that came to be rented by somebody
+        self._share: int | None = None
+        self._looked_at = float("-inf")
+        self._wants = wants
+
+    def node_of(self, machine: str) -> Node:
+        """Which node a machine is."""
+        return self._machines[machine].node
+
+    def open(self, now: float) -> list[Event]:
+        """Also what has become of machines that an earlier driver had rented."""
+        alive = {node.id: node for node in self._cluster.nodes()}
+        others = self._neighbours.others(now)
+        taken = _nodes_of(others)
+        kept = self._neighbours.kept()
+        events: list[Event] = []
+        for machine, rented in kept.items():
+            node = alive.get(rented.node)
+            if node is not None and node.id not in taken:
+                self._machines[machine] = self._own(machine, node, rented.price_per_hour, rented.since)
+                if machine not in self._known:  # it came, and nobody had time to write that down
+                    events += self._came(machine, rented.offer, now)
+        for machine in sorted(self._known - self._machines.keys()):
+            events.append(self._gone_meanwhile(machine, kept.get(machine), taken, now))
+        self._keep()
+        own = {each.node.id for each in self._machines.values()}
+        for node in alive.values():
+            if node.id not in own and node.id not in taken:
+                events += self._found(node, now)
+        return [*events, *self._share_events(now, others)]
+
+    def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
+        """`offer`: the name of a node type of the autoscaler."""
+        name, _, market = offer.rpartition("_")
+        if not name or market not in _MARKETS:
+            why = f"node types to rent are named as c7i.large_{SPOT} or c7i.large_on-demand; {offer!r} is not"
+            return [MachineRefused(now, machine, offer, why)]
+        labels = {INSTANCE_TYPE: name, MARKET: market}
+        told = self._types | {kind.name: kind for kind in self._cluster.node_types()}
+        kind = told.get(offer)
+        if kind is None:
+            try:
+                kind = _of_catalog(offer, self._catalog.find(name))
+            except SettingError as error:
+                there = f"; there are {', '.join(told)}" if told else ""
+                return [MachineRefused(now, machine, offer, f"no such node type is known{there} ({error})")]
+        if not fitting(kind.resources, self._worker):
+            why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
+            return [MachineRefused(now, machine, offer, why)]
+        alike = [node for node in self._cluster.nodes() if labels.items() <= node.labels.items()]
+        going = sum(
+            each.releasing for each in self._machines.values() if labels.items() <= each.node.labels.items()
+        )
+        ordered = sum(order.offer == offer for order in self._orders.values())
+        if kind.most >= 0 and len(alike) - going + ordered >= kind.most:
+            return [
+                MachineRefused(now, machine, offer, f"the autoscaler may start {kind.most} at a time, no more")
+            ]
+        bundle = {
+            name: amount for name, amount in kind.resources.items() if name not in _NOT_FILLED and amount > 0
+        }
+        claim = self._cluster.claim(bundle, labels | self._not_on(_nodes_of(self._neighbours.others(now))))
+        self._orders[machine] = _Order(offer, bundle, labels, now, claim)
+        return []
+
+    def release(self, machine: str, now: float) -> list[Event]:
+        """One that has come is billed until its node is gone, or another's. What is not rented stays."""
+        order = self._orders.pop(machine, None)
+        if order is not None:
+            order.claim.end()
+            return [MachineReleased(now, machine)]
+        found = self._machines.get(machine)
+        if found is None or found.releasing:
+            return []
+        if found.claim is None:
+            self._machines.pop(machine)
+            self._left_to_others.add(found.node.id)
+            return [MachineReleased(now, machine)]
+        found.releasing = True
+        found.claim.end()
+        self._keep()
+        return []
+
+    def take(self, now: float) -> list[Event]:
+        if 0 <= now - self._looked_at < LOOK_SECONDS:
+            return []
+        self._looked_at = now
+        alive = {node.id: node for node in self._cluster.nodes()}
+        others = self._neighbours.others(now)
+        taken = _nodes_of(others)
+        events: list[Event] = []
+        for machine in list(self._machines.values()):
+            events += self._changed(machine, alive.get(machine.node.id), taken, now)
+        events += self._fill_orders(alive, taken, now)
+        own = {machine.node.id for machine in self._machines.values()}
+        for node in alive.values():
+            # One that an autoscaler started meanwhile was started for somebody, who will soon say so.
+            if node.id not in own and node.id not in taken and not node.type:
+                events += self._found(node, now)
+        return [*events, *self._share_events(now, others)]
+
+    def due(self) -> float | None:
+        return self._looked_at + LOOK_SECONDS
+
+    def close(self, now: float) -> list[Event]:
+        """What is released is on its bill until now, and not for the time that its node is still idle. What is
+        rented and not released can be had back by the next driver, until the autoscaler finds it idle."""
+        events: list[Event] = []
+        for machine in [*self._orders]:
+            events += self.release(machine, now)
+        for found in list(self._machines.values()):
+            if found.releasing or found.claim is None:
+                del self._machines[found.id]
+                events += [MachineReleased(now, found.id), *_billed(found, now)]
+        self._keep()
+        for found in self._machines.values():
+            if found.claim is not None:
+                found.claim.end()
+        self._neighbours.leave()
+        return events
+
+    # --- machines come and go -----------------------------------------------------------------------------
+
+    def _found(self, node: Node, now: float) -> list[Event]:
+        """A node that is nobody's; perhaps no worker fits there."""
+        machine = f"node-{node.id[-8:]}"
+        if not self._slots(node) or node.id in self._left_to_others or node.drains_at is not None:
+            return []
+        title, price, _ = priced(node, self._catalog)
+        self._machines[machine] = _Machine(machine, node, price, now)
+        return [MachineReady(now, machine, title, self._slots(node), price)]
+
+    def _gone_meanwhile(self, machine: str, rented: Rented | None, taken: frozenset[str], now: float) -> Event:
+        """While no driver ran."""
+        if rented is None:
+            return MachineLost(now, machine, "while no driver ran, and nobody knows which node it was")
+        if rented.released:
+            return MachineReleased(now, machine)
+        why, preempted = _ANOTHERS if rented.node in taken else self._cluster.end_of(rented.node)
+        return MachineLost(now, machine, f"while no driver ran: {why}", revoked=preempted)
+
+    def _changed(self, machine: _Machine, node: Node | None, taken: frozenset[str], now: float) -> list[Event]:
+        gone = node is None or node.id in taken
+        if not gone:
+            assert node is not None
+            if node.drains_at is None or node.drains_at == machine.notice or machine.releasing:
+                return []
+            machine.notice = node.drains_at
+            return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
+        return self._gone(machine, node is not None, now)
+
+    def _gone(self, machine: _Machine, anothers: bool, now: float) -> list[Event]:
+        del self._machines[machine.id]
+        if machine.claim is not None:
+            if not machine.releasing:
+                machine.claim.end()
+            self._keep()
+        if machine.releasing:
+            return [MachineReleased(now, machine.id), *_billed(machine, now)]
+        why, preempted = (
+            ("another study has rented it", True) if anothers else self._cluster.end_of(machine.node.id)
+        )
+        revoked = preempted or machine.spot or machine.notice is not None
+        return [MachineLost(now, machine.id, why, revoked=revoked), *_billed(machine, now)]
+
+    def _fill_orders(self, alive: Mapping[str, Node], taken: frozenset[str], now: float) -> list[Event]:
+        events: list[Event] = []
+        for machine, order in list(self._orders.items()):
+            node_id = order.claim.node()
+            if node_id is None:
+                if now - order.since > PATIENCE_SECONDS:
+                    order.claim.end()
+                    del self._orders[machine]
+                    why = f"none has come in {PATIENCE_SECONDS:g} s"
+                    events.append(MachineRefused(now, machine, order.offer, why))
+                continue
+            node = alive.get(node_id)
+            own = {each.node.id for each in self._machines.values() if not each.releasing}
+            if node_id in taken or node_id in own:
+                self._claim_anew(order, taken)
+            elif node is not None:  # else it is so new that the next look will see it
+                events += self._hand_over(machine, order, node, taken, now)
+        return events
+
+    def _hand_over(
+        self, machine: str, order: _Order, node: Node, taken: frozenset[str], now: float
+    ) -> list[Event]:
+        before = next((each for each in self._machines.values() if each.node.id == node.id), None)
+        events = [] if before is None else self._gone(before, anothers=False, now=now)  # released, and still there
+        del self._orders[machine]
+        price = priced(node, self._catalog)[1]
+        self._machines[machine] = self._own(machine, node, price, now)
+        self._keep()
+        # All must know that it is had before there is room on it again, or another claim finds it.
+        for other in self._orders.values():
+            if other.offer == order.offer and other.claim.node() is None:
+                self._claim_anew(other, taken)
+        order.claim.end()
+        return [*events, *self._came(machine, order.offer, now)]
+
+    def _claim_anew(self, order: _Order, taken: frozenset[str]) -> None:
+        order.claim.end()
+        order.claim = self._cluster.claim(order.bundle, dict(order.labels) | self._not_on(taken))
+
+    def _not_on(self, taken: frozenset[str]) -> dict[str, str]:
+        """A label selector that leaves out the nodes that are somebody's."""
+        own = {each.node.id for each in self._machines.values() if not each.releasing}
+        return {NODE: f"!in({','.join(sorted(taken | own))})"} if taken or own else {}
+
+    def _own(self, machine: str, node: Node, price: float, since: float) -> _Machine:
+        return _Machine(machine, node, price, since, self._cluster.claim(_CRUMB, {NODE: node.id}))
+
+    def _came(self, machine: str, offer: str, now: float) -> list[Event]:
+        found = self._machines[machine]
+        on_demand = priced(found.node, self._catalog)[2]
+        return [
+            MachineRented(now, machine, offer, found.price_per_hour, on_demand),
+            MachineReady(now, machine, offer, self._slots(found.node), found.price_per_hour),
+        ]
+
+    def _keep(self) -> None:
+        rented = {
+            each.id: Rented(each.node.id, _offer_of(each.node), each.price_per_hour, each.since, each.releasing)
+            for each in self._machines.values()
+            if each.claim is not None
+        }
+        self._neighbours.keep(rented)
+
+    def _slots(self, node: Node) -> int:
+        return fitting(node.resources, self._worker)
+
+    # --- others ---------------------------------------------------------------------------------------------
+
+    def _share_events(self, now: float, others: Mapping[str, Neighbour]) -> list[Event]:
+        """What is rented is the study's own; the rest is shared."""
+        total: dict[str, float] = {}
+        rented = 0
+        for machine in self._machines.values():
+            if machine.releasing or machine.notice is not None:
+                continue
+            if machine.claim is not None:
+                rented += self._slots(machine.node)
+            else:
+                for name, amount in machine.node.resources.items():
+                    total[name] = total.get(name, 0.0) + amount
+        want = Want(self._worker, max(0, self._wants() - rented))
+        self._neighbours.tell(now, want)
+        share, why = fair_share(total, self._neighbours.study_id, want, others)
+        workers = None if share is None else share + rented
+        if workers == self._share:
+            return []
+        self._share = workers
+        return [ShareChanged(now, workers, why)]
+
+
+def _offer_of(node: Node) -> str:
+    return f"{node.labels.get(INSTANCE_TYPE, '')}_{node.labels.get(MARKET, '')}"
+
+
+def _of_catalog(name: str, offer: Offer) -> NodeType:
+    resources = {"CPU": float(offer.cores), "GPU": float(offer.accelerators)}
+    return NodeType(name, {what: amount for what, amount in resources.items() if amount}, -1)
+
+
+def _billed(machine: _Machine, now: float) -> list[Event]:
+    """By the second; what is not rented has no bill."""
+    if machine.claim is None:
+        return []
+    return [MachineBilled(now, machine.id, max(0.0, now - machine.since) * machine.price_per_hour / 3600.0)]
+
+
+def _nodes_of(others: Mapping[str, Neighbour]) -> frozenset[str]:
+    return frozenset().union(*(other.nodes for other in others.values()))

@@ -1,0 +1,30 @@
+"""The cloud that is this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clouds.conformance import CloudConformance
+from thriftune.clouds import Cloud
+from thriftune.clouds.local import LocalCloud
+from thriftune.errors import SettingError
+from thriftune.events import THIS_MACHINE, MachineReady
+
+
+class TestConformance(CloudConformance):
+    there = 1
+
+    def make(self) -> Cloud:
+        return LocalCloud(2)
+
+    def now(self) -> float:
+        return 100.0
+
+
+def test_there_is_no_other() -> None:
+    cloud = LocalCloud(3)
+    [event] = cloud.open(1.0)
+    assert isinstance(event, MachineReady)
+    assert (event.machine, event.slots) == (THIS_MACHINE, 3)
+    with pytest.raises(SettingError, match="all there is"):
+        cloud.rent("m1", "big", None, 2.0)

@@ -1,0 +1,163 @@
+"""Machines that Ray's own autoscaler starts and ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.clouds.test_ray import SPOT
+from tests.ray_clusters import Autoscaled, autoscaled, node_type
+from thriftune.cluster import INSTANCE_TYPE, MARKET
+
+IDLE_SECONDS = 4.0
+
+ON_DEMAND = {INSTANCE_TYPE: "c7i.large", MARKET: "on-demand"}
+
+BEGIN = """
+import json, os, signal, sys, time
+from tests.clouds.conformance import of
+from tests.clouds.test_ray import Study
+from thriftune import events as ev
+from thriftune.cluster import Cluster
+
+cluster = Cluster.attach(os.environ["RAY_ADDRESS"])
+workers = lambda: {node.id: node.type for node in cluster.nodes() if node.resources.get("CPU")}
+
+def until(done, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, workers()
+        time.sleep(0.1)
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Autoscaled]:
+    types = {
+        "c7i.large_spot": node_type(2, labels=SPOT, most=3),
+        "c7i.large_on-demand": node_type(2, labels=ON_DEMAND, most=3),
+    }
+    with autoscaled(types, idle_seconds=IDLE_SECONDS) as cluster:
+        yield cluster
+
+
+def said(output: str) -> dict[str, Any]:
+    """What a script said, all of it together."""
+    found: dict[str, Any] = {}
+    for line in output.splitlines():
+        if line.startswith("{"):
+            found |= json.loads(line)
+    return found
+
+
+def test_machines_are_started_kept_while_idle_and_ended_when_released(cluster: Autoscaled) -> None:
+    script = """
+study = Study(cluster)
+study.open()
+study.rent("m1")
+study.rent("m2")
+study.rent("m3", "c7i.large_on-demand")
+for _ in range(3):
+    if len(of(study.told, ev.MachineReady)) < 3:
+        study.until(ev.MachineReady)
+nodes = {machine: study.cloud.node_of(machine) for machine in ("m1", "m2", "m3")}
+say(types={machine: workers()[node] for machine, node in nodes.items()}, nodes=len(set(nodes.values())))
+say(slots=[machine.slots for machine in study.fleet.present.values()])
+until(lambda: study.look() or time.time() > study.told[-1].at + 2 * float(sys.argv[1]))
+say(idle=len(workers()))
+study.release("m1")
+study.until(ev.MachineReleased)
+say(released=nodes["m1"] not in workers(), left=sorted(study.fleet.present))
+study.release("m2"), study.release("m3")
+study.until(ev.MachineBilled)
+until(lambda: study.look() is None or not study.fleet.present)
+say(bills=[machine.bill.dollars > 0 for machine in study.fleet.past], end=len(workers()))
+study.close()
+"""
+    found = said(cluster.run(BEGIN + script, str(IDLE_SECONDS)))
+    assert found == {
+        "types": {"m1": "c7i.large_spot", "m2": "c7i.large_spot", "m3": "c7i.large_on-demand"},
+        "nodes": 3,
+        "slots": [2, 2, 2],
+        "idle": 3,
+        "released": True,
+        "left": ["m2", "m3"],
+        "bills": [True] * 3,
+        "end": 0,
+    }
+
+
+def test_a_driver_that_vanished_is_followed_by_one_that_has_its_machine(cluster: Autoscaled) -> None:
+    first = """
+study = Study(cluster)
+study.open()
+study.rent("m1")
+study.until(ev.MachineReady)
+say(node=study.cloud.node_of("m1"))
+os._exit(0)
+"""
+    second = """
+from tests.clouds.test_ray import RayCloud, TYPE, WORKER
+cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
+say(events=len(cloud.open(time.time())), node=cloud.node_of("m1"))
+time.sleep(2 * float(sys.argv[1]))
+say(kept=cloud.node_of("m1") in workers(), said=len(cloud.take(time.time())))
+os._exit(0)
+"""
+    third = """
+until(lambda: not workers())
+from tests.clouds.test_ray import RayCloud, TYPE, WORKER
+cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
+say(events=[type(event).__name__ for event in cloud.open(time.time())])
+cloud.close(time.time())
+"""
+    node = said(cluster.run(BEGIN + first))["node"]
+    found = said(cluster.run(BEGIN + second, str(IDLE_SECONDS)))
+    assert found == {"events": 0, "node": node, "kept": True, "said": 0}
+    assert said(cluster.run(BEGIN + third)) == {"events": ["MachineLost"]}  # nobody pays for a driver that is gone
+
+
+def test_two_studies_have_nodes_of_their_own_and_a_lost_one_stays_lost(cluster: Autoscaled) -> None:
+    script = """
+study = Study(cluster, sys.argv[1])
+study.open()
+study.rent("m1")
+study.until(ev.MachineReady)
+say(node=study.cloud.node_of("m1"))
+pause = time.time() + 5
+until(lambda: study.look() is None or time.time() > pause)
+say(present=list(study.fleet.present), all=len(workers()))
+sys.stdout.flush()
+study.release("m1")
+study.until(ev.MachineReleased)
+study.close()
+"""
+    running = [cluster.start(BEGIN + script, name) for name in ("one", "two")]
+    found = [said(each.communicate(timeout=120)[0]) for each in running]
+    assert [each.returncode for each in running] == [0, 0]
+    assert found[0]["node"] != found[1]["node"]
+    assert [each["present"] for each in found] == [["m1"], ["m1"]]
+
+    lost = """
+import psutil
+study = Study(cluster)
+study.open()
+study.rent("m1")
+study.until(ev.MachineReady)
+node = study.cloud.node_of("m1")
+raylets = [each for each in psutil.process_iter(["name", "environ"]) if each.info["name"] == "raylet"]
+[raylet] = [each for each in raylets if node in str(each.info["environ"])]
+raylet.kill()
+event = study.until(ev.MachineLost)
+say(revoked=event.revoked, billed=study.fleet.past[-1].bill is not None)
+time.sleep(5)
+say(workers=len(workers()), more=len(study.look()))
+study.close()
+"""
+    assert said(cluster.run(BEGIN + lost)) == {"revoked": True, "billed": True, "workers": 0, "more": 0}

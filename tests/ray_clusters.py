@@ -1,0 +1,391 @@
+"""What does a real Ray do? Whole clusters on one machine, for tests and benchmarks, that end with their block.
+
+`nodes()`: any number of nodes that the test itself adds, drains and kills, and to which its own process connects.
+`autoscaled()`: Ray's own autoscaler, which starts and ends nodes as they are asked for. It wants a port of its own
+and leaves processes behind, so it lives in namespaces of its own: its own loopback, and own processes that do not
+outlive the first. Whoever would use it must be in there, too: `Autoscaled.run()` has a script run there.
+
+Neither looks at another Ray on the machine, or is seen by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import importlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from thriftune.cluster import HEALTH_CHECKS
+
+PATIENCE_SECONDS = 60.0
+_STORE_BYTES = 80_000_000
+"""For the objects of a node: the least that Ray takes. It is only taken when it is used."""
+
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Has Ray take 127.0.0.1 for what it is, and not for the address by which others reach this machine."""
+
+_REPOSITORY = Path(__file__).parents[1]
+
+
+# --- nodes that a test adds ---------------------------------------------------------------------------------
+
+
+class Nodes:
+    """A cluster whose head has no CPUs. Nodes are named by the hex digits of their ids."""
+
+    def __init__(self, folder: Path) -> None:
+        from ray.cluster_utils import Cluster
+
+        head = {
+            "num_cpus": 0,
+            "include_dashboard": False,
+            "temp_dir": str(folder / "ray"),
+            "node_ip_address": "127.0.0.1",
+        }
+        self._cluster = Cluster(
+            initialize_head=True,
+            head_node_args={**head, "object_store_memory": _STORE_BYTES, "_system_config": dict(HEALTH_CHECKS)},
+        )
+        self._nodes: dict[str, Any] = {}  # by id
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    @property
+    def head(self) -> str:
+        return str(self._cluster.head_node.node_id)
+
+    def add(
+        self,
+        cpus: float = 1,
+        *,
+        labels: Mapping[str, str] | None = None,
+        resources: Mapping[str, float] | None = None,
+        gpus: int = 0,
+        kind: str = "",
+    ) -> str:
+        """One more, when it is there; some seconds. Whether it has them or not, it says it has these resources.
+
+        `kind`: the node type that it says it is of, as if an autoscaler had started it.
+        """
+        node = self._cluster.add_node(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            resources=dict(resources or {}),
+            labels=dict(labels or {}),
+            object_store_memory=_STORE_BYTES,
+            node_ip_address="127.0.0.1",
+            env_vars={"RAY_NODE_TYPE_NAME": kind} if kind else None,
+        )
+        self._nodes[node.node_id] = node
+        return str(node.node_id)
+
+    def drain(self, node_id: str, seconds: float, why: str = "taken away") -> float:
+        """Gives notice that the node will be taken away in so many seconds; returns when. Nobody does take it."""
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        deadline = time.time() + seconds
+        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        gcs = importlib.import_module("ray._raylet").GcsClient(address=self.address)
+        accepted, because = gcs.drain_node(node_id, reason, why, int(deadline * 1000))
+        assert accepted, because
+        return deadline
+
+    def kill(self, node_id: str) -> None:
+        """Ends all of its processes as a power cut would. The cluster finds out by itself, after some seconds."""
+        self._cluster.remove_node(self._nodes.pop(node_id), allow_graceful=False)
+
+    def end(self, node_id: str) -> None:
+        """In good order: the cluster is told."""
+        self._cluster.remove_node(self._nodes.pop(node_id), allow_graceful=True)
+
+    def close(self) -> None:
+        """All of them; the head last."""
+        with contextlib.ExitStack() as stack:  # one that does not end keeps no other
+            if self._cluster.head_node is not None:
+                stack.callback(self._cluster.remove_node, self._cluster.head_node, allow_graceful=False)
+            for node_id in list(self._nodes):
+                stack.callback(self.kill, node_id)
+
+
+@contextlib.contextmanager
+def nodes(*cpus: float) -> Iterator[Nodes]:
+    """A head without CPUs, and a node with so many of them for each that is given."""
+    ray = pytest.importorskip("ray")
+    from ray._private import ray_constants
+
+    before = dict(os.environ)
+    elsewhere = ray_constants.ENABLE_RAY_CLUSTER  # what _LOOPBACK says, read when Ray was imported
+    with _folder() as folder:
+        # Not where Ray would write which cluster "auto" is: others on this machine read it there.
+        os.environ.update(_QUIET | _LOOPBACK, RAY_TMPDIR=str(folder))
+        os.environ.pop("RAY_ADDRESS", None)
+        ray_constants.ENABLE_RAY_CLUSTER = False
+        try:
+            cluster = Nodes(folder)
+            try:
+                for count in cpus:
+                    cluster.add(count)
+                yield cluster
+            finally:
+                ray.shutdown()
+                cluster.close()
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = elsewhere
+            os.environ.clear()
+            os.environ.update(before)
+
+
+# --- nodes that the autoscaler adds -------------------------------------------------------------------------
+
+
+def node_type(
+    cpus: float = 1,
+    *,
+    labels: Mapping[str, str] | None = None,
+    resources: Mapping[str, float] | None = None,
+    most: int = 4,
+    least: int = 0,
+) -> dict[str, Any]:
+    """As the autoscaler's configuration has it, under available_node_types."""
+    return {
+        "resources": {"CPU": cpus, "object_store_memory": _STORE_BYTES, **(resources or {})},
+        "labels": dict(labels or {}),
+        "node_config": {},
+        "min_workers": least,
+        "max_workers": most,
+    }
+
+
+@dataclass
+class Autoscaled:
+    """A running cluster, from outside of it."""
+
+    address: str  # as it is called inside
+    folder: Path  # private to it; scripts may leave there what they like
+    environment: Mapping[str, str]
+    _first: int = field(repr=False)  # process, by which its namespaces are named
+    _namespaces: Sequence[str] = field(repr=False)
+
+    def run(self, script: str | Path, *arguments: str, seconds: float = 120.0) -> str:
+        """What a Python script prints that runs inside: the text of one, or a file. RAY_ADDRESS tells it where."""
+        done = subprocess.run(
+            self.command(script, *arguments),
+            env=dict(self.environment),
+            cwd=_REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def start(self, script: str | Path, *arguments: str) -> subprocess.Popen[str]:
+        """The same, without waiting: for two at a time. It ends with the cluster, if not before."""
+        command = self.command(script, *arguments)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=dict(self.environment), cwd=_REPOSITORY, stdout=pipe, text=True)
+
+    def command(self, script: str | Path, *arguments: str) -> list[str]:
+        what = [str(script)] if isinstance(script, Path) else ["-c", script]
+        enter = ["nsenter", f"--target={self._first}", *self._namespaces]
+        return [*enter, f"--wd={_REPOSITORY}", sys.executable, *what, *arguments]
+
+    def log(self) -> str:
+        """What the autoscaler has to say for itself."""
+        found = sorted(self.folder.glob("ray/session_2*/logs/monitor.*"))
+        return "\n".join(path.read_text(errors="replace") for path in found)
+
+
+@contextlib.contextmanager
+def autoscaled(
+    node_types: Mapping[str, Mapping[str, Any]], *, idle_seconds: float = 4.0, most: int = 8
+) -> Iterator[Autoscaled]:
+    """A head without CPUs and an autoscaler that may start nodes of these types (see node_type), `most` in all.
+
+    It ends those that nobody has used or asked for in `idle_seconds`.
+    """
+    pytest.importorskip("ray")
+    unshare, enter = _namespaces()
+    with _folder() as folder:
+        home = folder / "home"
+        home.mkdir()
+        ours = f"{_REPOSITORY / 'src'}{os.pathsep}{_REPOSITORY}"
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            **_QUIET,
+            "HOME": str(home),
+            "PYTHONPATH": ours,
+            "RAY_TMPDIR": str(folder),
+        }
+        config = folder / "autoscaler.json"
+        config.write_text(json.dumps(_configuration(node_types, idle_seconds, most)))
+        command = ["unshare", *unshare, "--fork", "--kill-child", sys.executable, __file__, str(folder)]
+        with (folder / "start.log").open("w") as log:
+            holder = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        try:
+            first = _wait_for_start(holder, folder)
+            environment |= {"RAY_ADDRESS": _ADDRESS}
+            yield Autoscaled(_ADDRESS, folder, environment, first, enter)
+        finally:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            holder.stdin.close()  # that is what it waits for
+            try:
+                holder.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                holder.kill()  # and with it, all that is in its namespaces
+                holder.wait()
+            holder.stdout.close()
+
+
+_ADDRESS = "127.0.0.1:6379"
+_HEAD_ID = "f" * 51 + "00000"  # what the fake provider calls the head
+
+
+def _configuration(node_types: Mapping[str, Mapping[str, Any]], idle_seconds: float, most: int) -> dict[str, Any]:
+    head = {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0}
+    return {
+        "cluster_name": "fake",
+        "max_workers": most,
+        "idle_timeout_minutes": idle_seconds / 60.0,
+        "upscaling_speed": 100.0,
+        "provider": {
+            # Ray's own fake_multinode provider; by that name Ray would look for a file that its wheels lack.
+            "type": "external",
+            "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
+            "use_node_id_as_ip": True,
+            "disable_node_updaters": True,
+            "disable_launch_config_check": True,
+            "launch_multiple": True,
+            "head_node_id": _HEAD_ID,
+            "gcs_address": _ADDRESS,
+        },
+        "available_node_types": {**{name: dict(kind) for name, kind in node_types.items()}, _HEAD_TYPE: head},
+        "head_node_type": _HEAD_TYPE,
+        **{name: {} for name in ("auth", "docker", "file_mounts")},  # that of which nothing is done must be said
+        **{name: [] for name in _NOTHING},
+    }
+
+
+_NOTHING = (
+    "cluster_synced_files",
+    "rsync_exclude",
+    "rsync_filter",
+    "initialization_commands",
+    "setup_commands",
+    "head_setup_commands",
+    "worker_setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+
+
+_HEAD_TYPE = "ray.head.default"
+
+
+@functools.cache
+def _namespaces() -> tuple[list[str], list[str]]:
+    """How unshare is told to make them, and nsenter to enter them; a test that cannot have them is skipped."""
+    if shutil.which("unshare") is None or shutil.which("nsenter") is None:
+        pytest.skip("the autoscaler's tests need unshare and nsenter (util-linux), which are not here")
+    apart = ["--net", "--pid", "--mount", "--mount-proc"]
+    entered = ["--net", "--pid", "--mount"]
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = ["unshare", *user, *apart, "--fork", "--kill-child", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        who = "not even by root" if os.geteuid() == 0 else "by a user who is not root"
+        pytest.skip(f"network and process namespaces cannot be made here, {who}: {tried.stderr.strip()}")
+    return [*user, *apart], ([*entered, "--user", "--preserve-credentials"] if user else entered)
+
+
+def _wait_for_start(holder: subprocess.Popen[str], folder: Path) -> int:
+    """The first process inside, when the cluster is there: by its number outside."""
+    assert holder.stdout is not None
+    timer = threading.Timer(PATIENCE_SECONDS, holder.kill)
+    timer.start()
+    try:
+        said = holder.stdout.readline().strip()
+    finally:
+        timer.cancel()
+    if said != "started":
+        log = (folder / "start.log").read_text(errors="replace")
+        raise AssertionError(f"the cluster did not start: {said or 'it said nothing'}\n{log[-4000:]}")
+    children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+    return int(children[0])
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Short: sockets are made below it, whose names may have 107 characters."""
+    folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- the first process of the namespaces --------------------------------------------------------------------
+
+
+def _hold(folder: Path) -> None:
+    """Starts the cluster and waits until nobody wants it. With this process all that are in there end."""
+    _loopback_up()
+    os.environ |= {
+        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
+        "RAY_FAKE_CLUSTER": "1",
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_CLOUD_INSTANCE_ID": _HEAD_ID,
+        "RAY_OVERRIDE_NODE_ID_FOR_TESTING": _HEAD_ID,
+    }
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port=6379", "--num-cpus=0"]
+    command += ["--node-ip-address=127.0.0.1", f"--object-store-memory={_STORE_BYTES}"]
+    command += [f"--autoscaling-config={folder / 'autoscaler.json'}", f"--temp-dir={folder / 'ray'}"]
+    command += ["--include-dashboard=false", "--disable-usage-stats"]
+    command += [f"--system-config={json.dumps(dict(HEALTH_CHECKS), separators=(',', ':'))}"]
+    subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come to the first process, which lets them rest
+    print("started", flush=True)
+    sys.stdin.read()
+
+
+def _loopback_up() -> None:
+    """A new network namespace has one, which is down."""
+    name, up = b"lo", 0x1
+    get_flags, set_flags = 0x8913, 0x8914
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        asked = fcntl.ioctl(any_socket, get_flags, struct.pack("16sh", name, 0) + bytes(14))
+        flags = struct.unpack("16sh", asked[:18])[1]
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sh", name, flags | up) + bytes(14))
+
+
+if __name__ == "__main__":
+    _hold(Path(sys.argv[1]))
