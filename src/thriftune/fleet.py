@@ -63,7 +63,8 @@ class Fleet:
         self.past: list[Machine] = []
         self.renting: dict[str, ev.Rent] = {}  # by machine: decided, and not known what has come of it
         self.came: dict[str, float] = {}  # offer -> when one last did
-        self.refused: dict[str, float] = {}  # offer -> when there was last none to be had
+        self.refused: dict[str, float] = {}  # offer -> when there was last none to be had, or only for a moment
+        self.turned_down: dict[str, float] = {}  # offer -> when it was last refused outright
         self.free = 0  # slots of all machines that may be given to a trial now; asked after every report
         self.rented_ids: set[str] = set()  # of all machines ever rented
         self._dollars_before = 0.0  # of past machines
@@ -123,7 +124,7 @@ class Fleet:
     def was_refused(self, event: ev.MachineRefused) -> bool:
         if self.renting.pop(event.machine, None) is None:
             return False
-        self.refused[event.offer] = event.at
+        self.refused[event.offer] = self.turned_down[event.offer] = event.at
         return True
 
     def rented(self, event: ev.MachineRented) -> bool:

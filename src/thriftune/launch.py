@@ -178,7 +178,7 @@ def drive(
         target = asdict(spec.target)
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
-        with view, venue(here, files, history, target) as at:
+        with view, venue(here, files, history, target, view.note) as at:
             conductor = Conductor(here, history, searcher, at.provisioner, stopper)
             if not history.trials:
                 for line, notable in remarks(spec, history):

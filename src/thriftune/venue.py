@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
@@ -16,7 +17,15 @@ from thriftune.engines.local import LocalEngine
 from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.elastic import PlanFollower
+from thriftune.provisioning.growing import Growing
 from thriftune.spec import Spec
+
+if TYPE_CHECKING:
+    from thriftune.cluster import Cluster
+
+Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +36,11 @@ class Venue:
 
 
 @contextlib.contextmanager
-def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any]) -> Iterator[Venue]:
+def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say) -> Iterator[Venue]:
+    """`say` is told what is decided before the study begins."""
     where = engine_of({"name": spec.engine, **spec.engine_options})
     if isinstance(where, Ray):
-        with _on_ray(where, spec, files, history, target) as found:
+        with _on_ray(where, spec, files, history, target, say) as found:
             yield found
     else:
         slots = spec.workers or cores()
@@ -39,21 +49,44 @@ def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, 
 
 @contextlib.contextmanager
 def _on_ray(
-    where: Ray, spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any]
+    where: Ray, spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say
 ) -> Iterator[Venue]:
     from thriftune.clouds.ray import RayCloud
     from thriftune.cluster import Cluster
+    from thriftune.cluster_kinds import kinds_of, node_types
     from thriftune.engines.ray import RayEngine
 
+    kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     cluster = Cluster.attach(where.address)
     try:
+        policy = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, where.gang)
-        cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants)
+        types = node_types(kinds, where.worker)
+        cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants, types=types)
         engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
-        yield Venue(engine, cloud, PresentMachines(where.gang, spec.workers))
+        yield Venue(engine, cloud, policy)
     finally:
         cluster.detach()
+
+
+def _policy(
+    spec: Spec,
+    where: Ray,
+    cluster: Cluster,
+    kinds: Sequence[CloudProfile],
+    target: Mapping[str, Any],
+    files: StudyFiles,
+    say: Say,
+) -> Provisioner:
+    """By a plan where there is a deadline and something to rent; else as trials want it."""
+    if not kinds:
+        return PresentMachines(where.gang, spec.workers)
+    if spec.deadline_seconds is None:
+        return Growing(kinds, where.gang, spec.workers)
+    from thriftune.deadline_plan import planned
+
+    return PlanFollower(planned(spec, where, cluster, kinds, target, files.folder, say), machines_fail=True)
 
 
 def wanted(spec: Spec, history: History, gang: int) -> int:

@@ -13,7 +13,7 @@ from tests.ray_clusters import Nodes, nodes
 from thriftune import events as ev
 from thriftune.clouds import Cloud
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_prices import priced
+from thriftune.clouds.node_types import priced
 from thriftune.clouds.ray import PATIENCE_SECONDS, RayCloud
 from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
 from thriftune.errors import SettingError

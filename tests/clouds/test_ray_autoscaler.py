@@ -66,7 +66,7 @@ study.rent("m3", "c7i.large_on-demand")
 for _ in range(3):
     if len(of(study.told, ev.MachineReady)) < 3:
         study.until(ev.MachineReady)
-nodes = {machine: study.cloud.node_of(machine) for machine in ("m1", "m2", "m3")}
+nodes = {machine: study.cloud.node_of(machine).id for machine in ("m1", "m2", "m3")}
 say(types={machine: workers()[node] for machine, node in nodes.items()}, nodes=len(set(nodes.values())))
 say(slots=[machine.slots for machine in study.fleet.present.values()])
 until(lambda: study.look() or time.time() > study.told[-1].at + 2 * float(sys.argv[1]))
@@ -99,15 +99,15 @@ study = Study(cluster)
 study.open()
 study.rent("m1")
 study.until(ev.MachineReady)
-say(node=study.cloud.node_of("m1"))
+say(node=study.cloud.node_of("m1").id)
 os._exit(0)
 """
     second = """
 from tests.clouds.test_ray import RayCloud, TYPE, WORKER
 cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
-say(events=len(cloud.open(time.time())), node=cloud.node_of("m1"))
+say(events=len(cloud.open(time.time())), node=cloud.node_of("m1").id)
 time.sleep(2 * float(sys.argv[1]))
-say(kept=cloud.node_of("m1") in workers(), said=len(cloud.take(time.time())))
+say(kept=cloud.node_of("m1").id in workers(), said=len(cloud.take(time.time())))
 os._exit(0)
 """
     third = """
@@ -129,7 +129,7 @@ study = Study(cluster, sys.argv[1])
 study.open()
 study.rent("m1")
 study.until(ev.MachineReady)
-say(node=study.cloud.node_of("m1"))
+say(node=study.cloud.node_of("m1").id)
 pause = time.time() + 5
 until(lambda: study.look() is None or time.time() > pause)
 say(present=list(study.fleet.present), all=len(workers()))
@@ -150,7 +150,7 @@ study = Study(cluster)
 study.open()
 study.rent("m1")
 study.until(ev.MachineReady)
-node = study.cloud.node_of("m1")
+node = study.cloud.node_of("m1").id
 raylets = [each for each in psutil.process_iter(["name", "environ"]) if each.info["name"] == "raylet"]
 [raylet] = [each for each in raylets if node in str(each.info["environ"])]
 raylet.kill()

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_prices import SPOT, priced
-from thriftune.cluster import INSTANCE_TYPE, MARKET, NODE, Claim, Cluster, Node, NodeType
+from thriftune.clouds.node_types import SPOT, find_type, labels_of, priced, type_of
+from thriftune.cluster import MARKET, NODE, Claim, Cluster, Node, NodeType
 from thriftune.errors import SettingError
 from thriftune.events import (
     Event,
@@ -35,7 +35,7 @@ from thriftune.events import (
     MachineRented,
     ShareChanged,
 )
-from thriftune.market.catalog import Catalog, Offer
+from thriftune.market.catalog import Catalog
 from thriftune.sharing import Want, fitting
 
 LOOK_SECONDS = 0.2
@@ -44,7 +44,6 @@ LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 1200.0
 """So long a machine that is rented may take to come. Then it is refused: there seems to be none to be had."""
 
-_MARKETS = (SPOT, "on-demand")
 _CRUMB = {"memory": 1.0}  # a byte, of which every node has some
 _ANOTHERS = "another study has rented it", True  # which is to be taken away, in a way
 _NOT_FILLED = ("memory", "object_store_memory")  # a node has less of these than its type says
@@ -106,7 +105,7 @@ class RayCloud:
         self._catalog = Catalog.shipped() if catalog is None else catalog
         self._machines: dict[str, _Machine] = {}
         self._orders: dict[str, _Order] = {}
-        self._left_to_others: set[str] = set()  # nodes that came to be rented by somebody
+        self._left: set[str] = set()  # nodes that are nobody's, which this study wants no more
         self._share: int | None = None
         self._looked_at = float("-inf")
         self._wants = wants
@@ -139,34 +138,19 @@ class RayCloud:
 
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
         """`offer`: the name of a node type of the autoscaler."""
-        name, _, market = offer.rpartition("_")
-        if not name or market not in _MARKETS:
-            why = f"node types to rent are named as c7i.large_{SPOT} or c7i.large_on-demand; {offer!r} is not"
-            return [MachineRefused(now, machine, offer, why)]
-        labels = {INSTANCE_TYPE: name, MARKET: market}
         told = self._types | {kind.name: kind for kind in self._cluster.node_types()}
-        kind = told.get(offer)
-        if kind is None:
-            try:
-                kind = _of_catalog(offer, self._catalog.find(name))
-            except SettingError as error:
-                there = f"; there are {', '.join(told)}" if told else ""
-                return [MachineRefused(now, machine, offer, f"no such node type is known{there} ({error})")]
+        try:
+            labels = labels_of(offer)
+            kind = find_type(offer, told, self._catalog)
+        except SettingError as error:
+            return [MachineRefused(now, machine, offer, str(error))]
         if not fitting(kind.resources, self._worker):
             why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
             return [MachineRefused(now, machine, offer, why)]
-        alike = [node for node in self._cluster.nodes() if labels.items() <= node.labels.items()]
-        going = sum(
-            each.releasing for each in self._machines.values() if labels.items() <= each.node.labels.items()
-        )
-        ordered = sum(order.offer == offer for order in self._orders.values())
-        if kind.most >= 0 and len(alike) - going + ordered >= kind.most:
-            return [
-                MachineRefused(now, machine, offer, f"the autoscaler may start {kind.most} at a time, no more")
-            ]
-        bundle = {
-            name: amount for name, amount in kind.resources.items() if name not in _NOT_FILLED and amount > 0
-        }
+        if 0 <= kind.most <= self._how_many(offer):
+            why = f"the autoscaler may start {kind.most} at a time, no more"
+            return [MachineRefused(now, machine, offer, why)]
+        bundle = {what: amount for what, amount in kind.resources.items() if amount and what not in _NOT_FILLED}
         claim = self._cluster.claim(bundle, labels | self._not_on(_nodes_of(self._neighbours.others(now))))
         self._orders[machine] = _Order(offer, bundle, labels, now, claim)
         return []
@@ -182,7 +166,7 @@ class RayCloud:
             return []
         if found.claim is None:
             self._machines.pop(machine)
-            self._left_to_others.add(found.node.id)
+            self._left.add(found.node.id)
             return [MachineReleased(now, machine)]
         found.releasing = True
         found.claim.end()
@@ -232,7 +216,7 @@ class RayCloud:
     def _found(self, node: Node, now: float) -> list[Event]:
         """A node that is nobody's; perhaps no worker fits there."""
         machine = f"node-{node.id[-8:]}"
-        if not self._slots(node) or node.id in self._left_to_others or node.drains_at is not None:
+        if not self._slots(node) or node.id in self._left or node.drains_at is not None:
             return []
         title, price, _ = priced(node, self._catalog)
         self._machines[machine] = _Machine(machine, node, price, now)
@@ -248,14 +232,12 @@ class RayCloud:
         return MachineLost(now, machine, f"while no driver ran: {why}", revoked=preempted)
 
     def _changed(self, machine: _Machine, node: Node | None, taken: frozenset[str], now: float) -> list[Event]:
-        gone = node is None or node.id in taken
-        if not gone:
-            assert node is not None
-            if node.drains_at is None or node.drains_at == machine.notice or machine.releasing:
-                return []
-            machine.notice = node.drains_at
-            return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
-        return self._gone(machine, node is not None, now)
+        if node is None or node.id in taken:
+            return self._gone(machine, node is not None, now)
+        if node.drains_at is None or node.drains_at == machine.notice or machine.releasing:
+            return []
+        machine.notice = node.drains_at
+        return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
 
     def _gone(self, machine: _Machine, anothers: bool, now: float) -> list[Event]:
         del self._machines[machine.id]
@@ -265,9 +247,7 @@ class RayCloud:
             self._keep()
         if machine.releasing:
             return [MachineReleased(now, machine.id), *_billed(machine, now)]
-        why, preempted = (
-            ("another study has rented it", True) if anothers else self._cluster.end_of(machine.node.id)
-        )
+        why, preempted = _ANOTHERS if anothers else self._cluster.end_of(machine.node.id)
         revoked = preempted or machine.spot or machine.notice is not None
         return [MachineLost(now, machine.id, why, revoked=revoked), *_billed(machine, now)]
 
@@ -306,6 +286,12 @@ class RayCloud:
         order.claim.end()
         return [*events, *self._came(machine, order.offer, now)]
 
+    def _how_many(self, offer: str) -> int:
+        """Nodes of a type that are there, or will be, and are not for whoever comes."""
+        there = sum(type_of(node) == offer for node in self._cluster.nodes())
+        going = sum(each.releasing and type_of(each.node) == offer for each in self._machines.values())
+        return there - going + sum(order.offer == offer for order in self._orders.values())
+
     def _claim_anew(self, order: _Order, taken: frozenset[str]) -> None:
         order.claim.end()
         order.claim = self._cluster.claim(order.bundle, dict(order.labels) | self._not_on(taken))
@@ -328,7 +314,7 @@ class RayCloud:
 
     def _keep(self) -> None:
         rented = {
-            each.id: Rented(each.node.id, _offer_of(each.node), each.price_per_hour, each.since, each.releasing)
+            each.id: Rented(each.node.id, type_of(each.node), each.price_per_hour, each.since, each.releasing)
             for each in self._machines.values()
             if each.claim is not None
         }
@@ -359,15 +345,6 @@ class RayCloud:
             return []
         self._share = workers
         return [ShareChanged(now, workers, why)]
-
-
-def _offer_of(node: Node) -> str:
-    return f"{node.labels.get(INSTANCE_TYPE, '')}_{node.labels.get(MARKET, '')}"
-
-
-def _of_catalog(name: str, offer: Offer) -> NodeType:
-    resources = {"CPU": float(offer.cores), "GPU": float(offer.accelerators)}
-    return NodeType(name, {what: amount for what, amount in resources.items() if amount}, -1)
 
 
 def _billed(machine: _Machine, now: float) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -34,6 +34,9 @@ class Ray:
     - `cpus`, `gpus`, `memory` (bytes, or "8GB"), `resources` (by the names that the cluster has for others): what
       each worker of a trial gets.
     - `gang`: workers of each trial, which start together or not at all.
+    - `machines`: kinds of nodes that the cluster's autoscaler can start, by the names that they have there
+      (["m5.xlarge_spot", "m5.xlarge_on-demand"]), or as tables like [cloud] of a study file. Without, the nodes
+      that are there are used, and no more.
     - `variables`: of the environment, for trials on every node.
     """
 
@@ -43,6 +46,7 @@ class Ray:
     memory: float | str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
     gang: int = 1
+    machines: Sequence[str | Mapping[str, Any]] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -50,6 +54,8 @@ class Ray:
             raise SettingError(f"address: {self.address!r} must be a string, such as '10.0.0.5:6379' or 'auto'")
         if isinstance(self.gang, bool) or not isinstance(self.gang, int) or self.gang < 1:
             raise SettingError(f"gang: {self.gang!r} must be a whole number, at least 1")
+        if isinstance(self.machines, (str, Mapping)) or not isinstance(self.machines, Sequence):
+            raise SettingError(f"machines: {self.machines!r} must be a list, such as ['m5.xlarge_spot']")
         for name in ("resources", "variables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise SettingError(f"{name}: {getattr(self, name)!r} must be a table, such as {{NAME = 1}}")
@@ -74,8 +80,9 @@ class Ray:
         found: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, Mapping):
-                found |= {each.name: dict(value)} if value else {}
+            if isinstance(value, (Mapping, list, tuple)):
+                plain = dict(value) if isinstance(value, Mapping) else list(value)
+                found |= {each.name: plain} if value else {}
             elif value != each.default:
                 found[each.name] = value
         return found

@@ -11,18 +11,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from thriftune import events as ev
 from thriftune.fleet import Machine
 from thriftune.history import History
+from thriftune.market.checkpoint_schedule import young_daly_hours
+from thriftune.market.running_time import mean_hours
 from thriftune.placement import place
 from thriftune.planning import Provisioner
 from thriftune.planning.plan import Plan
 from thriftune.planning.under_way import Turn, UnderWay, turns
 from thriftune.trial import TrialRecord
 
+_SAVING_SHARE = 0.01
+"""Of its time, at most, a trial saves on a machine that is not taken away: one may fail all the same."""
+
+_LEAST_SECONDS_BETWEEN = 10.0
+
+_AGAIN_SECONDS = 30.0
+"""After it was refused, a machine is asked for again."""
+
 
 class PlanFollower(Provisioner):
-    """A provisioner that does what a plan says."""
+    """A provisioner that does what a plan says. `machines_fail`: as real ones do, so trials save now and then."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, machines_fail: bool = False) -> None:
         self._choices = plan.choices
+        self._saving_seconds = plan.model.profile.checkpoint
+        self._machines_fail = machines_fail
         self._turns = turns(plan.model.spec)
         self._under_way = UnderWay(plan.model.spec)
 
@@ -47,8 +59,15 @@ class PlanFollower(Provisioner):
         return place(wanted, slots, before, reserved=before).placement.get(number)
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:  # noqa: ARG002
-        """Its machines are not taken away."""
-        return None
+        if not self._machines_fail:
+            return None
+        between = max(_LEAST_SECONDS_BETWEEN, self._saving_seconds / _SAVING_SHARE)
+        survivals = {choice.cloud.name: choice.cloud.survival for choice in self._choices}
+        survival = survivals.get(history.machines[machine].offer)
+        if survival is None:
+            return between
+        hours = young_daly_hours(self._saving_seconds / 3600.0, mean_hours(survival))
+        return min(between, 3600.0 * hours)
 
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
         """What brings the machines that are there to those of the stage."""
@@ -66,6 +85,8 @@ class PlanFollower(Provisioner):
         surplus = len(there) + coming - choice.machines
         for machine in [each for each in there if not each.running][: max(0, surplus)]:  # the oldest first
             yield ev.Release(at, machine.id)
+        if at < history.fleet.turned_down.get(kind, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+            return
         for number in range(max(0, -surplus)):
             yield ev.Rent(at, f"{kind}-{history.fleet.rented_so_far + number + 1}", kind)
 

@@ -1,0 +1,73 @@
+"""Which kinds of nodes can a cluster's autoscaler start? As a user names them: Ray does not tell.
+
+By the name of a node type, as `thriftune cluster template` writes it: "m5.xlarge_spot"; the catalog has the rest.
+Or as a table, which is that of a study file's [cloud].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from thriftune.cluster import NodeType
+from thriftune.cluster_template import machine_and_market, node_type
+from thriftune.errors import SettingError
+from thriftune.market.catalog import Catalog
+from thriftune.planning.cloud import CloudProfile
+from thriftune.sharing import fitting
+
+ASSUMED_SPOT_LIFETIME = "12h"
+"""On average, where nothing is said about it."""
+
+
+def kinds_of(
+    machines: Sequence[str | Mapping[str, Any]], worker: Mapping[str, float], folder: Path
+) -> list[CloudProfile]:
+    """Paths in tables are relative to the folder. `worker`: what each worker of a trial has."""
+    from thriftune.plan_file import clouds_of
+
+    return clouds_of([_table(machine, worker) for machine in machines], folder)
+
+
+def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dict[str, Any]:
+    if isinstance(machine, str):
+        found = machine_and_market(machine)
+        if found is None:
+            raise SettingError(
+                f"machines: {machine!r} is no node type; name the machine and how it is rented, such as "
+                "'m5.xlarge_spot' or 'm5.xlarge_on-demand'"
+            )
+        table: dict[str, Any] = {"machine": found[0], "spot": found[1]}
+    elif isinstance(machine, Mapping):
+        table = dict(machine)
+    else:
+        raise SettingError(f"machines: {machine!r} must be the name of a node type, or a table")
+    spot = bool(table.get("spot", False))
+    if spot and "mean_lifetime" not in table and "lifetimes" not in table:
+        table["mean_lifetime"] = ASSUMED_SPOT_LIFETIME
+    if "machine" in table and "name" not in table:
+        table["name"] = node_type(table["machine"], spot)
+    if "machine" in table and "slots" not in table:
+        offer = Catalog.shipped().find(table["machine"], table.get("region"))
+        has = {"CPU": float(offer.cores), "GPU": float(offer.accelerators), "memory": offer.memory_gib * 2.0**30}
+        table["slots"] = fitting(has, worker)
+        if not table["slots"]:
+            raise SettingError(f"machines: {table['name']}: no worker with {dict(worker)} fits on it")
+    if machine_and_market(str(table.get("name", ""))) is None:
+        raise SettingError(
+            f"machines: name: {table.get('name')!r} must be that of a node type, such as 'm5.xlarge_spot'"
+        )
+    return table
+
+
+def node_types(kinds: Sequence[CloudProfile], worker: Mapping[str, float]) -> list[NodeType]:
+    """What is claimed of a node of each kind: all that its workers have."""
+    return [
+        NodeType(
+            kind.name,
+            {name: amount * kind.slots for name, amount in worker.items() if name != "memory"},
+            -1 if kind.max_machines is None else kind.max_machines,
+        )
+        for kind in kinds
+    ]

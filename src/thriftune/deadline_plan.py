@@ -1,0 +1,124 @@
+"""What does a study on a cluster do about its deadline? It measures a step, makes a plan, and says what and why.
+
+What was measured is kept with the study, so that a study that is resumed goes on by the same plan.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from thriftune.cluster import Cluster
+from thriftune.cluster_profile import OnCluster
+from thriftune.engines.choice import Ray
+from thriftune.errors import SettingError
+from thriftune.planning.choosing import plan
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.plan import Plan
+from thriftune.planning.profile import Profile
+from thriftune.profiling import measure, powers_of_two
+from thriftune.result import format_dollars, format_seconds
+from thriftune.spec import Spec
+from thriftune.words import several
+
+_MEASURED_SHARE = 0.1
+"""Of the deadline, at most, goes into measuring; but not less than a few seconds for each number of workers."""
+
+_LEAST_SECONDS, _MOST_SECONDS = 5.0, 30.0
+
+Say = Callable[[str], object]
+
+
+def planned(
+    spec: Spec,
+    where: Ray,
+    cluster: Cluster,
+    kinds: Sequence[CloudProfile],
+    target: Mapping[str, Any],
+    folder: Path,
+    say: Say,
+) -> Plan:
+    """The plan for this study; SettingError where there can be none, which says why."""
+    from thriftune.plan_file import job_of
+
+    assert spec.deadline_seconds is not None
+    job, notes = job_of(spec)
+    kept = folder / "measured.json"
+    began = time.monotonic()
+    if kept.exists():
+        found = json.loads(kept.read_text())
+        profile, came_after, spent = Profile.from_json(found["profile"]), found["came_after"], found["seconds"]
+    else:
+        profile, came_after = _measured(spec, where, cluster, kinds, target, folder, say)
+        spent = time.monotonic() - began
+        unfinished = kept.with_suffix(".unfinished")
+        unfinished.write_text(
+            json.dumps({"profile": profile.to_json(), "came_after": came_after, "seconds": spent})
+        )
+        unfinished.replace(kept)
+    if came_after is not None:  # where a table says how long a node takes, it knows more than one node tells
+        kinds = [replace(kind, queue=came_after) if kind.queue == kind.init == 0.0 else kind for kind in kinds]
+    left = spec.deadline_seconds - spent
+    if left <= 0:
+        raise SettingError(
+            f"deadline: {format_seconds(spec.deadline_seconds)} was not enough to measure a step, which took "
+            f"{format_seconds(spent)}; give more"
+        )
+    chosen = plan(job, profile, kinds, deadline=left)
+    for line in [*notes, *told(chosen, profile, kinds)]:
+        say(line)
+    return chosen
+
+
+def _measured(
+    spec: Spec,
+    where: Ray,
+    cluster: Cluster,
+    kinds: Sequence[CloudProfile],
+    target: Mapping[str, Any],
+    folder: Path,
+    say: Say,
+) -> tuple[Profile, float | None]:
+    assert spec.deadline_seconds is not None
+    numbers = powers_of_two(max(kind.slots for kind in kinds))
+    seconds = _MEASURED_SHARE * spec.deadline_seconds / len(numbers)
+    bench = OnCluster(cluster, where, spec.name, target, folder, say)
+    say(f"a plan for the deadline of {format_seconds(spec.deadline_seconds)} needs to know how long a step takes")
+    with bench.opened(kinds, max(numbers)):
+        found = measure(spec, numbers, min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds)), 1, say, bench)
+    return found.profile, bench.came_after
+
+
+def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:
+    """What was decided and why, in sentences."""
+    pace = ", ".join(
+        f"{each:.3g} s with {several(workers, 'worker')}" for workers, each in profile.seconds_per_step.items()
+    )
+    start, save = profile.startup, profile.checkpoint
+    lines = [f"measured: a step takes {pace}; to start a trial {start:.2g} s, to save it {save:.2g} s"]
+    for number, stage in enumerate(chosen.stages, 1):
+        each = f" of {several(stage.workers, 'worker')}" if stage.workers > 1 else ""
+        at_a_time = "all at once" if stage.at_a_time == stage.trials else f"{stage.at_a_time} at a time"
+        lines.append(
+            f"stage {number}: {several(stage.trials, 'trial')}{each}, {at_a_time}, to step "
+            f"{stage.begins + stage.steps}, on {stage.machines} {stage.offer}: about "
+            f"{format_seconds(stage.seconds)}, {format_dollars(stage.dollars)}"
+        )
+    whole = f"plan: {format_seconds(chosen.duration)}, {format_dollars(chosen.cost)}; both are estimates"
+    return [*lines, whole + _against_static(chosen, profile, kinds)]
+
+
+def _against_static(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> str:
+    try:
+        fixed = plan(chosen.model.spec, profile, kinds, deadline=chosen.deadline, planner="static")
+    except SettingError:
+        return ". No fixed number of machines would make the deadline"
+    saved = 1.0 - chosen.cost / fixed.cost if fixed.cost else 0.0
+    if saved < 0.005:
+        return ". No other number of machines in any stage would be cheaper"
+    cost = format_dollars(fixed.cost)
+    return f". The same machines from beginning to end would cost {cost}, so {saved:.0%} is saved"
