@@ -191,13 +191,17 @@ class Autoscaled:
     _first: int = field(repr=False)  # process, by which its namespaces are named
     _namespaces: Sequence[str] = field(repr=False)
 
-    def run(self, script: str | Path, *arguments: str, seconds: float = 120.0) -> str:
-        """What a Python script prints that runs inside: the text of one, or a file. RAY_ADDRESS tells it where."""
+    def run(self, script: str | Path, *arguments: str, seconds: float = 120.0, echo: bool = False) -> str:
+        """What a Python script prints that runs inside: the text of one, or a file. RAY_ADDRESS tells it where.
+
+        `echo`: what it says to standard error is not kept for the case of a failure, but shown at once.
+        """
         done = subprocess.run(
             self.command(script, *arguments),
             env=dict(self.environment),
             cwd=_REPOSITORY,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=None if echo else subprocess.PIPE,
             text=True,
             timeout=seconds,
             check=False,
@@ -213,8 +217,8 @@ class Autoscaled:
 
     def command(self, script: str | Path, *arguments: str) -> list[str]:
         what = [str(script)] if isinstance(script, Path) else ["-c", script]
-        enter = ["nsenter", f"--target={self._first}", *self._namespaces]
-        return [*enter, f"--wd={_REPOSITORY}", sys.executable, *what, *arguments]
+        enter = ["nsenter", f"--target={self._first}", *self._namespaces, f"--wd={_REPOSITORY}"]
+        return [*(enter if self._namespaces else []), sys.executable, *what, *arguments]
 
     def log(self) -> str:
         """What the autoscaler has to say for itself."""
@@ -224,18 +228,20 @@ class Autoscaled:
 
 @contextlib.contextmanager
 def autoscaled(
-    node_types: Mapping[str, Mapping[str, Any]], *, idle_seconds: float = 4.0, most: int = 8
+    node_types: Mapping[str, Mapping[str, Any]], *, idle_seconds: float = 4.0, most: int = 8, apart: bool = True
 ) -> Iterator[Autoscaled]:
     """A head without CPUs and an autoscaler that may start nodes of these types (see node_type), `most` in all.
 
-    It ends those that nobody has used or asked for in `idle_seconds`.
+    It ends those that nobody has used or asked for in `idle_seconds`. `apart`: in namespaces; else it must be the
+    only Ray on the machine.
     """
     pytest.importorskip("ray")
-    unshare, enter = _namespaces()
+    unshare, enter = _namespaces() if apart else ([], [])
     with _folder() as folder:
         home = folder / "home"
         home.mkdir()
-        ours = f"{_REPOSITORY / 'src'}{os.pathsep}{_REPOSITORY}"
+        paths = [str(_REPOSITORY / "src"), str(_REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        ours = os.pathsep.join(filter(None, paths))
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             **_QUIET,
@@ -245,13 +251,14 @@ def autoscaled(
         }
         config = folder / "autoscaler.json"
         config.write_text(json.dumps(_configuration(node_types, idle_seconds, most)))
-        command = ["unshare", *unshare, "--fork", "--kill-child", sys.executable, __file__, str(folder)]
+        command = ["unshare", *unshare, "--fork", "--kill-child"] if apart else []
+        command += [sys.executable, __file__, str(folder)]
         with (folder / "start.log").open("w") as log:
             holder = subprocess.Popen(
                 command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             )
         try:
-            first = _wait_for_start(holder, folder)
+            first = _wait_for_start(holder, folder, apart)
             environment |= {"RAY_ADDRESS": _ADDRESS}
             yield Autoscaled(_ADDRESS, folder, environment, first, enter)
         finally:
@@ -264,6 +271,16 @@ def autoscaled(
                 holder.kill()  # and with it, all that is in its namespaces
                 holder.wait()
             holder.stdout.close()
+            if not apart:
+                _end_processes_of(folder)
+
+
+def _end_processes_of(folder: Path) -> None:
+    """Those whose command line names it."""
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and str(folder).encode() in (process / "cmdline").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 _ADDRESS = "127.0.0.1:6379"
@@ -327,7 +344,7 @@ def _namespaces() -> tuple[list[str], list[str]]:
     return [*user, *apart], ([*entered, "--user", "--preserve-credentials"] if user else entered)
 
 
-def _wait_for_start(holder: subprocess.Popen[str], folder: Path) -> int:
+def _wait_for_start(holder: subprocess.Popen[str], folder: Path, apart: bool) -> int:
     """The first process inside, when the cluster is there: by its number outside."""
     assert holder.stdout is not None
     timer = threading.Timer(PATIENCE_SECONDS, holder.kill)
@@ -339,6 +356,8 @@ def _wait_for_start(holder: subprocess.Popen[str], folder: Path) -> int:
     if said != "started":
         log = (folder / "start.log").read_text(errors="replace")
         raise AssertionError(f"the cluster did not start: {said or 'it said nothing'}\n{log[-4000:]}")
+    if not apart:
+        return holder.pid
     children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
     return int(children[0])
 
@@ -358,7 +377,8 @@ def _folder() -> Iterator[Path]:
 
 def _hold(folder: Path) -> None:
     """Starts the cluster and waits until nobody wants it. With this process all that are in there end."""
-    _loopback_up()
+    with contextlib.suppress(PermissionError):  # not in a namespace of its own, where it is up
+        _loopback_up()
     os.environ |= {
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "RAY_FAKE_CLUSTER": "1",

@@ -21,6 +21,9 @@ from thriftune.planning.cloud import CloudProfile
 from thriftune.profiling import Say
 
 _LOOK_SECONDS = 0.1
+_STARTS_SECONDS = 120.0
+"""Actors, processes, and what the training function imports: the first trial on a node finds none of it there."""
+
 _COMES_SECONDS = 900.0
 """A node that has not come by then is not waited for."""
 
@@ -37,6 +40,7 @@ class OnCluster:
     ) -> None:
         self.folder: Path | None = folder
         self.most = 0
+        self.starts_within = _STARTS_SECONDS
         self.came_after: float | None = None
         self._cluster = cluster
         self._where = where

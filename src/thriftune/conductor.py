@@ -240,7 +240,8 @@ class Conductor:
         if verdict is Verdict.STOP:
             self._decide(ev.Stop(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
         elif verdict is Verdict.PAUSE:
-            if not trial.resume_step and not self._said_unsaved:
+            saves_late = trial.save_every != 0.0  # when it is told to end, if not before
+            if not (trial.resume_step or saves_late or self._said_unsaved):
                 self._said_unsaved = True
                 self._take_in(ev.Warned(now, trial.id, trial.attempts, UNSAVED), now)
             self._decide(ev.Pause(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))

@@ -47,9 +47,13 @@ _OUTPUT_LINES = 20
 
 
 class Bench(Protocol):
-    """Where trials are measured: `most` workers at a time, their files in `folder` (None: a temporary one)."""
+    """Where trials are measured: `most` workers at a time, their files in `folder` (None: a temporary one).
+
+    `starts_within`: seconds that a trial may take to its first report beside those of its measuring.
+    """
 
     most: int
+    starts_within: float
     folder: Path | None
 
     def engine(self, folder: Path, workers: int) -> AbstractContextManager[tuple[Engine, Mapping[str, int]]]:
@@ -172,12 +176,16 @@ class _Watch:
             started, began = time.time(), time.monotonic()
             engine.start(run, where)
             while (passed := time.monotonic() - began) < self._patience(bool(reports)):
+                if not reports and self.bench.starts_within:  # what comes before it is not its measuring
+                    passed = 0.0
                 if not told and passed >= least_seconds and len(steps) >= least_steps:
                     engine.tell_to_end(run.trial, run.attempt)
                     told = True
                 for event in engine.wait(_LOOK_SECONDS):
                     match event:
                         case Reported():
+                            if not reports and self.bench.starts_within:
+                                began = time.monotonic()
                             reports.append(event)
                             steps.add(event.step)
                         case Ended():
@@ -191,13 +199,16 @@ class _Watch:
             return Seen(started, reports, None)
 
     def _patience(self, reported: bool) -> float:
-        return self.seconds + max(self.seconds, _GRACE_SECONDS) if reported else self.seconds
+        if not reported:
+            return self.seconds + self.bench.starts_within
+        return self.seconds + max(self.seconds, _GRACE_SECONDS)
 
 
 class ThisMachine:
     """A worker is one of its cores."""
 
     folder: Path | None = None
+    starts_within = 0.0  # the worker is there when the trial starts
 
     def __init__(self, target: Target) -> None:
         self.most = cores()
