@@ -260,6 +260,10 @@ class Gang:
             told = then
             reference.future().add_done_callback(lambda done: _tell(done, told))
 
+    def end_one(self, rank: int) -> None:
+        """Now. The room that it had is the gang's as long as there is any of it."""
+        _ray().kill(self._actors[rank])
+
     def end(self) -> None:
         """All of them, now."""
         ray = _ray()

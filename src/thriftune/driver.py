@@ -122,9 +122,11 @@ class Driver:
         self._view.update(history, list, self._clock.now())
 
     def _after_last_words(self, told: list[ev.Event]) -> list[ev.Event]:
-        """What trials had said on a machine counts before its loss, which ends them."""
+        """What trials had said on a machine counts before its loss, which ends them: whether they are to blame for
+        it is told by how the machine was lost, and not by the engine."""
         lost = [event.machine for event in told if isinstance(event, ev.MachineLost)]
-        return [*(event for machine in lost for event in self._engine.lose(machine)), *told]
+        said = (event for machine in lost for event in self._engine.lose(machine))
+        return [*(event for event in said if not isinstance(event, ev.Lost)), *told]
 
     def _patience(self) -> float:
         now = self._clock.now()

@@ -87,14 +87,14 @@ class Lines(Silent):
         self._last: History | None = None
         self._now = 0.0
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:  # noqa: ARG002
+    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
         self._now = now
         if now < self._due:
             return
         first, self._due = self._last is None, now + LINE_SECONDS
         self._last = history
         if not first:
-            self._show(history, now)
+            self._show(history, doing(), now)
         elif self._at_once:
             spec = self._spec
             self._shown = ""
@@ -103,8 +103,8 @@ class Lines(Silent):
     def note(self, message: str) -> None:
         self.say(message)
 
-    def _show(self, history: History, now: float) -> None:
-        line = status_line(self._spec, history, now)
+    def _show(self, history: History, doing: Sequence[Doing], now: float) -> None:
+        line = status_line(self._spec, history, now, doing)
         if line != self._shown:
             self._shown = line
             self.say(line)
@@ -182,7 +182,7 @@ def _at_a_time(spec: Spec) -> str:
     return workers + where
 
 
-def status_line(spec: Spec, history: History, now: float) -> str:
+def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing] = ()) -> str:
     of = f" of {spec.trials}" if spec.trials else ""
     parts = [f"{words.ended(history)}{of} trials ended"]
     parts += [
@@ -190,9 +190,13 @@ def status_line(spec: Spec, history: History, now: float) -> str:
         for state in (State.RUNNING, State.WAITING, State.PAUSED, State.FAILED)
         if history.counts[state]
     ]
+    without = [work for work in doing if work.trial is not None and work.waits_for]
+    waits = [f"{len(without)} without room: trial {work.trial} waits for {work.waits_for}" for work in without[:1]]
     best = words.found(history)._replace(config="")
     time_and_cost = f"{words.time_line(history, spec, now)}, {format_dollars(history.dollars(now))} if rented"
-    return "; ".join(part for part in (", ".join(parts), str(best), time_and_cost) if part)
+    still = words.stands_still(history, spec)
+    told = (", ".join(parts), *waits, still, str(best), time_and_cost)
+    return "; ".join(part for part in told if part)
 
 
 def end_line(spec: Spec, history: History, now: float) -> str:
@@ -252,7 +256,9 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     )
     if history.stop_requested:
         title.append(f"  stopping ({history.stop_requested})", style="bold yellow")
-    below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in _waiting(spec, history)]
+    still = words.stands_still(history, spec)
+    lines = [f"the study {still}"] if still else _waiting(spec, history)
+    below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
     if failed := _last_failed(history):
         what = f"trial {failed.id} failed: {last_line(failed.error)}"
         below.append(Text(what, style="red", no_wrap=True, overflow="ellipsis"))

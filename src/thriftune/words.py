@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from thriftune import events as ev
+from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.printed import last_line
@@ -77,7 +78,7 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     elif history.stop_requested or (history.disk_full and spec.disk_full == "stop"):
         what = "for the study to be resumed: it is stopping"
     else:
-        what = _what_is_missing(history)
+        what = _what_is_missing(history, spec)
     notes = []
     if trial.failures:
         notes.append(f"retry {trial.failures} of {spec.retries} after {last_line(trial.error)}")
@@ -90,14 +91,41 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     return "; ".join([f"waits {what}", *notes])
 
 
-def _what_is_missing(history: History) -> str:
+def stands_still(history: History, spec: Spec) -> str:
+    """What a study waits for that can begin nothing, as no machine has room for its workers; empty if it can."""
+    where = engine_of({"name": spec.engine, **spec.engine_options})
+    if not isinstance(where, Ray) or history.running or history.finished or history.stop_requested:
+        return ""
+    renting = history.fleet.renting
+    slots = sum(machine.slots for machine in history.machines.values() if not machine.leaving)
+    if renting or slots >= where.gang:
+        return ""
+    each = f"{amounts(where.worker)} each" if where.gang > 1 else amounts(where.worker)
+    there = f"there is room for {slots}" if slots else "no machine that is there has room for one"
+    return f"waits for {several(where.gang, 'worker')} of {each}: {there}"
+
+
+def amounts(worker: Mapping[str, float]) -> str:
+    """What a worker gets, as in "2 CPU, 1 GPU"."""
+    return ", ".join(
+        f"{amount / 2**30:.3g} GB memory" if name == "memory" else f"{amount:g} {name}"
+        for name, amount in worker.items()
+    )
+
+
+def _with_room(spec: Spec) -> str:
+    where = engine_of({"name": spec.engine, **spec.engine_options})
+    return f" with {amounts(where.worker)}" if isinstance(where, Ray) else ""
+
+
+def _what_is_missing(history: History, spec: Spec) -> str:
     share, renting = history.share, history.fleet.renting
     if renting:
         offers = Counter(rent.offer for rent in renting.values())
         asked = ", ".join(f"{count} {offer}" for offer, count in offers.items())
         return f"for a machine: {asked} asked for"
     if not history.machines:
-        return "for a machine"
+        return f"for a machine{_with_room(spec)}"
     if share is not None and share.workers is not None:
         return f"for a free worker: {several(share.workers, 'worker')} are its share, because of {share.why}"
     if all(machine.leaving for machine in history.machines.values()):

@@ -10,14 +10,20 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from thriftune.engines.local import LocalEngine
+from thriftune.errors import SettingError
 from thriftune.events import Event
 from thriftune.gangs import free_port
+
+_STORAGE_SECONDS = 5.0
+"""So long a folder that was made elsewhere may take to be seen on a network's file system."""
 
 _LOOK_SECONDS = 0.5
 """The local engine wants to be asked so often, that it can tell whom the kernel has killed for memory."""
@@ -32,6 +38,7 @@ class Seat:
 
     def __init__(self, folder: str, target: Mapping[str, Any], variables: Mapping[str, str], paths: Sequence[str]):
         os.environ.update(variables)
+        _await(Path(folder))
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
         with contextlib.suppress(OSError):  # where the script was started, if that is here, too
             os.chdir(target.get("folder") or ".")
@@ -45,9 +52,8 @@ class Seat:
 
     def hello(self) -> int:
         """The number of its process, once it can take a trial."""
-        if (
-            not self._opened
-        ):  # on the thread that hears, which is there as long as the seat: the worker ends with it
+        if not self._opened:
+            # On the thread that hears, which is there as long as the seat: the worker ends with it.
             self._opened = True
             self._engine.open()
         return os.getpid()
@@ -82,3 +88,17 @@ class Seat:
             if number not in self._obeyed:
                 self._obeyed.add(number)
                 getattr(self._engine, method)(*arguments)
+
+
+def _await(folder: Path) -> None:
+    """The driver has made it: where it is not, neither are the study's checkpoints."""
+    deadline = time.monotonic() + _STORAGE_SECONDS
+    while not folder.exists():
+        if time.monotonic() > deadline:
+            raise SettingError(
+                f"{folder} is not there, on {socket.gethostname()}: all nodes must see the study's folder; give "
+                "storage=, a folder of a file system that they share"
+            )
+        with contextlib.suppress(OSError):
+            os.listdir(folder.parent)  # noqa: PTH208 (has a network's file system look again)
+        time.sleep(0.1)
