@@ -2,8 +2,8 @@
 
 Successive halving of a real network, on real Ray nodes that the real autoscaler starts and ends; the best elastic
 plan against the best fixed number of machines, by the same deadline. A step is measured on the cluster with 1, 2,
-4, ... workers, both plans are made from that, and both are carried out once a seed, in turn, each beginning without
-nodes. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them.
+4, ... workers, both plans are made from that, and both are carried out once a seed, in turn, each beginning with
+no node. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 from benchmarks.common import ROOT, Row, main, say
 
-PRICE = 0.096  # of an m5.large on demand; each node of the experiment says that it is one, with 2 CPUs
-KIND = "m5.large_on-demand"
-SLOTS = 2
+PRICE = 0.192  # of an m5.xlarge on demand; each node of the experiment says that it is one, with 4 CPUs
+KIND = "m5.xlarge_on-demand"
+SLOTS = 4
 IDLE_SECONDS = 2.0
 BAR_POINTS, BAR_OFF = 0.05, 0.10
 
@@ -31,15 +31,15 @@ BAR_POINTS, BAR_OFF = 0.05, 0.10
 @dataclass(frozen=True)
 class Settings:
     trials: int = 16
-    first: int = 4
-    last: int = 64
+    first: int = 8
+    last: int = 128
     eta: int = 4
-    most: int = 8  # nodes at a time
+    most: int = 4  # nodes at a time
     seeds: int = 3
     slack: float = 1.25  # the deadline, over the duration of the quickest plan
-    seconds: float = 12.0  # of measuring, for each number of workers
+    seconds: float = 10.0  # of measuring, for each number of workers
     width: int = 1024
-    batches: int = 8
+    batches: int = 16
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -49,9 +49,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
     cores = len(os.sched_getaffinity(0))
     nodes = max(1, cores // SLOTS)
     settings = Settings(most=nodes)
-    if options.quick or nodes < 4:  # there is no room for an elastic plan: only whether all of it works is shown
+    if options.quick or nodes < 2:  # there is no room for an elastic plan: only whether all of it works is shown
         settings = Settings(4, 2, 8, 2, nodes, 1, 1.5, 4.0, 256, 2)
-    labels = {INSTANCE_TYPE: "m5.large", MARKET: "on-demand"}
+    labels = {INSTANCE_TYPE: "m5.xlarge", MARKET: "on-demand"}
     types = {KIND: node_type(SLOTS, labels=labels, most=settings.most)}
     apart = os.environ.get("BENCHMARK_ALONE") is None
     with autoscaled(types, idle_seconds=IDLE_SECONDS, most=settings.most, apart=apart) as cluster:
@@ -97,6 +97,7 @@ def inside(settings: Settings) -> dict[str, Any]:
     from thriftune.parameters import Float
     from thriftune.plan_file import job_of
     from thriftune.planning.choosing import frontier, plan
+    from thriftune.planning.cloud import awaited
     from thriftune.planning.profile import Profile
     from thriftune.profiling import measure as profiled
     from thriftune.profiling import powers_of_two
@@ -117,17 +118,17 @@ def inside(settings: Settings) -> dict[str, Any]:
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:
         bench = OnCluster(cluster, where, "rubberband", asdict(target), Path(scratch), say)
-        most = min(8, SLOTS * settings.most)
+        most = SLOTS * settings.most  # so that it is known how long it takes for all nodes to come
         with bench.opened(kinds, most):
             measured = profiled(spec, powers_of_two(most), settings.seconds, 2, say, bench)
-        profile: Profile = measured.profile
-        say(f"profile: {profile.to_json()}; nodes came after {bench.came_after:.1f} s")
+        profile: Profile = bench.with_waits(measured.profile)
+        say(f"profile: {profile.to_json()}")
         # A node that was let go is billed until the autoscaler has found it idle and ended it: each once, so that
         # it is planned as the price of data is.
         lingers = IDLE_SECONDS + 1.0
         kinds = [
-            replace(kind, queue=bench.came_after or 0.0, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
-            for kind in kinds
+            replace(kind, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
+            for kind in awaited(kinds, profile.queue, profile.init)
         ]
         job, _ = job_of(spec)
         quickest = min(each.duration for each in frontier(job, profile, kinds))
@@ -136,7 +137,7 @@ def inside(settings: Settings) -> dict[str, Any]:
             "elastic": plan(job, profile, kinds, deadline=deadline, probability=0.0),
             "static": plan(job, profile, kinds, deadline=deadline, planner="static", probability=0.0),
         }
-        found: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json(), "came": bench.came_after}
+        found: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json()}
         for name, each in plans.items():
             machines = [stage.machines for stage in each.stages]
             stages = [asdict(stage) for stage in each.stages]

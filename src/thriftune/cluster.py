@@ -57,6 +57,7 @@ class NodeType:
     name: str
     resources: Mapping[str, float]
     most: int  # nodes at a time
+    price_per_hour: float | None = None  # where a user says so
 
 
 @dataclass(slots=True)

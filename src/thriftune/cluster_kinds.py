@@ -27,7 +27,17 @@ def kinds_of(
     """Paths in tables are relative to the folder. `worker`: what each worker of a trial has."""
     from thriftune.plan_file import clouds_of
 
-    return clouds_of([_table(machine, worker) for machine in machines], folder)
+    found: dict[str, CloudProfile] = {}
+    for machine in machines:
+        table = _table(machine, worker)
+        name = table["name"]
+        if name in found:
+            raise SettingError(f"machines: {name}: is there twice; give each kind once")
+        try:
+            (found[name],) = clouds_of([table], folder)
+        except SettingError as error:
+            raise SettingError(f"machines: {name}: {str(error).removeprefix('cloud: ')}") from None
+    return list(found.values())
 
 
 def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dict[str, Any]:
@@ -48,8 +58,14 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
         table["mean_lifetime"] = ASSUMED_SPOT_LIFETIME
     if "machine" in table and "name" not in table:
         table["name"] = node_type(table["machine"], spot)
-    if "machine" in table and "slots" not in table:
+    if "machine" in table:
         offer = Catalog.shipped().find(table["machine"], table.get("region"))
+        if spot and offer.spot_price_per_hour is None and "price_per_hour" not in table:
+            way_out = f'{{machine = "{offer.name}", spot = true, price_per_hour = 0.05}}'
+            raise SettingError(
+                f"machines: {table['name']}: the catalog has no spot price of it; write it, as in {way_out}"
+            )
+    if "machine" in table and "slots" not in table:
         has = {"CPU": float(offer.cores), "GPU": float(offer.accelerators), "memory": offer.memory_gib * 2.0**30}
         table["slots"] = fitting(has, worker)
         if not table["slots"]:
@@ -68,6 +84,7 @@ def node_types(kinds: Sequence[CloudProfile], worker: Mapping[str, float]) -> li
             kind.name,
             {name: amount * kind.slots for name, amount in worker.items() if name != "memory"},
             -1 if kind.max_machines is None else kind.max_machines,
+            kind.price_per_hour,
         )
         for kind in kinds
     ]

@@ -1,24 +1,34 @@
-"""How long does a step take on this cluster? A bench on its nodes, where a worker is as large as in the study."""
+"""How long does a step take on this cluster, and how long a node to come? A bench on its nodes, where a worker is
+as large as in the study."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from thriftune.clouds.ray import RayCloud
 from thriftune.cluster import Cluster
-from thriftune.cluster_kinds import node_types
+from thriftune.cluster_kinds import kinds_of, node_types
 from thriftune.engines import Engine
 from thriftune.engines.choice import Ray
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
-from thriftune.events import Event, MachineLost, MachineReady, MachineRefused
+from thriftune.events import Ended, Event, Failed, Lost, MachineLost, MachineReady, MachineRefused, Reported
 from thriftune.placement import together
 from thriftune.planning.cloud import CloudProfile
-from thriftune.profiling import Say
+from thriftune.planning.profile import Profile
+from thriftune.planning.timing import Measured
+from thriftune.printed import last_line
+from thriftune.profiling import Say, measure
+from thriftune.spec import Spec
+from thriftune.trial import Run
+from thriftune.words import several
 
 _LOOK_SECONDS = 0.1
 _STARTS_SECONDS = 120.0
@@ -26,6 +36,48 @@ _STARTS_SECONDS = 120.0
 
 _COMES_SECONDS = 900.0
 """A node that has not come by then is not waited for."""
+
+
+def measure_on_cluster(
+    spec: Spec,
+    where: Ray,
+    workers: Sequence[int] | None = None,
+    seconds: float = 20.0,
+    repeats: int = 2,
+    say: Say = lambda _: None,
+    ends_at: float = math.inf,
+) -> Measured:
+    """As profiling.measure(), on nodes of the first kind that `where` names, or where it names none, on those
+    that are there. By default with as many workers as one node has room for.
+
+    What trials write meanwhile goes to the study's storage, or else to the folder of its function or command: it
+    must be one that all nodes see.
+    """
+    target = asdict(spec.target)
+    folder = Path(spec.storage or spec.target.folder or ".")
+    kinds = kinds_of(where.machines, where.worker, Path(spec.target.folder or "."))
+    cluster = Cluster.attach(where.address)
+    try:
+        with _made(folder):
+            bench = OnCluster(cluster, where, spec.name, target, folder, say)
+            with bench.opened(kinds, max(workers) if workers else None, ends_at):
+                found = measure(spec, workers, seconds, repeats, say, bench, ends_at)
+    finally:
+        cluster.detach()
+    return replace(found, profile=bench.with_waits(found.profile))
+
+
+@contextlib.contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder that is there; one that was not is gone again afterwards."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for each in missing:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                each.rmdir()
 
 
 class OnCluster:
@@ -48,17 +100,26 @@ class OnCluster:
         self._target = target
         self._say = say
         self._free: dict[str, int] = {}
+        self.first_step_after = 0.0
 
     @contextlib.contextmanager
-    def opened(self, kinds: Sequence[CloudProfile], workers: int | None) -> Iterator[OnCluster]:
-        """`workers`: the most that one trial is measured with; None: as many as one node has room for."""
+    def opened(
+        self, kinds: Sequence[CloudProfile], workers: int | None, ends_at: float = math.inf
+    ) -> Iterator[OnCluster]:
+        """`workers`: the most that one trial is measured with; None: as many as one node has room for.
+        `ends_at`: by time.monotonic(), until when nodes are waited for."""
         worker = self._where.worker
         cloud = RayCloud(self._cluster, f"profile of {self._study}", worker, types=node_types(kinds, worker))
         self._cloud = cloud
+        assert self.folder is not None
+        run_folder = self.folder / ".profile"
+        self._engine = RayEngine(
+            self._cluster, cloud.node_of, worker, run_folder, "profile", self._target, self._where.variables
+        )
         try:
             self._take(cloud.open(time.time()))
             if kinds:
-                self._rent(kinds[0], workers or kinds[0].slots)
+                self._rent(kinds[0], workers or kinds[0].slots, ends_at)
             if not self._free:
                 raise ProfileError(
                     f"the cluster has no node with room for a worker of {worker}, and no kind to rent is named; "
@@ -66,24 +127,32 @@ class OnCluster:
                 )
             largest = max(self._free.values())
             self.most = min(sum(self._free.values()), workers or largest)
+            self._engine.recover()
+            self._engine.open()
             yield self
         finally:
+            self._engine.close()
             for machine in list(self._free):
                 cloud.release(machine, time.time())
             cloud.close(time.time())
+            shutil.rmtree(run_folder, ignore_errors=True)
 
-    def _rent(self, kind: CloudProfile, workers: int) -> None:
+    def _rent(self, kind: CloudProfile, workers: int, ends_at: float) -> None:
         """Only nodes of the kind that a plan would rent are measured."""
         count = -(-workers // kind.slots)
         began = time.time()
+        patience = min(_COMES_SECONDS, ends_at - time.monotonic())
         self._free.clear()
         asked = [f"{kind.name}-{number + 1}" for number in range(count)]
         self._say(f"asking the autoscaler for {count} {kind.name}")
         for machine in asked:
             self._take(self._cloud.rent(machine, kind.name, None, began))
         while not self._free.keys() >= set(asked):
-            if time.time() - began > _COMES_SECONDS:
-                raise ProfileError(f"{kind.name}: none has come in {_COMES_SECONDS:g} s")
+            if time.time() - began > patience:
+                raise ProfileError(
+                    f"{kind.name}: {count} asked for, not there after {patience:.3g} s; give more time, or "
+                    "see what the autoscaler says"
+                )
             time.sleep(_LOOK_SECONDS)
             told = self._cloud.take(time.time())
             self._take([event for event in told if getattr(event, "machine", "") in asked])
@@ -100,20 +169,41 @@ class OnCluster:
                 self._free.pop(event.machine, None)
 
     @contextlib.contextmanager
-    def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:
+    def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:  # noqa: ARG002
+        """The same for all trials: as in a study, they meet workers that are warm."""
         where = together(workers, self._free)
         if where is None:
             raise ProfileError(f"{workers} workers: the nodes have room for {sum(self._free.values())}")
-        variables = self._where.variables
-        engine = RayEngine(
-            self._cluster, self._cloud.node_of, self._where.worker, folder, "profile", self._target, variables
-        )
-        try:
-            engine.recover()
-            engine.open()
-            yield engine, where
-        finally:
-            engine.close()
+        yield self._engine, where
+
+    def warm_up(self, run: Run) -> None:
+        """A trial on every worker of every node, all at once, as a study begins: until each has done a step."""
+        began = time.monotonic()
+        self._say(f"starting {several(sum(self._free.values()), 'worker')} for the first time")
+        slots = [machine for machine, count in self._free.items() for _ in range(count)]
+        waiting = set(range(1, len(slots) + 1))
+        for number, machine in zip(sorted(waiting), slots, strict=True):
+            self._engine.start(replace(run, trial=number, folder=f"{run.folder}-{number}"), {machine: 1})
+        reported: dict[int, float] = {}
+        while waiting:
+            if time.monotonic() - began > _STARTS_SECONDS:
+                raise ProfileError(f"no worker has done a step within {_STARTS_SECONDS:g} s of its start")
+            for event in self._engine.wait(_LOOK_SECONDS):
+                if isinstance(event, Reported) and event.trial not in reported:
+                    reported[event.trial] = time.monotonic() - began
+                    self._engine.tell_to_end(event.trial, event.attempt)
+                elif isinstance(event, Failed):
+                    raise ProfileError(f"the training function failed: {last_line(event.error)}\n{event.error}")
+                elif isinstance(event, Lost):
+                    raise ProfileError(f"the trial was lost: {event.why}; measure again")
+                elif isinstance(event, Ended):
+                    waiting.discard(event.trial)
+        self.first_step_after = max(reported.values(), default=0.0)
 
     def remarks(self, workers: int) -> tuple[str, ...]:  # noqa: ARG002 (what else runs on nodes, Ray keeps count of)
         return ()
+
+    def with_waits(self, profile: Profile) -> Profile:
+        """And how long a node takes to come, and then until its workers are warm."""
+        cold = self.first_step_after - profile.startup - profile.seconds_per_step[1]
+        return replace(profile, queue=self.came_after or 0.0, init=max(0.0, cold))

@@ -126,8 +126,11 @@ class Conductor:
         self._react(event)
 
     def _react(self, event: ev.Event) -> None:
+        # What is rented when nothing more will run is given back at once, which is an event, and so on for ever.
+        may_rent = self._driving and self.halted is None and self.history.finished is None
         for decision in self._provisioner.react(event, self.history):
-            self._decide(decision)
+            if may_rent or type(decision) is not ev.Rent:
+                self._decide(decision)
 
     def _give_back(self, now: float) -> None:
         """Nothing will run: whatever was rented is billed in vain."""

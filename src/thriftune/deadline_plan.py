@@ -17,18 +17,21 @@ from thriftune.cluster_profile import OnCluster
 from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError
 from thriftune.planning.choosing import plan
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
 from thriftune.profiling import measure, powers_of_two
 from thriftune.result import format_dollars, format_seconds
-from thriftune.spec import Spec
+from thriftune.spec import Spec, Target
 from thriftune.words import several
 
 _MEASURED_SHARE = 0.1
 """Of the deadline, at most, goes into measuring; but not less than a few seconds for each number of workers."""
 
 _LEAST_SECONDS, _MOST_SECONDS = 5.0, 30.0
+
+_LIMIT_SHARE = 0.5
+"""Of the deadline, after which nothing more is measured: a training function may take long to start."""
 
 Say = Callable[[str], object]
 
@@ -51,17 +54,14 @@ def planned(
     began = time.monotonic()
     if kept.exists():
         found = json.loads(kept.read_text())
-        profile, came_after, spent = Profile.from_json(found["profile"]), found["came_after"], found["seconds"]
+        profile, spent = Profile.from_json(found["profile"]), found["seconds"]
     else:
-        profile, came_after = _measured(spec, where, cluster, kinds, target, folder, say)
+        profile = _measured(spec, where, cluster, kinds, target, folder, say)
         spent = time.monotonic() - began
         unfinished = kept.with_suffix(".unfinished")
-        unfinished.write_text(
-            json.dumps({"profile": profile.to_json(), "came_after": came_after, "seconds": spent})
-        )
+        unfinished.write_text(json.dumps({"profile": profile.to_json(), "seconds": spent}))
         unfinished.replace(kept)
-    if came_after is not None:  # where a table says how long a node takes, it knows more than one node tells
-        kinds = [replace(kind, queue=came_after) if kind.queue == kind.init == 0.0 else kind for kind in kinds]
+    kinds = awaited(kinds, profile.queue, profile.init)
     left = spec.deadline_seconds - spent
     if left <= 0:
         raise SettingError(
@@ -82,15 +82,17 @@ def _measured(
     target: Mapping[str, Any],
     folder: Path,
     say: Say,
-) -> tuple[Profile, float | None]:
+) -> Profile:
     assert spec.deadline_seconds is not None
     numbers = powers_of_two(max(kind.slots for kind in kinds))
     seconds = _MEASURED_SHARE * spec.deadline_seconds / len(numbers)
     bench = OnCluster(cluster, where, spec.name, target, folder, say)
     say(f"a plan for the deadline of {format_seconds(spec.deadline_seconds)} needs to know how long a step takes")
-    with bench.opened(kinds, max(numbers)):
-        found = measure(spec, numbers, min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds)), 1, say, bench)
-    return found.profile, bench.came_after
+    ends_at = time.monotonic() + _LIMIT_SHARE * spec.deadline_seconds
+    with bench.opened(kinds, max(numbers), ends_at):
+        seconds = min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds))
+        found = measure(replace(spec, target=Target(**target)), numbers, seconds, 1, say, bench, ends_at)
+    return bench.with_waits(found.profile)
 
 
 def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:
@@ -99,14 +101,17 @@ def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[
         f"{each:.3g} s with {several(workers, 'worker')}" for workers, each in profile.seconds_per_step.items()
     )
     start, save = profile.startup, profile.checkpoint
-    lines = [f"measured: a step takes {pace}; to start a trial {start:.2g} s, to save it {save:.2g} s"]
+    lines = [
+        f"measured: a step takes {pace}; to start a trial {start:.2g} s, to save it {save:.2g} s; a node "
+        f"comes after {profile.queue:.2g} s, and its workers begin {profile.init:.2g} s later"
+    ]
     for number, stage in enumerate(chosen.stages, 1):
         each = f" of {several(stage.workers, 'worker')}" if stage.workers > 1 else ""
         at_a_time = "all at once" if stage.at_a_time == stage.trials else f"{stage.at_a_time} at a time"
+        which = several(stage.trials, "trial") + each + (f", {at_a_time}" if stage.trials > 1 else "")
         lines.append(
-            f"stage {number}: {several(stage.trials, 'trial')}{each}, {at_a_time}, to step "
-            f"{stage.begins + stage.steps}, on {stage.machines} {stage.offer}: about "
-            f"{format_seconds(stage.seconds)}, {format_dollars(stage.dollars)}"
+            f"stage {number}: {which}, to step {stage.begins + stage.steps}, on {stage.machines} {stage.offer}: "
+            f"about {format_seconds(stage.seconds)}, {format_dollars(stage.dollars)}"
         )
     whole = f"plan: {format_seconds(chosen.duration)}, {format_dollars(chosen.cost)}; both are estimates"
     return [*lines, whole + _against_static(chosen, profile, kinds)]
@@ -119,6 +124,6 @@ def _against_static(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile
         return ". No fixed number of machines would make the deadline"
     saved = 1.0 - chosen.cost / fixed.cost if fixed.cost else 0.0
     if saved < 0.005:
-        return ". No other number of machines in any stage would be cheaper"
+        return ". The same machines from beginning to end would cost as much"
     cost = format_dollars(fixed.cost)
     return f". The same machines from beginning to end would cost {cost}, so {saved:.0%} is saved"

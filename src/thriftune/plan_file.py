@@ -9,12 +9,13 @@ from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, Lifetimes
 from thriftune.market.survival import Survival
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
 from thriftune.planning.spec import JobSpec, Stage, asha
@@ -24,7 +25,7 @@ from thriftune.stopping import brackets as halving
 from thriftune.stopping.asha import ASHA
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.stopping.ladder import FIRST_PART
-from thriftune.study_file import Types, check_key, read_study_file
+from thriftune.study_file import StudyFile, Types, check_key, read_study_file
 
 _NUMBER, _WHOLE, _TEXT = ((int, float), "a number"), ((int,), "a whole number"), ((str,), "a string")
 _LATENCY = "seconds, a list of recorded ones, or a table {mean = 30, std = 10}"
@@ -84,7 +85,7 @@ def read_plan_file(
     given = None if profile is None else Profile.read(profile)
     try:
         job, notes = job_of(file.spec)
-        clouds = clouds_of(file.cloud, folder)
+        clouds = _kinds(file, folder)
         if machine is not None:
             named = [cloud for cloud in clouds if cloud.name == machine]
             if not named:
@@ -97,7 +98,8 @@ def read_plan_file(
             raise SettingError(
                 "cloud: there is none; write [cloud] and in it machine = 'p3.8xlarge', or give --machine NAME"
             )
-        return PlanFile(file.spec, job, given or _profile(file.profile, path), clouds, notes)
+        known = given or _profile(file.profile, path)
+        return PlanFile(file.spec, job, known, awaited(clouds, known.queue, known.init), notes)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
 
@@ -185,6 +187,16 @@ def clouds_of(given: Mapping[str, Any] | Sequence[Any], folder: Path) -> list[Cl
         except SettingError as error:
             raise SettingError(f"{where}: {str(error).removeprefix('cloud: ')}") from None
     return found
+
+
+def _kinds(file: StudyFile, folder: Path) -> list[CloudProfile]:
+    """On a cluster they are kinds of nodes, whose slots are the workers that find room there."""
+    where = engine_of({"name": file.spec.engine, **file.spec.engine_options})
+    if not isinstance(where, Ray):
+        return clouds_of(file.cloud, folder)
+    from thriftune.cluster_kinds import kinds_of
+
+    return kinds_of(where.machines, where.worker, folder)
 
 
 def _cloud(table: Mapping[str, Any], folder: Path) -> CloudProfile:

@@ -42,6 +42,12 @@ the cores, and some count all that the machine has."""
 _GRACE_SECONDS = 10.0
 """A trial that was told to end has so long for it at least, so that it can do so in good order."""
 
+_LIMITED_SHARE = 0.5
+"""Of what is left of a limit goes into steps, at most: trials also have to start, save, end and start again."""
+
+_FIRST_STEP_SHARE = 0.5
+"""Of what is left of a limit a trial may take for its first step, what it imports included."""
+
 _LOOK_SECONDS = 0.05
 _OUTPUT_LINES = 20
 
@@ -64,6 +70,10 @@ class Bench(Protocol):
         """What may be wrong with figures that are measured now."""
         ...
 
+    def warm_up(self, run: Run) -> None:
+        """Has such a run begun where others will be measured, so that these meet what a machine keeps warm."""
+        ...
+
 
 def measure(
     spec: Spec,
@@ -72,39 +82,69 @@ def measure(
     repeats: int = 2,
     say: Say | None = None,
     bench: Bench | None = None,
+    ends_at: float = math.inf,
 ) -> Measured:
     """Runs one configuration of the study with each number of workers, for about so many seconds.
 
     The configuration is the first that random search suggests with the study's seed. `workers`: 1 among them;
     by default the powers of two up to those that the bench has, which is this machine's cores unless another one
-    is given. `repeats`: so many trials share the seconds
-    of each number, turn about, for a machine is not as fast at one time as at another. `say` is told how it
-    goes on, a line at a time. ProfileError: a trial failed, or did no step in its time.
+    is given. `repeats`: so many trials share the seconds of each number, turn about, for a machine is not as fast
+    at one time as at another. `say` is told how it goes on, a line at a time. `ends_at`: by time.monotonic(), all
+    of it is over then; numbers of workers for which there was no time are left out, and a remark says so.
+    ProfileError: a trial failed, or did no step in its time.
     """
     bench = ThisMachine(spec.target) if bench is None else bench
     workers = powers_of_two(bench.most) if workers is None else workers
     _check(spec.target, workers, seconds, repeats, bench.most)
     say = say or (lambda _: None)
+    left = ends_at - time.monotonic()
+    if left <= 0.0:
+        raise ProfileError("limit: the time was over before a trial could start; give more")
+    seconds = min(seconds, _LIMITED_SHARE * left / len(workers))
     config = first_config(spec)
     numbers = ", ".join(map(str, workers))
-    say(f"{config_line(config)}, about {seconds:g} s for each number of workers: {numbers}")
+    say(f"{config_line(config)}, about {seconds:.3g} s for each number of workers: {numbers}")
     busy = bench.remarks(max(workers))
     for remark in busy:
         say(remark)
+    with TemporaryDirectory(prefix="thriftune-profile-", dir=bench.folder) as folder:
+        bench.warm_up(_run(spec, config, folder))
     timed: dict[int, list[TrialTimes]] = {each: [] for each in workers}
     resumed: list[float] = []
+    longest = 0.0  # that a trial took, with all that is around it
     for turn in range(repeats):
         for each in workers:
+            what = f"{several(each, 'worker')}, trial {turn + 1} of {repeats}"
+            began = time.monotonic()
+            if ends_at - began < max(longest, seconds / repeats):
+                say(f"{what} ... there is no time left for it")
+                continue
             # What it takes to take a trial up does not go by its workers; so one number is enough for that.
-            watch = _Watch(bench, each, seconds / repeats, say)
-            one, again = _trial(spec, config, watch, resume=each == 1)
+            watch = _Watch(bench, each, seconds / repeats, say, ends_at)
+            try:
+                one, again = _trial(spec, config, watch, resume=each == 1)
+            except _NoStep as error:
+                if each == 1 or ends_at == math.inf:
+                    raise
+                say(f"{what} ... {error}")
+                continue
             timed[each].append(one)
             resumed += again
-            what = f"{several(each, 'worker')}, trial {turn + 1} of {repeats}"
+            longest = max(longest, time.monotonic() - began)
             say(f"{what} ... {one.seconds_per_step:.3g} s a step")
-    rows = tuple(Row(each, tuple(trials)) for each, trials in timed.items())
+    rows = tuple(Row(each, tuple(trials)) for each, trials in timed.items() if trials)
     found = summary(rows, resumed, config)
-    return replace(found, remarks=(*busy, *found.remarks))
+    return replace(found, remarks=(*busy, *_left_out(timed), *found.remarks))
+
+
+def _left_out(timed: Mapping[int, Sequence[TrialTimes]]) -> tuple[str, ...]:
+    numbers = ", ".join(str(each) for each, trials in timed.items() if not trials)
+    said = f"no time was left for trials of {numbers} workers: no plan will have such"
+    return (said,) if numbers else ()
+
+
+class _NoStep(ProfileError):
+    """None was done in the time that there was."""
 
 
 def powers_of_two(most: int) -> tuple[int, ...]:
@@ -139,18 +179,22 @@ def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int,
 def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[TrialTimes, list[float]]:
     """One trial; and, if it is to `resume` and has saved its state, what it took to take it up from there."""
     with TemporaryDirectory(prefix="thriftune-profile-", dir=watch.bench.folder) as folder:
-        metrics = tuple(objective.metric for objective in spec.objectives)
-        run = Run(0, 1, config, 0, metrics, spec.max_steps, spec.seed % 2**32, f"{folder}/trial", spec.keep)
+        run = _run(spec, config, folder)
         seen = watch.attempt(run, least_seconds=watch.seconds, least_steps=2)
         if not seen.reports:
-            raise ProfileError(_no_step(seen, watch.workers, watch.seconds))
+            raise _NoStep(_no_step(seen, watch.workers, watch.seconds))
         found = times(seen)
         # Another step is known to follow on it, so there is one to do; and the last two checkpoints are kept.
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
-        if not (resume and saved):
+        if not (resume and saved) or watch.ends_at - time.monotonic() < watch.seconds:
             return found, []
         seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=1)
         return found, [startup(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
+
+
+def _run(spec: Spec, config: Config, folder: str) -> Run:
+    metrics = tuple(objective.metric for objective in spec.objectives)
+    return Run(0, 1, config, 0, metrics, spec.max_steps, spec.seed % 2**32, f"{folder}/trial", spec.keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +206,7 @@ class _Watch:
     workers: int
     seconds: float  # for an attempt
     say: Say
+    ends_at: float = math.inf  # by time.monotonic()
 
     def attempt(self, run: Run, least_seconds: float, least_steps: int) -> Seen:
         """Until it has had the least of seconds and of steps, and then to the end of its next step.
@@ -175,7 +220,7 @@ class _Watch:
         with self.bench.engine(folder, self.workers) as (engine, where):
             started, began = time.time(), time.monotonic()
             engine.start(run, where)
-            while (passed := time.monotonic() - began) < self._patience(bool(reports)):
+            while (passed := time.monotonic() - began) < min(self._patience(bool(reports)), self.ends_at - began):
                 if not reports and self.bench.starts_within:  # what comes before it is not its measuring
                     passed = 0.0
                 if not told and passed >= least_seconds and len(steps) >= least_steps:
@@ -199,9 +244,12 @@ class _Watch:
             return Seen(started, reports, None)
 
     def _patience(self, reported: bool) -> float:
-        if not reported:
-            return self.seconds + self.bench.starts_within
-        return self.seconds + max(self.seconds, _GRACE_SECONDS)
+        if reported:
+            return self.seconds + max(self.seconds, _GRACE_SECONDS)
+        # Where there is a limit, the seconds go by it, and say nothing of how long the start may take.
+        left = self.ends_at - time.monotonic()
+        limited = 0.0 if math.isinf(left) else _FIRST_STEP_SHARE * left
+        return max(self.seconds + self.bench.starts_within, limited)
 
 
 class ThisMachine:
@@ -227,6 +275,9 @@ class ThisMachine:
             yield engine, {THIS_MACHINE: 1}
         finally:
             engine.close()
+
+    def warm_up(self, run: Run) -> None:
+        """Every trial has a new process here: on a machine that is rented for it, it would."""
 
     def remarks(self, workers: int) -> tuple[str, ...]:
         """If other programs leave less than so many cores: all trials are slower then, and alike, so that nothing

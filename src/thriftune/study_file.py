@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_spec
 from thriftune.objectives import needed, parse_constraints, parse_objectives
@@ -63,7 +64,8 @@ _AS_GIVEN = (
 class StudyFile:
     """A study file, checked. `store` is None where it names none; `seed`, too.
 
-    `profile` and `cloud` are as they stand there: plan_file reads them, and whoever does not plan ignores them.
+    `profile` and `cloud` are as they stand there: plan_file reads them, and whoever does not plan ignores them;
+    but on a cluster, the kinds of machines are among the options of the spec's engine.
     """
 
     spec: Spec
@@ -80,8 +82,12 @@ def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> S
     Paths in it are relative to its folder, which is also where its command or function runs.
     """
     data = _read(path)
+    given = dict(overrides or {})
+    said = data.get("engine")
+    if isinstance(said, dict) and said.get("name") == given.get("engine"):
+        del given["engine"]  # only named again: the options are meant to stay
     try:
-        return _study({**data, **(overrides or {})}, path.absolute())
+        return _study({**data, **given}, path.absolute())
     except (SettingError, SpaceError) as error:
         raise SettingError(f"{path}: {error}") from None
 
@@ -110,6 +116,8 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     searcher, searcher_options = _named("searcher", data.get("searcher", "bayes"))
     rule, rule_options = _named("stopping", data.get("stopping", "auto"))
     given = {key: data[key] for key in _AS_GIVEN if key in data}
+    if "engine" in data:
+        given["engine"] = _engine(data, folder)
     spec = make_spec(
         space,
         name=data.get("name", path.stem),
@@ -139,6 +147,20 @@ def check_key(key: str, value: object, known: Types) -> None:
     types, what = known[key]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         raise SettingError(f"{key}: {value!r} must be {what}")
+
+
+def _engine(data: Mapping[str, Any], folder: Path) -> Local | Ray:
+    """On a cluster, the [cloud] tables are kinds of nodes, unless the engine has machines of its own."""
+    where = engine_of(data["engine"])
+    if not isinstance(where, Ray):
+        return where
+    from thriftune.cluster_kinds import kinds_of  # late: plan_file, which it needs, reads study files
+
+    tables = data.get("cloud", [])
+    if tables and not where.machines:
+        where = replace(where, machines=[tables] if isinstance(tables, Mapping) else tables)
+    kinds_of(where.machines, where.worker, folder)  # checked now, before anything is recorded
+    return where
 
 
 def _named(setting: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

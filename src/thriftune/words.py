@@ -127,7 +127,8 @@ def _what_is_missing(history: History, spec: Spec) -> str:
     if not history.machines:
         return f"for a machine{_with_room(spec)}"
     if share is not None and share.workers is not None:
-        return f"for a free worker: {several(share.workers, 'worker')} are its share, because of {share.why}"
+        have = f"{several(share.workers, 'worker')} {'is' if share.workers == 1 else 'are'}"
+        return f"for a free worker: {have} its share, because of {share.why}"
     if all(machine.leaving for machine in history.machines.values()):
         return "for a machine: those that are there will be taken away"
     return "for a free worker"

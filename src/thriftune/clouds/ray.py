@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
 from thriftune.clouds.node_types import SPOT, find_type, labels_of, priced, type_of
-from thriftune.cluster import MARKET, NODE, Claim, Cluster, Node, NodeType
+from thriftune.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
 from thriftune.errors import SettingError
 from thriftune.events import (
     Event,
@@ -218,7 +218,7 @@ class RayCloud:
         machine = f"node-{node.id[-8:]}"
         if not self._slots(node) or node.id in self._left or node.drains_at is not None:
             return []
-        title, price, _ = priced(node, self._catalog)
+        title, price, _ = self._priced(node)
         self._machines[machine] = _Machine(machine, node, price, now)
         return [MachineReady(now, machine, title, self._slots(node), price)]
 
@@ -276,7 +276,7 @@ class RayCloud:
         before = next((each for each in self._machines.values() if each.node.id == node.id), None)
         events = [] if before is None else self._gone(before, anothers=False, now=now)  # released, and still there
         del self._orders[machine]
-        price = priced(node, self._catalog)[1]
+        price = self._priced(node)[1]
         self._machines[machine] = self._own(machine, node, price, now)
         self._keep()
         # All must know that it is had before there is room on it again, or another claim finds it.
@@ -306,7 +306,7 @@ class RayCloud:
 
     def _came(self, machine: str, offer: str, now: float) -> list[Event]:
         found = self._machines[machine]
-        on_demand = priced(found.node, self._catalog)[2]
+        on_demand = self._priced(found.node)[2]
         return [
             MachineRented(now, machine, offer, found.price_per_hour, on_demand),
             MachineReady(now, machine, offer, self._slots(found.node), found.price_per_hour),
@@ -319,6 +319,14 @@ class RayCloud:
             if each.claim is not None
         }
         self._neighbours.keep(rented)
+
+    def _priced(self, node: Node) -> tuple[str, float, float | None]:
+        """By its own label, else as the user says of its type, for plans are made with that; else see priced()."""
+        title, price, on_demand = priced(node, self._catalog)
+        said = self._types.get(type_of(node))
+        if said is None or said.price_per_hour is None or PRICE in node.labels:
+            return title, price, on_demand
+        return title, said.price_per_hour, on_demand
 
     def _slots(self, node: Node) -> int:
         return fitting(node.resources, self._worker)

@@ -35,8 +35,8 @@ class Ray:
       each worker of a trial gets.
     - `gang`: workers of each trial, which start together or not at all.
     - `machines`: kinds of nodes that the cluster's autoscaler can start, by the names that they have there
-      (["m5.xlarge_spot", "m5.xlarge_on-demand"]), or as tables like [cloud] of a study file. Without, the nodes
-      that are there are used, and no more.
+      (["n2-standard-4_spot", "n2-standard-4_on-demand"]), or as tables like [cloud] of a study file, where the
+      catalog does not know their price. Without, the nodes that are there are used, and no more.
     - `variables`: of the environment, for trials on every node.
     """
 
@@ -52,6 +52,11 @@ class Ray:
     def __post_init__(self) -> None:
         if not (self.address is None or isinstance(self.address, str)):
             raise SettingError(f"address: {self.address!r} must be a string, such as '10.0.0.5:6379' or 'auto'")
+        if self.address is not None and "://" in self.address:
+            raise SettingError(
+                f"address: {self.address!r}: Ray's client is not supported; run the study on a machine of the "
+                "cluster, with address 'auto'"
+            )
         if isinstance(self.gang, bool) or not isinstance(self.gang, int) or self.gang < 1:
             raise SettingError(f"gang: {self.gang!r} must be a whole number, at least 1")
         if isinstance(self.machines, (str, Mapping)) or not isinstance(self.machines, Sequence):

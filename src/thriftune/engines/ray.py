@@ -1,7 +1,7 @@
 """Trials on a Ray cluster: each worker of a trial has a seat there, and those of one trial are a crew.
 
-Ray places seats, gives each its processors and ends them with their driver. What is kept here: which crew runs what,
-and how a run ended whose workers ended in different ways.
+Ray places seats, gives each its processors and ends them with their driver. What is kept here: which crew runs
+what, and how a run ended whose workers ended in different ways.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Crew:
 
 
 class RayEngine:
-    """`node_of`: which node of the cluster a machine is. `worker`: what Ray shall give to each worker. `folder`: the
-    study's, visible from all nodes. `variables`: what trials shall have around them."""
+    """`node_of`: which node of the cluster a machine is. `worker`: what Ray shall give to each worker. `folder`:
+    the study's, visible from all nodes. `variables`: what trials shall have around them."""
 
     def __init__(
         self,

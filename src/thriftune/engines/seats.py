@@ -1,8 +1,8 @@
 """Which seats does a driver have on a cluster, and what do they say? All that its side knows of them.
 
 A seat is an actor with room for one worker (seat.py). Seats are kept warm when a trial leaves them, and given to
-the next that wants some on their machine, whatever its number of workers: that a trial grows or shrinks costs it no
-more than to read its checkpoint. Those that are missing are asked for together, so that Ray places all or none.
+the next that wants some on their machine, whatever its number of workers: that a trial grows or shrinks costs it
+no more than to read its checkpoint. What is missing is asked for together, so that Ray places all or none.
 """
 
 from __future__ import annotations

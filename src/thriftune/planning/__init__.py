@@ -98,12 +98,10 @@ class PresentMachines(Provisioner):
         share = history.share
         if type(event) is not ShareChanged or share is None or share.workers is None:
             return
-        too_many = len(history.running) - max(1, share.workers // self.gang)
-        for trial_id in list(reversed(history.running)):  # the last that came have the least to lose
+        staying = [i for i in history.running if history.trials[i].asked is None]  # others leave already
+        for trial_id in staying[: max(1, share.workers // self.gang) - 1 : -1]:  # the last have the least to lose
             trial = history.trials[trial_id]
-            if too_many > 0 and trial.asked is None:
-                yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
-                too_many -= 1
+            yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
         most, share = self.most, history.share

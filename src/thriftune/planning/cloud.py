@@ -103,3 +103,11 @@ class CloudProfile:
         if workers > self.slots:
             return at_a_time * -(-workers // self.slots)
         return -(-at_a_time // (self.slots // workers))
+
+
+def awaited(kinds: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
+    """These kinds, where a machine takes so long to come, and to be ready; what a kind says of that itself goes
+    first."""
+    silent = [kind.queue == kind.init == 0.0 for kind in kinds]
+    pairs = zip(kinds, silent, strict=True)
+    return [replace(kind, queue=queue, init=init) if says_nothing else kind for kind, says_nothing in pairs]

@@ -31,6 +31,8 @@ class Profile:
     - `startup`: to take a trial up, from its checkpoint where it has one; `checkpoint`: to save it at a
       stage's end.
     - `data_gb`: the dataset's size, which every machine gets once.
+    - `queue`: from asking for a machine until it is there, and `init`: from then until its workers are as warm as
+      they were when steps were measured; of kinds of which nothing else is said.
     """
 
     seconds_per_step: Mapping[int, float]
@@ -38,6 +40,8 @@ class Profile:
     startup: float = 0.0
     checkpoint: float = 0.0
     data_gb: float = 0.0
+    queue: float = 0.0
+    init: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds_per_step, Mapping) or 1 not in self.seconds_per_step:
@@ -46,7 +50,7 @@ class Profile:
             if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
                 raise SettingError(f"seconds_per_step: {workers!r} workers: must be a whole number, at least 1")
             check_number(f"seconds_per_step: with {workers} workers", each, above_zero=True)
-        for name in ("std", "startup", "checkpoint", "data_gb"):
+        for name in ("std", "startup", "checkpoint", "data_gb", "queue", "init"):
             check_number(name, getattr(self, name))
 
     @property
