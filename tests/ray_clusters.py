@@ -79,6 +79,11 @@ class Nodes:
     def head(self) -> str:
         return str(self._cluster.head_node.node_id)
 
+    @property
+    def there(self) -> list[str]:
+        """Those that were added, and neither killed nor ended."""
+        return list(self._nodes)
+
     def add(
         self,
         cpus: float = 1,
@@ -116,8 +121,15 @@ class Nodes:
         return deadline
 
     def kill(self, node_id: str) -> None:
-        """Ends all of its processes as a power cut would. The cluster finds out by itself, after some seconds."""
-        self._cluster.remove_node(self._nodes.pop(node_id), allow_graceful=False)
+        """Ends all of its processes as a power cut would, those of actors and their children included. The cluster
+        finds out by itself, after some seconds."""
+        node = self._nodes.pop(node_id)
+        own = [process.process.pid for several in node.all_processes.values() for process in several]
+        below = _descendants(own)  # they would notice, but some of them only after a second
+        self._cluster.remove_node(node, allow_graceful=False)
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def end(self, node_id: str) -> None:
         """In good order: the cluster is told."""
@@ -130,6 +142,22 @@ class Nodes:
                 stack.callback(self._cluster.remove_node, self._cluster.head_node, allow_graceful=False)
             for node_id in list(self._nodes):
                 stack.callback(self.kill, node_id)
+
+
+def _descendants(pids: Sequence[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    waiting = list(pids)
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
 
 
 @contextlib.contextmanager
@@ -236,7 +264,7 @@ def autoscaled(
     only Ray on the machine.
     """
     pytest.importorskip("ray")
-    unshare, enter = _namespaces() if apart else ([], [])
+    unshare, enter = namespaces() if apart else ([], [])
     with _folder() as folder:
         home = folder / "home"
         home.mkdir()
@@ -329,7 +357,7 @@ _HEAD_TYPE = "ray.head.default"
 
 
 @functools.cache
-def _namespaces() -> tuple[list[str], list[str]]:
+def namespaces() -> tuple[list[str], list[str]]:
     """How unshare is told to make them, and nsenter to enter them; a test that cannot have them is skipped."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         pytest.skip("the autoscaler's tests need unshare and nsenter (util-linux), which are not here")

@@ -43,6 +43,7 @@ def run(*arguments: str) -> str:
         "search",
         "search.speed",
         "search.ablation",
+        "cluster.faults",
         "stopping",
         "stopping.early_curve",
         "stopping.real_trials",

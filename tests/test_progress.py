@@ -161,6 +161,20 @@ def test_lines_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+def test_lines_say_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = studies.spec(engine="ray", engine_options={"gpus": 1})
+    empty = studies.fold([ev.DriverStarted(100.0, 1, "here")], spec)
+    without_room = [Doing("node-1", None, 3, waits_for="1 CPU, 1 GPU on node-1"), Doing("node-2", 11, 4)]
+    with make_view(spec, progress=None) as view:
+        view.update(empty, list, 100.0)
+        view.update(empty, list, 102.0)
+        view.update(history(spec), lambda: without_room, 120.0)
+    first, second, _ = capsys.readouterr().err.splitlines()
+    assert "; waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one; " in first
+    assert "1 running, 1 waiting, 1 failed; 1 without room: trial 3 waits for 1 CPU, 1 GPU on node-1; " in second
+    assert "the study waits for 1 worker of 1 CPU, 1 GPU: no machine" in drawn(spec, empty, [])
+
+
 def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec()
     with make_view(spec, progress=True) as view:

@@ -104,6 +104,45 @@ def test_what_trials_wait_for() -> None:
     assert why(5, driven=False) == "waits for the study to be resumed"
 
 
+@pytest.mark.parametrize(
+    ("options", "slots", "said"),
+    [
+        ({"gpus": 1}, [], "waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one"),
+        (
+            {"gang": 4, "memory": "2GB"},
+            [1, 2],
+            "waits for 4 workers of 1 CPU, 2 GB memory each: there is room for 3",
+        ),
+        ({"gang": 3}, [1, 2], ""),
+        ({}, [1], ""),
+    ],
+)
+def test_a_study_that_finds_no_room_on_its_cluster_says_so(
+    options: dict[str, Any], slots: list[int], said: str
+) -> None:
+    spec = studies.spec(engine="ray", engine_options=options)
+    ready = [ev.MachineReady(100.0, f"node-{n}", "2 CPUs", count, 0.1) for n, count in enumerate(slots)]
+    history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
+    assert words.stands_still(history, spec) == said
+    history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
+    assert words.stands_still(history, spec) == ""
+
+
+def test_a_machine_that_will_be_taken_away_is_no_room() -> None:
+    spec = studies.spec(engine="ray")
+    log = [ev.DriverStarted(100.0, 1, "here"), ev.MachineReady(100.0, "node-1", "2 CPUs", 2, 0.1)]
+    history = studies.fold([*log, ev.MachineNotice(101.0, "node-1", 111.0)], spec)
+    assert words.stands_still(history, spec).startswith("waits for 1 worker of 1 CPU: no machine")
+    assert words.stands_still(history, studies.spec()) == ""  # of this machine there is always some
+
+
+def test_a_waiting_trial_names_what_its_machine_must_have() -> None:
+    spec = studies.spec(engine="ray", engine_options={"cpus": 2, "resources": {"TPU": 4}})
+    log = [ev.DriverStarted(100.0, 1, "here"), ev.Create(100.0, 0, {"lr": 0.2, "act": "relu"})]
+    history = studies.fold(log, spec)
+    assert words.waits_for(history.trials[0], history, spec, True) == "waits for a machine with 2 CPU, 4 TPU"
+
+
 def test_a_paused_trial_waits_for_its_promotion() -> None:
     spec = studies.spec(stopping="asha")
     history = studies.fold(studies.log(finished=False), spec)

@@ -1,0 +1,1 @@
+"""On a cluster: what is lost when its machines are?"""

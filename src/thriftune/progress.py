@@ -257,7 +257,7 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     if history.stop_requested:
         title.append(f"  stopping ({history.stop_requested})", style="bold yellow")
     still = words.stands_still(history, spec)
-    lines = [f"the study {still}"] if still else _waiting(spec, history)
+    lines = [*([f"the study {still}"] if still else []), *_waiting(spec, history)]
     below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
     if failed := _last_failed(history):
         what = f"trial {failed.id} failed: {last_line(failed.error)}"

@@ -80,6 +80,22 @@ def count(trial: Trial) -> None:
         time.sleep(trial.get("pause", 0.0))
 
 
+def second_raises(trial: Trial) -> None:
+    for step in trial.steps():
+        if (step, trial.rank) == (2, 1):
+            raise ValueError("deliberate")
+        trial.report(loss=1.0 / step)
+        time.sleep(0.01)
+
+
+def second_is_killed(trial: Trial) -> None:
+    for step in trial.steps():
+        if (step, trial.rank) == (2, 1):
+            kill_itself(trial)
+        trial.report(loss=1.0 / step)
+        time.sleep(0.01)
+
+
 def raise_error(trial: Trial) -> None:
     print("about to raise")
     raise ValueError("deliberate")

@@ -1,0 +1,240 @@
+"""Studies on real nodes of a Ray cluster that vanish, with notice and without; and whose drivers are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import thriftune as tt
+from tests.engines.processes import all_gone, eventually
+from tests.ray_clusters import Nodes, namespaces, nodes
+from tests.system.lossy import Lossy, account
+from tests.system.ray_study import NAME
+from thriftune import events as ev
+
+CPUS = 2
+DRIVER_KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Nodes]:
+    with nodes() as there:
+        yield there
+
+
+@pytest.fixture
+def pair(cluster: Nodes) -> Iterator[dict[str, str]]:
+    """Two nodes for this test, by the names of the machines that they are."""
+    yield from several(cluster, 2)
+
+
+@pytest.fixture
+def three(cluster: Nodes) -> Iterator[dict[str, str]]:
+    yield from several(cluster, 3)
+
+
+def several(cluster: Nodes, count: int) -> Iterator[dict[str, str]]:
+    found = [cluster.add(CPUS) for _ in range(count)]
+    yield {f"node-{node[-8:]}": node for node in found}
+    for node in found:
+        if node in cluster.there:
+            cluster.end(node)
+
+
+def test_a_driver_is_killed_at_any_moment_and_resumed(
+    cluster: Nodes, pair: dict[str, str], tmp_path: Path
+) -> None:
+    study = Lossy(tmp_path, cluster.address, trials=8, steps=6, step_seconds=0.15, save_every=2)
+    dice = random.Random(3)
+    for number in range(DRIVER_KILLS):
+        drivers = started(study)
+        driver = study.start(study.resume if drivers and number % 2 else None)
+        if number:  # the first at any moment; the others in the middle of trials
+            study.until(lambda most=drivers: started(study) > most, driver, "it has begun")  # type: ignore[misc]
+            before = study.steps_done()
+            study.until(lambda most=before: study.steps_done() > most, driver, "another step is done")  # type: ignore[misc]
+        time.sleep(dice.uniform(0.0, 0.6))
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL
+    driver = study.start()
+    study.wait(driver)
+    all_gone(study.mark)
+    found = account(study)
+    assert found.nothing_lost, found
+    assert not found.beyond
+    assert started(study) >= DRIVER_KILLS
+    assert not [entry for entry in study.log() if isinstance(entry, (ev.Failed, ev.GiveUp))]
+
+
+def started(study: Lossy) -> int:
+    """Drivers, so far."""
+    return sum(isinstance(entry, ev.DriverStarted) for entry in study.log())
+
+
+def test_a_node_is_killed_and_only_the_steps_since_the_last_checkpoint_are_repeated(
+    cluster: Nodes, pair: dict[str, str], tmp_path: Path
+) -> None:
+    study = Lossy(tmp_path, cluster.address, trials=5, steps=7, step_seconds=0.25, save_every=3)
+    driver = study.start()
+    study.until(lambda: study.steps_done() >= 16, driver, "16 steps are done")  # of four trials at a time
+    machine, running = study.busiest()
+    assert running == CPUS
+    cluster.kill(pair[machine])
+    study.wait(driver)
+    all_gone(study.mark)
+    found = account(study)
+    assert found.nothing_lost, found
+    assert not found.beyond
+    assert len(found.repeated) <= 3 * running  # two since the checkpoint, and the one that is being reported
+    history = tt.load(NAME, study.store).history
+    assert sum(trial.losses for trial in history.trials) == running
+    # The machine's loss is what ended them: whether a trial may be to blame follows from how it was lost.
+    (lost,) = [entry for entry in study.log() if isinstance(entry, (ev.MachineLost, ev.Lost))]
+    assert isinstance(lost, ev.MachineLost)
+    assert lost.machine == machine
+
+
+@pytest.mark.parametrize("taken", [True, False], ids=["taken", "false notice"])
+def test_after_a_notice_no_step_is_repeated(
+    cluster: Nodes, pair: dict[str, str], tmp_path: Path, taken: bool
+) -> None:
+    study = Lossy(tmp_path, cluster.address, trials=5, steps=7, step_seconds=0.25, save_every=1)
+    driver = study.start()
+    study.until(lambda: study.steps_done() >= 8, driver, "8 steps are done")
+    machine, running = study.busiest()
+    deadline = cluster.drain(pair[machine], 10.0)
+    study.until(lambda: len(cut(study)) == running, driver, "the trials there have left")
+    assert time.time() < deadline
+    if taken:
+        cluster.kill(pair[machine])
+    study.wait(driver)
+    all_gone(study.mark)
+    found = account(study)
+    assert found.nothing_lost, found
+    assert not found.repeated
+    log = study.log()
+    noticed = next(number for number, entry in enumerate(log) if isinstance(entry, ev.MachineNotice))
+    assert machine not in [entry.machine for entry in log[noticed:] if isinstance(entry, ev.Place)]
+    assert sum(trial.losses for trial in tt.load(NAME, study.store).trials) == 0
+
+
+def cut(study: Lossy) -> list[ev.Ended]:
+    """Attempts that ended because they were told to."""
+    return [entry for entry in study.log() if isinstance(entry, ev.Ended) and entry.cut]
+
+
+def test_a_gang_that_loses_one_of_its_nodes_is_lost_and_goes_on_with_others(
+    cluster: Nodes, three: dict[str, str], tmp_path: Path
+) -> None:
+    """A worker takes a whole node, so the two of the trial are on two."""
+    ray = {"gang": 2, "cpus": CPUS}
+    study = Lossy(tmp_path, cluster.address, trials=2, steps=10, step_seconds=0.4, save_every=2, ray=ray)
+    driver = study.start()
+    study.until(lambda: study.steps_done() >= 3, driver, "3 steps are done")
+    history = tt.load(NAME, study.store).history
+    _, second = history.trials[next(iter(history.running))].workers
+    cluster.kill(three[second])
+    study.wait(driver)
+    all_gone(study.mark)
+    found = account(study)
+    assert found.nothing_lost, found
+    assert not found.beyond
+    trial = tt.load(NAME, study.store).trials[0]
+    assert (trial.losses, trial.failures, trial.attempts) == (1, 0, 2)
+    workers = {line["workers"] for number in range(2) for line in study.said(number) if line["what"] == "begins"}
+    assert workers == {2}
+    (placed,) = [e for e in study.log() if isinstance(e, ev.Place) and (e.trial, e.attempt) == (0, 2)]
+    assert second not in (placed.workers or {})
+
+
+# --- what cannot go well --------------------------------------------------------------------------------------
+
+
+NODE = """
+import sys, time
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+address, cpus = sys.argv[1], int(sys.argv[2])
+own = {"node_ip_address": "127.0.0.1", "num_cpus": cpus, "object_store_memory": 80_000_000}
+Node(RayParams(gcs_address=address, redis_address=address, **own), head=False, spawn_reaper=False)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def without(cluster: Nodes, *folders: Path) -> Iterator[None]:
+    """A node for which these folders are empty, as on a machine of its own: in a namespace of mounts."""
+    before = len(alive(cluster))
+    apart = [option for option in namespaces()[0] if option != "--net"]
+    hide = "".join(f"mount -t tmpfs none {shlex.quote(str(folder))} && " for folder in folders)
+    start = f"{hide}exec {shlex.quote(sys.executable)} -c {shlex.quote(NODE)} {cluster.address} {CPUS}"
+    command = ["unshare", *apart, "--fork", "--kill-child", "sh", "-c", start]
+    holder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: len(alive(cluster)) > before, "the node is there")
+        yield
+    finally:
+        holder.kill()  # and with it, all that is in its namespace
+        holder.wait()
+        eventually(lambda: len(alive(cluster)) == before, "the node is gone")
+
+
+def alive(cluster: Nodes) -> list[str]:
+    """Nodes, as the cluster itself knows them."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    found = GcsClient(address=cluster.address).get_all_node_info()
+    return [node.node_id.hex() for node in found.values() if node.state == 0]
+
+
+def test_storage_that_is_not_on_a_node_is_named(cluster: Nodes, tmp_path: Path) -> None:
+    study = Lossy(tmp_path, cluster.address, trials=2, steps=2, step_seconds=0.01, save_every=1)
+    with without(cluster, tmp_path):
+        driver = study.start()
+        assert driver.wait(90.0) == 1
+    assert "no worker can be started on node-" in study.errors()
+    assert "all nodes must see the study's folder; give storage=" in study.errors()
+    assert "Traceback" not in study.errors().partition("ThriftuneError")[2]
+    all_gone(study.mark)
+
+
+def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> None:
+    study = Lossy(tmp_path, cluster.address, trials=2, steps=2, step_seconds=0.01, save_every=1)
+    packages = {Path(entry).absolute() / "thriftune" for entry in sys.path}
+    with without(cluster, *sorted(path for path in packages if path.is_dir())):
+        driver = study.start()
+        assert driver.wait(90.0) == 1
+    assert "no worker can be started on node-" in study.errors()
+    assert "install thriftune there" in study.errors()
+
+
+@pytest.mark.parametrize(
+    ("ray", "said"),
+    [
+        ({"gpus": 1}, "waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one"),
+        ({"gang": 5}, "waits for 5 workers of 1 CPU each: there is room for 4"),
+    ],
+    ids=["no such node", "a gang too large"],
+)
+def test_a_worker_that_fits_nowhere_is_told_of_and_runs_once_it_does(
+    cluster: Nodes, pair: dict[str, str], tmp_path: Path, ray: dict[str, int], said: str
+) -> None:
+    study = Lossy(
+        tmp_path, cluster.address, trials=1, steps=1, step_seconds=0.0, save_every=1, ray=ray, progress=True
+    )
+    driver = study.start()
+    study.until(lambda: said in study.errors(), driver, said)
+    node = cluster.add(CPUS, gpus=1)
+    study.wait(driver)
+    cluster.end(node)
+    assert account(study).nothing_lost
