@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import large_store, peers, throughput
+from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
 from thriftune import Space
@@ -64,6 +65,9 @@ def run(*arguments: str) -> str:
         "provisioning.speed",
         "provisioning.spottune",
         "search.multi",
+        "cluster.driver",
+        "cluster.placement",
+        "cluster.throughput",
     ],
 )
 def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
@@ -82,6 +86,21 @@ def test_a_table_for_people() -> None:
     shown = run("benchmarks.report_cost", "--quick")
     assert "python -m benchmarks.report_cost --quick" in shown
     assert "under 200 us" in shown
+
+
+def test_the_busy_driver_takes_every_trial_to_its_end() -> None:
+    alone = driver.driven("none", 30, 1, 1)
+    assert alone.decisions == 1 + 2 * 20 + 1  # the last of the first ten is placed, 20 more are made, the end
+    judged = driver.driven("asha", 30, 1, 7)
+    assert judged.decisions > alone.decisions  # it has some stopped
+    assert judged.events < alone.events
+
+
+def test_workers_are_placed_together_or_scattered() -> None:
+    nodes = {"a": 4, "b": 4}
+    assert placement.together(2, nodes) == {"a": 2}
+    assert placement.scattered(1, nodes) == {"a": 1}
+    assert placement.scattered(3, nodes) == {"a": 2, "b": 1}
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -1,1 +1,1 @@
-"""On a cluster: what is lost when its machines are?"""
+"""How fast, how sturdy, how well placed? Benchmarks of trials on Ray clusters."""

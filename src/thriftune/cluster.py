@@ -102,12 +102,14 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """Those that are alive, by id. A fraction of a millisecond: it may be asked often."""
         from ray._private.state import state
-        from ray.autoscaler.v2.sdk import get_cluster_resource_state
-        from ray.core.generated.autoscaler_pb2 import NodeStatus
+        from ray.core.generated.autoscaler_pb2 import GetClusterResourceStateReply, NodeStatus
 
+        # What ray.autoscaler.v2.sdk has for this brings the whole autoscaler with it.
+        reply = GetClusterResourceStateReply()
+        reply.ParseFromString(self._gcs().get_cluster_resource_state())
         drained = state.get_draining_nodes()
         found = []
-        for node in get_cluster_resource_state(self._gcs()).node_states:
+        for node in reply.cluster_resource_state.node_states:
             if node.status == NodeStatus.DEAD:
                 continue
             number = node.node_id.hex()

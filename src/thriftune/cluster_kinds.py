@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thriftune.cluster import NodeType
 from thriftune.cluster_template import machine_and_market, node_type
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
-from thriftune.planning.cloud import CloudProfile
 from thriftune.sharing import fitting
+
+if TYPE_CHECKING:
+    from thriftune.planning.cloud import CloudProfile
 
 ASSUMED_SPOT_LIFETIME = "12h"
 """On average, where nothing is said about it."""
@@ -25,6 +27,8 @@ def kinds_of(
     machines: Sequence[str | Mapping[str, Any]], worker: Mapping[str, float], folder: Path
 ) -> list[CloudProfile]:
     """Paths in tables are relative to the folder. `worker`: what each worker of a trial has."""
+    if not machines:  # and nothing is loaded that only plans need
+        return []
     from thriftune.plan_file import clouds_of
 
     found: dict[str, CloudProfile] = {}

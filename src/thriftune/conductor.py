@@ -164,9 +164,10 @@ class Conductor:
             later = math.nextafter(now, math.inf)
             if spec.deadline_seconds is not None:
                 times.append(max(later, now + spec.deadline_seconds - history.driven_seconds(now)))
-            rate = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
-            if spec.budget_dollars is not None and rate > 0:
-                times.append(max(later, now + (spec.budget_dollars - history.dollars(now)) / rate))
+            if spec.budget_dollars is not None:  # else nobody looks at the machines, which may be many
+                rate = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
+                if rate > 0:
+                    times.append(max(later, now + (spec.budget_dollars - history.dollars(now)) / rate))
             if self.halted is None and (policy := self._provisioner.wake_at(history, now)) is not None:
                 times.append(max(later, policy))
         return min(times) if times else None

@@ -1,4 +1,7 @@
-"""Where does this study run? Its engine, its machines and who decides about them, as its settings say."""
+"""Where does this study run? Its engine, its machines and who decides about them, as its settings say.
+
+What plans and rents is loaded only where something can be rented: it brings scipy with it.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,11 @@ from thriftune.engines.local import LocalEngine
 from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
-from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.elastic import PlanFollower
-from thriftune.provisioning.growing import Growing
 from thriftune.spec import Spec
 
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster
+    from thriftune.planning.cloud import CloudProfile
 
 Say = Callable[[str], object]
 
@@ -83,8 +84,11 @@ def _policy(
     if not kinds:
         return PresentMachines(where.gang, spec.workers)
     if spec.deadline_seconds is None:
+        from thriftune.provisioning.growing import Growing
+
         return Growing(kinds, where.gang, spec.workers)
     from thriftune.deadline_plan import planned
+    from thriftune.planning.elastic import PlanFollower
 
     return PlanFollower(planned(spec, where, cluster, kinds, target, files.folder, say), machines_fail=True)
 

@@ -17,7 +17,7 @@ from tests.engines.conformance import TARGET, ends, nothing_more, told, until, u
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from tests.ray_clusters import Nodes, nodes
 from thriftune.cluster import NODE, Cluster, Node
-from thriftune.engines import ray as engine_module
+from thriftune.engines import seats
 from thriftune.engines.ray import End, RayEngine, verdict
 from thriftune.errors import ThriftuneError
 from thriftune.events import Ended, Failed, Killed, Lost, Reported
@@ -190,7 +190,7 @@ def test_a_seat_that_does_not_see_the_folder_ends_the_study_with_a_sentence(
 ) -> None:
     """As on a node that does not share the file system; the node would ruin one trial after the other."""
     engine.start(crews.run(0, "count"), {"a": 1})
-    (crews.folder / "run" / "seats" / "0-0").rmdir()
+    (crews.folder / "run" / "seats" / "1-0").rmdir()
     with pytest.raises(ThriftuneError, match=r"no worker can be started on a .*: all nodes must see the study's"):
         until_ended(engine, 0)
 
@@ -198,24 +198,46 @@ def test_a_seat_that_does_not_see_the_folder_ends_the_study_with_a_sentence(
 # --- kept warm --------------------------------------------------------------------------------------------------
 
 
-def test_a_crew_is_kept_for_the_next_trial_of_its_shape(crews: Crews, engine: RayEngine) -> None:
+def test_seats_are_kept_for_the_next_trial_whatever_its_workers(crews: Crews, engine: RayEngine) -> None:
+    """So that a trial grows and shrinks without starting anything anew."""
+
+    def pids() -> set[int | None]:
+        return {seat.pid for seat in engine._seats}
+
     engine.start(crews.run(0, "count"), BOTH)
     until_ended(engine, 0)
-    pid = engine.doing()[0].pid
-    assert pid is not None
-    engine.start(crews.run(1, "count"), BOTH)
-    assert [doing.pid for doing in engine.doing()] == [pid]
+    first = pids()
+    assert len(first) == 2
+    assert None not in first
+    for trial, workers in enumerate(({"a": 1}, {"b": 1}, BOTH, {"a": 1}), 1):
+        engine.start(crews.run(trial, "count"), workers)
+        until_ended(engine, trial)
+        assert pids() == first
+    engine.start(crews.run(5, "count"), {"a": 2})  # of which one is missing
+    until_ended(engine, 5)
+    assert len(pids() - first) == 1
+    assert first <= pids()
+
+
+def test_a_machine_that_is_given_back_is_left_with_nothing_on_it(
+    stage: Stage, crews: Crews, engine: RayEngine
+) -> None:
+    """Also by seats that were asked for together with those of another machine: their room is one."""
+    engine.start(crews.run(0, "count"), BOTH)
+    until_ended(engine, 0)
+    assert engine.lose("b") == []
+    assert engine.doing() == []
+    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["b"]})
+    eventually(lambda: claim.node() is not None, "all of b can be had")
+    claim.end()
+    engine.start(crews.run(1, "count"), {"a": 2})
     until_ended(engine, 1)
-    engine.start(crews.run(2, "count"), {"a": 1})  # of another shape, where it is: it has to go
-    until_ended(engine, 2)
-    (doing,) = engine.doing()
-    assert (doing.worker, doing.pid == pid) == ("a", False)
 
 
 def test_a_crew_that_nobody_needs_is_dismissed(
     crews: Crews, engine: RayEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "_IDLE_SECONDS", 0.3)
+    monkeypatch.setattr(seats, "_IDLE_SECONDS", 0.3)
     engine.start(crews.run(0, "count"), {"a": 1})
     until_ended(engine, 0)
     assert [doing.trial for doing in engine.doing()] == [None]

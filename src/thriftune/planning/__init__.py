@@ -110,7 +110,7 @@ class PresentMachines(Provisioner):
             most = fair if most is None else min(most, fair)
         if most is not None and len(history.running) >= most:
             return None
-        free = {machine.id: machine.free for machine in history.machines.values() if machine.free > 0}
+        free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free) > 0}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
         return together(self.gang, free)
