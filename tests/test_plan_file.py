@@ -350,3 +350,32 @@ def test_who_does_not_plan_ignores_what_is_for_plans(tmp_path: Path) -> None:
 def test_what_is_written_wins_over_the_catalog(tmp_path: Path) -> None:
     (cloud,) = clouds_of({"machine": "p3.8xlarge", "billing": "per_function", "minimum": 0}, tmp_path)
     assert (cloud.billing, cloud.minimum, cloud.slots) == ("per_function", 0.0, 4)
+
+
+# --- on a cluster -----------------------------------------------------------------------------------------
+
+RAY = """
+[cloud]
+machine = "m5.xlarge"
+spot = true
+price_per_hour = 0.07
+"""
+
+
+def test_on_a_cluster_machines_are_nodes_and_slots_are_workers_that_fit(tmp_path: Path) -> None:
+    engine = 'engine = {name = "ray", cpus = 2}\n'
+    (kind,) = read(tmp_path, engine + BASE + PROFILE + RAY).clouds
+    assert (kind.name, kind.slots, kind.price_per_hour) == ("m5.xlarge_spot", 2, 0.07)
+    assert kind.survival is not None, "twelve hours on average, where nothing is said"
+    assert read(tmp_path, engine + BASE + PROFILE + RAY, machine="m5.xlarge_spot").clouds == [kind]
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"), [("", (40.0, 3.0)), ("queue = 7", (7.0, 0.0)), ("init = 5", (0.0, 5.0))]
+)
+def test_how_long_a_node_takes_is_the_profiles_unless_its_table_says_so(
+    tmp_path: Path, said: str, waits: tuple[float, float]
+) -> None:
+    measured = PROFILE + "queue = 40.0\ninit = 3.0\n"
+    (kind,) = read(tmp_path, BASE + measured + CLOUD + said).clouds
+    assert (kind.queue_latency.mean, kind.init_latency.mean) == waits

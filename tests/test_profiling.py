@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -332,3 +333,46 @@ def test_an_engine_that_does_not_open_leaves_cores_and_variables_as_they_were(
     with pytest.raises(OSError, match="no more processes"):
         measure(make(SLEEPS), [1], 1.0)
     assert within == [1, "1"]
+
+
+# --- within a limit
+
+
+def test_numbers_for_which_there_is_no_time_are_left_out_and_said(make: MakeSpec) -> None:
+    spec = make(SLEEPS.format(seconds=0.02))
+    lines: list[str] = []
+
+    class Slow(profiling.ThisMachine):
+        """Whose trials of two workers never get started."""
+
+        most = 2
+
+        def engine(self, folder: Path, workers: int) -> Any:
+            if workers == 2:
+                raise profiling._NoStep("no step")
+            return super().engine(folder, workers)
+
+    bench = Slow(spec.target)
+    bench.most = 2
+    found = measure(spec, (1, 2), 1.0, 1, lines.append, bench, ends_at=time.monotonic() + AMPLE_SECONDS)
+    assert list(found.profile.seconds_per_step) == [1]
+    assert "no time was left for trials of 2 workers: no plan will have such" in found.remarks
+    assert "2 workers, trial 1 of 1 ... no step" in lines
+    with pytest.raises(ProfileError, match="no step"):
+        measure(spec, (1, 2), 1.0, 1, lines.append, bench)
+
+
+def test_all_of_it_is_over_when_the_limit_is(make: MakeSpec) -> None:
+    spec = make(SLEEPS.format(seconds=0.02))
+    lines: list[str] = []
+    ends_at = time.monotonic() + 3.0
+    found = measure(spec, (1,), AMPLE_SECONDS, 50, lines.append, ends_at=ends_at)
+    assert 1 <= len(found.rows[0].trials) <= 50
+    with pytest.raises(ProfileError, match="limit: the time was over"):
+        measure(spec, (1,), ends_at=ends_at - 3.0)
+
+
+def test_one_worker_without_a_step_is_an_error_with_a_limit_too(make: MakeSpec) -> None:
+    spec = make(SLEEPS.format(seconds=1000))
+    with pytest.raises(ProfileError, match="no step was done"):
+        measure(spec, (1,), 1.0, 1, ends_at=time.monotonic() + 2.0)

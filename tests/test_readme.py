@@ -35,7 +35,19 @@ def test_the_example_of_the_readme_runs_and_runs_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["tutorial", "search", "objectives", "stopping", "warm-start", "optuna", "market", "planning", "bill"]
+    "page",
+    [
+        "tutorial",
+        "search",
+        "objectives",
+        "stopping",
+        "warm-start",
+        "optuna",
+        "market",
+        "planning",
+        "bill",
+        "cluster",
+    ],
 )
 def test_the_blocks_of_a_page_run_one_after_the_other(page: str, tmp_path: Path) -> None:
     for block in blocks(f"docs/{page}.md"):

@@ -219,3 +219,58 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingError, match="is no UTF-8 text"):
         read_study_file(tmp_path / "bytes.toml")
+
+
+# --- where it runs ----------------------------------------------------------------------------------------
+
+CLOUD = """
+[[cloud]]
+machine = "m5.xlarge"
+spot = true
+price_per_hour = 0.07
+[[cloud]]
+machine = "m5.xlarge"
+max_machines = 3
+"""
+
+
+def test_an_engine_is_named_or_has_options(tmp_path: Path) -> None:
+    assert read(tmp_path, BASE + SPACE).spec.engine == "local"
+    spec = read(tmp_path, BASE + 'engine = "ray"\n' + SPACE).spec
+    assert (spec.engine, spec.engine_options, spec.workers) == ("ray", {}, None)
+    with_options = BASE + 'engine = {name = "ray", cpus = 2, gang = 4}\n' + SPACE
+    assert read(tmp_path, with_options).spec.engine_options == {"cpus": 2, "gang": 4}
+    again = read(tmp_path, with_options, engine="ray").spec
+    assert again.engine_options == {"cpus": 2, "gang": 4}, "what is only named again keeps its options"
+    here = read(tmp_path, with_options, engine="local").spec
+    assert (here.engine, here.engine_options) == ("local", {})
+
+
+def test_on_a_cluster_the_tables_of_the_cloud_are_its_machines(tmp_path: Path) -> None:
+    assert read(tmp_path, BASE + SPACE + CLOUD).spec.engine_options == {}
+    spec = read(tmp_path, BASE + SPACE + CLOUD, engine="ray").spec
+    assert spec.engine_options == {
+        "machines": [
+            {"machine": "m5.xlarge", "spot": True, "price_per_hour": 0.07},
+            {"machine": "m5.xlarge", "max_machines": 3},
+        ]
+    }
+    assert Spec.from_json(spec.to_json()) == spec
+    own = 'engine = {name = "ray", machines = ["m5.2xlarge_on-demand"]}\n'
+    assert read(tmp_path, BASE + own + SPACE + CLOUD).spec.engine_options == {"machines": ["m5.2xlarge_on-demand"]}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("engine = 3", "engine: 3 must be 'local', 'ray', or a table"),
+        ('engine = "spark"', "engine 'spark' is not known"),
+        ('engine = {name = "ray", cpu = 2}', "cpu"),
+        ('engine = {name = "ray", machines = ["m5.xlarge"]}', "machines: 'm5.xlarge' is no node type"),
+        ('engine = {name = "ray", gpus = 1, machines = ["m5.xlarge_on-demand"]}', "no worker with"),
+    ],
+)
+def test_mistakes_about_the_engine_are_named_before_anything_runs(tmp_path: Path, line: str, says: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read(tmp_path, f"{BASE}{line}\n{SPACE}")
+    assert says in str(error.value)

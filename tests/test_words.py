@@ -172,3 +172,37 @@ def test_a_unit_that_fits() -> None:
     assert [words.time_unit(seconds)[0] for seconds in (12.0, 300.0, 17_999.0, 18_000.0)] == [
         "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
+
+
+# --- on a cluster
+
+
+def test_what_a_trial_waits_for_on_a_cluster() -> None:
+    spec = studies.spec()
+    table = Table(slots=0, trials=3)
+    table(ev.DriverStarted(table.now, 1, "host"))
+    table.history.apply(ev.Create(table.now, 0, {"lr": 0.2, "act": "relu"}))
+
+    def why() -> str | None:
+        return words.waits_for(table.history.trials[0], table.history, spec, True)
+
+    def comes(machine: str, slots: int) -> None:
+        table.history.apply(ev.MachineReady(table.now, machine, "node", slots, 1.0))
+
+    assert why() == "waits for a machine"
+    for number, offer in enumerate(["m5.xlarge_spot", "m5.xlarge_spot", "p3.2xlarge_on-demand"]):
+        table.history.apply(ev.Rent(table.now, f"m{number}", offer))
+    assert why() == "waits for a machine: 2 m5.xlarge_spot, 1 p3.2xlarge_on-demand asked for"
+    for number, offer in enumerate(["m5.xlarge_spot", "m5.xlarge_spot", "p3.2xlarge_on-demand"]):
+        table.history.apply(ev.MachineRefused(table.now, f"m{number}", offer, "none left"))
+    assert why() == "waits for a machine"
+    comes("a", 1)
+    assert why() == "waits for a free worker"
+    table.history.apply(ev.ShareChanged(table.now, 2, "1 other study: digits"))
+    assert why() == "waits for a free worker: 2 workers are its share, because of 1 other study: digits"
+    table.history.apply(ev.ShareChanged(table.now, 1, "2 other studies: digits, trees"))
+    assert why() == "waits for a free worker: 1 worker is its share, because of 2 other studies: digits, trees"
+    table.history.apply(ev.ShareChanged(table.now, None, "there is room for all studies"))
+    assert why() == "waits for a free worker"
+    table.history.apply(ev.MachineNotice(table.now, "a", table.now + 120.0))
+    assert why() == "waits for a machine: those that are there will be taken away"

@@ -131,6 +131,43 @@ def test_a_study_file_is_read_as_run_reads_it(study: Path) -> None:
     assert "trails: unknown; did you mean trials?" in typed(study, status=1).stderr
 
 
+SCRIPT = """
+import time
+import thriftune as tt
+
+space = {"x": tt.Float(0.0, 1.0)}
+
+def slow(trial):
+    for step in trial.steps():
+        time.sleep(0.01 if trial["x"] < 2 else 60)
+        trial.report(error=1 / step)
+
+if __name__ == "__main__":
+    raise SystemExit("it is not run")
+"""
+
+
+def test_a_python_file_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    args = ("--function", "slow", "--minimize", "error", "--max-steps", "6", "--workers", "1", "--repeats", "1")
+    out, err = run("profile", "train.py", *args, cwd=tmp_path)
+    assert "1 worker, trial 1 of 1 ... " in err
+    assert "thriftune plan STUDY.toml --profile train.profile.json" in out
+    assert list(Profile.read(tmp_path / "train.profile.json").seconds_per_step) == [1]
+    said = typed(tmp_path / "train.py", status=1).stderr
+    assert "there is no function train; name another one with --function NAME" in said
+
+
+def test_a_limit_is_kept_by_measuring_less(study: Path) -> None:
+    study.write_text(FILE.replace("max_steps = 6", "max_steps = 100000"))
+    _, err = run("profile", "study.toml", "--workers", "1", "--limit", "10s", cwd=study.parent)
+    assert "about 20 s" not in err, "half of what is left, at most"
+    assert "for each number of workers: 1" in err
+    assert Profile.read(study.parent / "study.profile.json").queue == 0.0
+    for wrong, says in (("0s", "--limit: 0s must be above zero"), ("soon", "limit: 'soon'")):
+        assert says in typed(study, "--limit", wrong, status=1).stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_profile_leaves_nothing_behind(
     study: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

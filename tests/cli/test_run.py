@@ -419,3 +419,22 @@ def test_the_module_is_the_command() -> None:
     shown = subprocess.run([sys.executable, "-m", "thriftune", "--version"], capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("thriftune")
+
+
+def test_a_study_runs_on_a_cluster_by_one_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)  # so that one is started for the study
+    slow_study(tmp_path, pause=0.0)
+    run_json("run", "study.toml", "--engine", "ray", "--trials", "2", cwd=tmp_path)
+    assert [trial.state for trial in trials(tmp_path)] == ["COMPLETED"] * 2
+    with open_store(tmp_path / "studies.db") as store:
+        assert store.spec("study")["engine"] == "ray"
+
+
+def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
+    slow_study(tmp_path, pause=0.0)
+    command = [sys.executable, "-c", MAIN, "run", "study.toml", "--engine", "spark"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "engine 'spark' is not known; use one of local, ray" in done.stderr
+    assert not (tmp_path / "studies.db").exists()

@@ -178,3 +178,59 @@ def test_a_trial_that_fails_keeps_nobody_waiting() -> None:
     where.fail(0)
     told = through(where, [1, 2, 3], 1)
     assert told[3:] == ["promote 1", "place 1/2 on machine-1 from 1", "promote 2", "place 2/2 on machine-1 from 1"]
+
+
+# --- machines that fail, and that are refused
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "mean_hours", "every"),
+    [
+        (0.0, None, 10.0),
+        (0.5, None, 50.0),
+        (2.0, None, 200.0),
+        (2.0, 1.0, (2 * 2.0 * 3600.0) ** 0.5),
+        (2.0, 1000.0, 200.0),
+    ],
+)
+def test_on_machines_that_fail_trials_save_now_and_then(
+    checkpoint: float, mean_hours: float | None, every: float
+) -> None:
+    """A hundredth of the time goes into saving at most; more where machines are taken away so often."""
+    survival = None if mean_hours is None else Exponential(mean_hours)
+    profile = Profile(SECONDS, startup=2.0, checkpoint=checkpoint)
+    choices = [Choice(replace(CLOUD, survival=survival), 1, Allocation(4, 1)) for _ in SPEC.stages]
+    plan = make(Model(SPEC, profile), choices, "test")
+    where = table(plan)
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1")
+    asked = (where.trial(0), "machine-1", where.history)
+    assert PlanFollower(plan, machines_fail=True).save_every(*asked) == pytest.approx(every, rel=0.01)
+    assert PlanFollower(plan).save_every(*asked) is None, "where none fails, at the end of a stage is enough"
+
+
+def test_what_is_refused_is_asked_for_again_after_a_while() -> None:
+    where = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
+    assert where(ev.DriverStarted(where.now, 1, "host")) == ["rent machine-1", "rent machine-2"]
+    comes(where, "machine-1")
+    assert where(ev.MachineRefused(where.now, "machine-2", "machine", "none left")) == []
+    assert where.later(10.0) == []
+    assert not where.history.running, "a stage does not begin with half of its machines"
+    assert where.later(21.0) == ["rent machine-3"]
+    assert len(comes(where, "machine-3")) == 8
+
+
+def test_a_study_that_stops_rents_nothing_more() -> None:
+    where = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1", "machine-2")
+    where(ev.StopRequested(where.now, "Ctrl-C"))
+    told: list[str] = []
+    for trial in range(4):
+        where.report(trial, 1, loss=float(trial), saved=True)
+        told += where.end(trial, cut=True)
+    assert sorted(told) == ["release machine-1", "release machine-2"]
+    released = [ev.MachineReleased(where.now, f"machine-{number}") for number in (1, 2)]
+    assert where(*released, ev.DriverStopped(where.now)) == []
+    where.kill_driver()
+    assert where(ev.DriverStarted(where.now, 2, "host")) == ["rent machine-3"], "and the next one goes on at once"

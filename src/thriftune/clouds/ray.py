@@ -147,11 +147,12 @@ class RayCloud:
         if not fitting(kind.resources, self._worker):
             why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
             return [MachineRefused(now, machine, offer, why)]
-        if 0 <= kind.most <= self._how_many(offer):
+        taken = _nodes_of(self._neighbours.others(now))
+        if 0 <= kind.most <= self._how_many(offer, taken):
             why = f"the autoscaler may start {kind.most} at a time, no more"
             return [MachineRefused(now, machine, offer, why)]
         bundle = {what: amount for what, amount in kind.resources.items() if amount and what not in _NOT_FILLED}
-        claim = self._cluster.claim(bundle, labels | self._not_on(_nodes_of(self._neighbours.others(now))))
+        claim = self._cluster.claim(bundle, labels | self._not_on(taken))
         self._orders[machine] = _Order(offer, bundle, labels, now, claim)
         return []
 
@@ -286,11 +287,11 @@ class RayCloud:
         order.claim.end()
         return [*events, *self._came(machine, order.offer, now)]
 
-    def _how_many(self, offer: str) -> int:
-        """Nodes of a type that are there, or will be, and are not for whoever comes."""
-        there = sum(type_of(node) == offer for node in self._cluster.nodes())
-        going = sum(each.releasing and type_of(each.node) == offer for each in self._machines.values())
-        return there - going + sum(order.offer == offer for order in self._orders.values())
+    def _how_many(self, offer: str, taken: frozenset[str]) -> int:
+        """Nodes of a type that are somebody's, or will be. What was let go of can be had, while it is there."""
+        own = {each.node.id for each in self._machines.values() if each.claim is not None and not each.releasing}
+        held = sum(type_of(node) == offer and node.id in taken | own for node in self._cluster.nodes())
+        return held + sum(order.offer == offer for order in self._orders.values())
 
     def _claim_anew(self, order: _Order, taken: frozenset[str]) -> None:
         order.claim.end()

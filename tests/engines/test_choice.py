@@ -1,0 +1,97 @@
+"""Engines as a user names them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune.engines.choice import Local, Ray, engine_of
+from thriftune.errors import SettingError
+
+
+def test_an_engine_is_named_made_or_written_as_a_table() -> None:
+    assert engine_of("local") == Local()
+    assert engine_of("ray") == Ray() == engine_of({"name": "ray"})
+    assert engine_of(Ray(cpus=2)) == Ray(cpus=2) == engine_of({"name": "ray", "cpus": 2})
+    assert tt.Ray is Ray
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Local(),
+        Ray(),
+        Ray(address="10.0.0.5:6379", cpus=0.5, gpus=1, memory="8GB", resources={"fpga": 2}, gang=4),
+        Ray(machines=["m5.xlarge_on-demand", {"machine": "m5.xlarge", "spot": True}], variables={"A": "b"}),
+    ],
+)
+def test_its_options_make_it_anew(made: Local | Ray) -> None:
+    name = "ray" if isinstance(made, Ray) else "local"
+    assert engine_of({"name": name, **made.options}) == made
+
+
+def test_options_are_those_that_were_given() -> None:
+    assert Local().options == Ray().options == {}
+    assert Ray(cpus=2, gang=3).options == {"cpus": 2, "gang": 3}
+
+
+@pytest.mark.parametrize(
+    ("made", "worker"),
+    [
+        (Ray(), {"CPU": 1.0}),
+        (Ray(cpus=0, gpus=0.5), {"GPU": 0.5}),
+        (Ray(cpus=4, resources={"fpga": 1, "none": 0}), {"CPU": 4.0, "fpga": 1.0}),
+        (Ray(memory=1000), {"CPU": 1.0, "memory": 1000.0}),
+        (Ray(memory="8GB"), {"CPU": 1.0, "memory": 8.0 * 2**30}),
+        (Ray(memory=" 1.5 mib "), {"CPU": 1.0, "memory": 1.5 * 2**20}),
+        (Ray(memory="64"), {"CPU": 1.0, "memory": 64.0}),
+    ],
+)
+def test_what_a_worker_gets(made: Ray, worker: dict[str, float]) -> None:
+    assert made.worker == worker
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"address": 6379}, "address: 6379 must be a string"),
+        ({"address": "ray://10.0.0.5:10001"}, "Ray's client is not supported"),
+        ({"gang": 0}, "gang: 0 must be a whole number, at least 1"),
+        ({"gang": 1.5}, "gang: 1.5 must be"),
+        ({"gang": True}, "gang: True must be"),
+        ({"machines": "m5.xlarge_spot"}, "machines: 'm5.xlarge_spot' must be a list"),
+        ({"machines": {"machine": "m5.xlarge"}}, "must be a list"),
+        ({"resources": 3}, "resources: 3 must be a table"),
+        ({"variables": ["A"]}, "variables: ['A'] must be a table"),
+        ({"variables": {"A": 1}}, "variables: A: 1 must be a string"),
+        ({"cpus": -1}, "cpus: -1 must be a number, at least 0"),
+        ({"cpus": "2"}, "cpus: '2' must be a number"),
+        ({"cpus": float("inf")}, "cpus: inf must be a number"),
+        ({"gpus": 1.5}, "gpus: 1.5 must be whole, or below 1"),
+        ({"resources": {"fpga": 2.5}}, "fpga: 2.5 must be whole"),
+        ({"memory": "much"}, "memory: 'much' must be a number of bytes, or such as '8GB'"),
+        ({"memory": 0}, "memory: 0 must be"),
+        ({"cpus": 0}, "cpus: a worker must have something of the cluster"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingError) as error:
+        Ray(**options)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("spark", "engine 'spark' is not known; use one of local, ray"),
+        ({"cpus": 2}, "must have a name"),
+        ({"name": "ray", "cpu": 2}, "cpu"),
+        (7, "engine: 7 must be 'local', 'ray' or tt.Ray(...)"),
+    ],
+)
+def test_engines_that_are_not_there(given: Any, says: str) -> None:
+    with pytest.raises(SettingError) as error:
+        engine_of(given)
+    assert says in str(error.value)

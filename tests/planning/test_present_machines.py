@@ -1,0 +1,81 @@
+"""The machines that are there: filled, by gangs, and within a fair share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tables import Table
+from thriftune import events as ev
+from thriftune.planning import PresentMachines
+from thriftune.trial import State
+
+
+def started(provisioner: PresentMachines, *slots: int, trials: int = 9) -> Table:
+    """With machines a, b, ... of so many slots."""
+    table = Table(slots=0, trials=trials, provisioner=provisioner)
+    machines = zip("abcdef", slots, strict=False)
+    ready = [ev.MachineReady(table.now, name, "node", count, 1.0) for name, count in machines]
+    table(ev.DriverStarted(table.now, 1, "host"), *ready)
+    return table
+
+
+def share(table: Table, workers: int | None, why: str = "1 other study: b") -> list[str]:
+    return table(ev.ShareChanged(table.now, workers, why))
+
+
+def running(table: Table) -> list[int]:
+    return list(table.history.running)
+
+
+def test_the_fullest_machine_is_filled_first() -> None:
+    table = started(PresentMachines(), 3, 2, trials=4)
+    assert [trial.workers for trial in table.history.trials] == [{"b": 1}, {"b": 1}, {"a": 1}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("gang", "slots", "placed"),
+    [
+        (2, (2, 2), [{"a": 2}, {"b": 2}]),
+        (3, (2, 2), [{"a": 2, "b": 1}]),
+        (2, (1, 3), [{"b": 2}, {"a": 1, "b": 1}]),
+        (4, (1, 1), []),
+    ],
+)
+def test_a_gang_is_together_on_as_few_machines_as_can_be_or_waits(
+    gang: int, slots: tuple[int, ...], placed: list[dict[str, int]]
+) -> None:
+    table = started(PresentMachines(gang), *slots)
+    found = [dict(trial.workers) for trial in table.history.trials if trial.state is State.RUNNING]
+    assert found == placed or [sorted(each.items()) for each in found] == [sorted(each.items()) for each in placed]
+
+
+def test_no_more_trials_at_a_time_than_are_wanted() -> None:
+    assert len(running(started(PresentMachines(most=3), 8))) == 3
+    assert len(running(started(PresentMachines(2, most=1), 8))) == 1
+
+
+def test_a_study_keeps_to_its_share_and_takes_the_rest_again() -> None:
+    table = started(PresentMachines(), 4)
+    assert running(table) == [0, 1, 2, 3]
+    assert share(table, 2) == ["move 3/1", "move 2/1"], "the last that came have the least to lose"
+    for trial in (2, 3):
+        table.report(trial, 1, 0.5, saved=True)
+        table.end(trial, cut=True)
+    assert running(table) == [0, 1]
+    assert [table.trial(trial).state for trial in (2, 3)] == [State.WAITING] * 2
+    assert [table.trial(trial).failures for trial in (2, 3)] == [0, 0]
+    assert share(table, None, "no other study wants any") == ["place 2/2 on a from 1", "place 3/2 on a from 1"]
+
+
+def test_a_trial_that_leaves_already_counts_as_one_less() -> None:
+    table = started(PresentMachines(), 4)
+    assert share(table, 3) == ["move 3/1"]
+    assert share(table, 2) == ["move 2/1"]
+    assert share(table, 1) == ["move 1/1"]
+
+
+@pytest.mark.parametrize(("workers", "stay"), [(6, 3), (5, 2), (3, 1), (1, 1), (0, 1)])
+def test_of_gangs_as_many_stay_as_fit_into_the_share_and_one_at_least(workers: int, stay: int) -> None:
+    table = started(PresentMachines(2), 6)
+    assert len(running(table)) == 3
+    assert len(share(table, workers)) == 3 - stay

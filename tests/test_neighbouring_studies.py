@@ -1,0 +1,120 @@
+"""Studies on a real cluster: where they run, and how two of them share it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.ray_clusters import Nodes, nodes
+from tests.tables import Table
+from thriftune.planning import PresentMachines
+from thriftune.venue import wanted
+
+PATIENCE_SECONDS = 120.0
+
+
+@pytest.mark.parametrize(
+    ("trials", "workers", "gang", "wants"),
+    [(9, None, 1, 9), (9, 4, 1, 4), (9, None, 2, 18), (3, 4, 1, 3), (None, 4, 2, 8), (None, None, 1, 10_000)],
+)
+def test_what_a_study_wants(trials: int | None, workers: int | None, gang: int, wants: int) -> None:
+    more: dict[str, Any] = {"deadline_seconds": 60.0} if trials is None else {}
+    table = Table(slots=2, trials=trials, workers=workers, engine="ray", provisioner=PresentMachines(), **more)
+    assert wanted(table.spec, table.history, gang) == wants
+
+
+def test_what_has_ended_wants_nothing_more() -> None:
+    table = Table(slots=2, trials=3, workers=None, engine="ray")
+    table.report(0, 1, 0.5)
+    table.end(0)
+    assert wanted(table.spec, table.history, 1) == 2
+
+
+STUDY = """
+import json, sys, time
+from pathlib import Path
+import thriftune as tt
+from thriftune import events as ev
+from thriftune.store import open_store
+
+folder, name, address, other = Path(sys.argv[1]), *sys.argv[2:5]
+
+def train(trial):
+    done = 0
+    def load(at):
+        nonlocal done
+        done = int((at / "done").read_text())
+    trial.restore(load)
+    (folder / f"{name}-began").touch()
+    for step in trial.steps():
+        time.sleep(0.1)
+        done += 1
+        assert done == step
+        trial.report(loss=trial["x"], save=lambda at: (at / "done").write_text(str(done)))
+        # Until the other one is there, so that they have something to share.
+        while not (folder / f"{other}-began").exists() and not trial.told_to_end():
+            time.sleep(0.05)
+
+result = tt.tune(
+    train, {"x": tt.Float(0, 1)}, minimize="loss", max_steps=15, trials=5, stopping="none", searcher="random",
+    engine=tt.Ray(address=address), name=name, store=folder / f"{name}.db", storage=folder / "shared",
+    progress=False,
+)
+with open_store(folder / f"{name}.db") as store:
+    log = list(store.read(name))
+print(json.dumps({
+    "states": [str(trial.state.value) for trial in result.trials],
+    "bad": sum(trial.failures + trial.losses for trial in result.trials),
+    "shares": [[entry.workers, entry.why] for entry in log if type(entry) is ev.ShareChanged],
+    "moved": sum(type(entry) is ev.Move for entry in log),
+    "steps": [trial.step for trial in result.trials],
+}))
+"""
+
+
+def begin(folder: Path, name: str, other: str, cluster: Nodes) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", STUDY, str(folder), name, cluster.address, other]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+
+
+def came_of(study: subprocess.Popen[str]) -> dict[str, Any]:
+    try:
+        output, errors = study.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        study.kill()
+    assert study.returncode == 0, errors
+    return dict(json.loads(output.splitlines()[-1]))
+
+
+def test_two_studies_share_a_cluster_fairly(tmp_path: Path) -> None:
+    with nodes(4) as cluster:
+        first = begin(tmp_path, "first", "second", cluster)
+        second = None
+        try:
+            while not (tmp_path / "first-began").exists():
+                assert first.poll() is None, first.communicate()
+                time.sleep(0.05)
+            second = begin(tmp_path, "second", "first", cluster)
+            both = [came_of(first), came_of(second)]
+        finally:
+            for study in (first, second):
+                if study is not None:
+                    study.kill()
+                    study.wait()
+    for found in both:
+        assert found["states"] == ["COMPLETED"] * 5
+        assert found["steps"] == [15] * 5
+        assert found["bad"] == 0, "to make room for others is no failure"
+    assert [2, "1 other study: second"] in both[0]["shares"]
+    assert [2, "1 other study: first"] in both[1]["shares"]
+    assert both[0]["shares"][-1][0] is None or both[1]["shares"][-1][0] is None, "who is left alone has all of it"
+    assert both[0]["moved"] >= 2, "the first had all four, and left two of them"

@@ -1,0 +1,74 @@
+"""A script without a study file: its function and its space."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from thriftune.errors import SettingError
+from thriftune.script_file import read_script
+
+SCRIPT = """
+import thriftune as tt
+from helper import LOW
+
+space = {"lr": tt.Float(LOW, 1.0), "act": tt.Choice(["relu", "tanh"])}
+
+def train(trial):
+    pass
+
+def other(trial):
+    pass
+
+if __name__ == "__main__":
+    raise SystemExit("it is not run")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "helper.py").write_text("LOW = 0.5")
+    (tmp_path / "my train.py").write_text(SCRIPT)
+    return tmp_path / "my train.py"
+
+
+def test_a_script_has_a_space_and_a_function(script: Path) -> None:
+    before = list(sys.path)
+    spec = read_script(script, "train", "error", 7)
+    assert sys.path == before
+    assert (spec.name, spec.metric, spec.max_steps, spec.engine) == ("my-train", "error", 7, "local")
+    assert list(spec.space.names) == ["lr", "act"]
+    assert (spec.target.where, spec.target.folder) == ("my train.py:train", str(script.parent))
+    assert read_script(script, "other", "error", 7, "ray").engine == "ray"
+    assert read_script(script, "other", "error", 7).target.where == "my train.py:other"
+
+
+def test_a_space_may_be_spelled_as_a_constant(script: Path) -> None:
+    script.write_text(SCRIPT.replace("space =", "SPACE ="))
+    assert list(read_script(script, "train", "loss", 7).space.names) == ["lr", "act"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ("def train", "def trian", "there is no function train; name another one with --function NAME"),
+        ("space =", "spaces =", "there is no space; write space = {"),
+        ('space = {"lr"', 'space = 3; spaces = {"lr"', "there is no space"),
+        ("import LOW", "import HIGH", "cannot be imported: ImportError: cannot import name 'HIGH'"),
+        ('__name__ == "__main__"', "True", "cannot be imported: SystemExit: it is not run"),
+        ("tt.Float(LOW, 1.0)", "tt.Float(2.0, 1.0)", "lr"),
+    ],
+)
+def test_mistakes_are_named(script: Path, before: str, after: str, says: str) -> None:
+    script.write_text(SCRIPT.replace(before, after))
+    with pytest.raises(SettingError) as error:
+        read_script(script, "train", "loss", 7)
+    assert str(error.value).startswith(f"{script}: ")
+    assert says in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="there is no such file"):
+        read_script(tmp_path / "train.py", "train", "loss", 7)
