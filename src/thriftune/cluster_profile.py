@@ -19,7 +19,17 @@ from thriftune.engines import Engine
 from thriftune.engines.choice import Ray
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
-from thriftune.events import Ended, Event, Failed, Lost, MachineLost, MachineReady, MachineRefused, Reported
+from thriftune.events import (
+    Ended,
+    Event,
+    Failed,
+    Killed,
+    Lost,
+    MachineLost,
+    MachineReady,
+    MachineRefused,
+    Reported,
+)
 from thriftune.placement import together
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.profile import Profile
@@ -34,6 +44,7 @@ _LOOK_SECONDS = 0.1
 _STARTS_SECONDS = 120.0
 """Actors, processes, and what the training function imports: the first trial on a node finds none of it there."""
 
+_WITHOUT_END = 10**9
 _COMES_SECONDS = 900.0
 """A node that has not come by then is not waited for."""
 
@@ -101,6 +112,8 @@ class OnCluster:
         self._say = say
         self._free: dict[str, int] = {}
         self.first_step_after = 0.0
+        self._run: Run | None = None  # as such that run beside those that are measured
+        self._started = 0
 
     @contextlib.contextmanager
     def opened(
@@ -170,18 +183,50 @@ class OnCluster:
 
     @contextlib.contextmanager
     def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:  # noqa: ARG002
-        """The same for all trials: as in a study, they meet workers that are warm."""
+        """The same for all trials: as in a study, they meet workers that are warm, and others like them run beside
+        them, wherever there is room."""
         where = together(workers, self._free)
         if where is None:
             raise ProfileError(f"{workers} workers: the nodes have room for {sum(self._free.values())}")
-        yield self._engine, where
+        beside = self._start_beside(workers, where)
+        try:
+            yield self._engine, where
+        finally:
+            self._end(beside)
+
+    def _start_beside(self, workers: int, taken: Mapping[str, int]) -> list[Run]:
+        assert self._run is not None
+        found = []
+        for machine, slots in self._free.items():
+            for _ in range((slots - taken.get(machine, 0)) // workers):
+                self._started += 1
+                folder = f"{self._run.folder}-{self._started}"
+                run = replace(self._run, trial=self._started, folder=folder, max_steps=_WITHOUT_END)
+                self._engine.start(run, {machine: workers})
+                found.append(run)
+        return found
+
+    def _end(self, runs: Sequence[Run]) -> None:
+        running = {run.trial for run in runs}
+        deadline = time.monotonic() + _STARTS_SECONDS
+        for run in runs:
+            self._engine.kill(run.trial, run.attempt)
+        while running and time.monotonic() < deadline:
+            for event in self._engine.wait(_LOOK_SECONDS):
+                if isinstance(event, (Ended, Failed, Killed, Lost)):
+                    running.discard(event.trial)
+        for run in runs:
+            shutil.rmtree(run.folder, ignore_errors=True)
 
     def warm_up(self, run: Run) -> None:
         """A trial on every worker of every node, all at once, as a study begins: until each has done a step."""
         began = time.monotonic()
+        assert self.folder is not None
+        self._run = replace(run, folder=str(self.folder / ".profile" / "beside"))
         self._say(f"starting {several(sum(self._free.values()), 'worker')} for the first time")
         slots = [machine for machine, count in self._free.items() for _ in range(count)]
         waiting = set(range(1, len(slots) + 1))
+        self._started = len(slots)
         for number, machine in zip(sorted(waiting), slots, strict=True):
             self._engine.start(replace(run, trial=number, folder=f"{run.folder}-{number}"), {machine: 1})
         reported: dict[int, float] = {}

@@ -227,6 +227,8 @@ class _Watch:
                     engine.tell_to_end(run.trial, run.attempt)
                     told = True
                 for event in engine.wait(_LOOK_SECONDS):
+                    if getattr(event, "trial", run.trial) != run.trial:  # one that only runs beside it
+                        continue
                     match event:
                         case Reported():
                             if not reports and self.bench.starts_within:
