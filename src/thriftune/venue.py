@@ -31,9 +31,12 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Venue:
+    """`deadline_seconds`: what is left of the study's, where some of it went into a plan for it; else None."""
+
     engine: Engine
     cloud: Cloud
     provisioner: Provisioner
+    deadline_seconds: float | None = None
 
 
 @contextlib.contextmanager
@@ -60,13 +63,13 @@ def _on_ray(
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     cluster = Cluster.attach(where.address)
     try:
-        policy = _policy(spec, where, cluster, kinds, target, files, say)
+        policy, left = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, where.gang)
         types = node_types(kinds, where.worker)
         cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants, types=types)
         engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
-        yield Venue(engine, cloud, policy)
+        yield Venue(engine, cloud, policy, left)
     finally:
         cluster.detach()
 
@@ -79,18 +82,22 @@ def _policy(
     target: Mapping[str, Any],
     files: StudyFiles,
     say: Say,
-) -> Provisioner:
-    """By a plan where there is a deadline and something to rent; else as trials want it."""
+) -> tuple[Provisioner, float | None]:
+    """By a plan where there is a deadline and something to rent, and what is left of it; else as trials want."""
     if not kinds:
-        return PresentMachines(where.gang, spec.workers)
+        return PresentMachines(where.gang, spec.workers), None
     if spec.deadline_seconds is None:
         from thriftune.provisioning.growing import Growing
 
-        return Growing(kinds, where.gang, spec.workers)
+        return Growing(kinds, where.gang, spec.workers), None
     from thriftune.deadline_plan import planned
     from thriftune.planning.elastic import PlanFollower
 
-    return PlanFollower(planned(spec, where, cluster, kinds, target, files.folder, say), machines_fail=True)
+    unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]
+    if unused:
+        say(f"{' and '.join(unused)}: do not count, as the plan for the deadline says how many there are of each")
+    plan = planned(spec, where, cluster, kinds, target, files.folder, say)
+    return PlanFollower(plan, machines_fail=True), plan.deadline
 
 
 def wanted(spec: Spec, history: History, gang: int) -> int:
