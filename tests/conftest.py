@@ -10,6 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+# A process settles once whether Ray's clusters ask for a token; the tests connect to several, one after the other.
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
 
 def unable(why: str) -> NoReturn:
     """Something a test needs is missing. In CI that is a failure; elsewhere the test is skipped."""
