@@ -95,8 +95,10 @@ def came_of(study: subprocess.Popen[str]) -> dict[str, Any]:
     return dict(json.loads(output.splitlines()[-1]))
 
 
-def test_two_studies_share_a_cluster_fairly(tmp_path: Path) -> None:
-    with nodes(4) as cluster:
+@pytest.mark.parametrize("cpus", [(4,), (1, 1, 1, 1)], ids=["one node", "four nodes"])
+def test_two_studies_share_a_cluster_fairly(cpus: tuple[int, ...], tmp_path: Path) -> None:
+    """The second finds out which nodes the first has left, wherever it looked for room at first."""
+    with nodes(*cpus) as cluster:
         first = begin(tmp_path, "first", "second", cluster)
         second = None
         try:

@@ -48,6 +48,7 @@ class Node:
     labels: Mapping[str, str]
     type: str = ""  # by the name of the autoscaler's configuration
     drains_at: float | None = None  # unix seconds; it shall be left by then
+    available: Mapping[str, float] = field(default_factory=dict)  # of its resources, now
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ class Cluster:
             drains_at = drained[number] / 1000.0 if number in drained else None
             resources = {name: amount for name, amount in node.total_resources.items() if ":" not in name}
             kind = node.ray_node_type_name
-            found.append(Node(number, node.node_ip_address, resources, dict(node.labels), kind, drains_at))
+            labels, available = dict(node.labels), dict(node.available_resources)
+            found.append(Node(number, node.node_ip_address, resources, labels, kind, drains_at, available))
         return sorted(found, key=lambda each: each.id)
 
     def end_of(self, node_id: str) -> tuple[str, bool]:
@@ -240,6 +242,7 @@ class Gang:
         self._group = placement_group(
             [dict(each)] * len(nodes), strategy="PACK", bundle_label_selector=[{NODE: node} for node in nodes]
         )
+        self._placed = False
         more = {name: amount for name, amount in each.items() if name not in ("CPU", "GPU", "memory")}
         actor = ray.remote(concurrency_groups={"hear": 1, "say": 1})(kind)
         self._actors = [
@@ -262,6 +265,14 @@ class Gang:
         if then is not None:
             told = then
             reference.future().add_done_callback(lambda done: _tell(done, told))
+
+    def placed(self) -> bool:
+        """Whether Ray has found room for all of it."""
+        if not self._placed:
+            from ray.util.placement_group import placement_group_table
+
+            self._placed = placement_group_table(self._group).get("state") == "CREATED"
+        return self._placed
 
     def end_one(self, rank: int) -> None:
         """Now. The room that it had is the gang's as long as there is any of it."""

@@ -256,6 +256,14 @@ class MachineBilled(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MachineShared(Event):
+    """Of a machine that is not this study's alone: so many of its slots are in use by others now."""
+
+    machine: str
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShareChanged(Event):
     """Others want the machines, too: so many workers at a time are this study's; None: as many as find room.
 

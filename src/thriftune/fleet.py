@@ -34,6 +34,7 @@ class Machine:
     releasing: bool = False  # it is to be given back
     running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
     taken: int = 0  # slots: the workers of all of them
+    others: int = 0  # slots that are in use by somebody else
 
     @property
     def revoked(self) -> bool:
@@ -47,7 +48,7 @@ class Machine:
     @property
     def free(self) -> int:
         """Slots that may be given to a trial now."""
-        return 0 if self.leaving else self.slots - self.taken
+        return 0 if self.leaving else max(0, self.slots - self.taken - self.others)
 
     def seconds(self, now: float) -> float:
         return max(0.0, (now if self.until is None else self.until) - self.since)
@@ -100,13 +101,21 @@ class Fleet:
             self.free -= count
         return bool(workers)
 
+    def shared(self, event: ev.MachineShared) -> bool:
+        machine = self.present.get(event.machine)
+        if machine is None or machine.others == event.slots:
+            return False
+        machine.others = event.slots
+        self._count_free()
+        return True
+
     def leave(self, workers: Mapping[str, int], trial_id: int) -> None:
         for machine_id in workers:
             machine = self.present.get(machine_id)
             if machine is not None:
-                count = machine.running.pop(trial_id, 0)
-                machine.taken -= count
-                self.free += 0 if machine.leaving else count
+                before = machine.free
+                machine.taken -= machine.running.pop(trial_id, 0)
+                self.free += machine.free - before
 
     def _count_free(self) -> None:
         """After machines have changed, which is seldom."""

@@ -457,6 +457,9 @@ class History:
     def _machine_was_refused(self, event: ev.MachineRefused) -> bool:
         return self.fleet.was_refused(event)
 
+    def _machine_shared(self, event: ev.MachineShared) -> bool:
+        return self.fleet.shared(event)
+
     def _share_changed(self, event: ev.ShareChanged) -> bool:
         before = None if self.share is None else self.share.workers
         self.share = event
@@ -547,5 +550,6 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.MachineReleased: History._machine_released,
     ev.MachineRefused: History._machine_was_refused,
     ev.MachineBilled: History._machine_billed,
+    ev.MachineShared: History._machine_shared,
     ev.ShareChanged: History._share_changed,
 }

@@ -84,7 +84,7 @@ def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> S
     data = _read(path)
     given = dict(overrides or {})
     said = data.get("engine")
-    if isinstance(said, dict) and said.get("name") == given.get("engine"):
+    if isinstance(said, dict) and "engine" in given and said.get("name") == given["engine"]:
         del given["engine"]  # only named again: the options are meant to stay
     try:
         return _study({**data, **given}, path.absolute())

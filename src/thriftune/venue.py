@@ -69,6 +69,7 @@ def _on_ray(
         types = node_types(kinds, where.worker)
         cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants, types=types)
         engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
+        cloud.holds = engine.holds
         yield Venue(engine, cloud, policy, left)
     finally:
         cluster.detach()

@@ -33,6 +33,7 @@ from thriftune.events import (
     MachineRefused,
     MachineReleased,
     MachineRented,
+    MachineShared,
     ShareChanged,
 )
 from thriftune.market.catalog import Catalog
@@ -44,6 +45,7 @@ LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 1200.0
 """So long a machine that is rented may take to come. Then it is refused: there seems to be none to be had."""
 
+_SETTLED_SECONDS = 1.0
 _CRUMB = {"memory": 1.0}  # a byte, of which every node has some
 _ANOTHERS = "another study has rented it", True  # which is to be taken away, in a way
 _NOT_FILLED = ("memory", "object_store_memory")  # a node has less of these than its type says
@@ -58,6 +60,9 @@ class _Machine:
     claim: Claim | None = None  # of one that is rented
     releasing: bool = False
     notice: float | None = None
+    told_others: int = 0  # slots that somebody else uses, as was told
+    seen_others: int = 0  # as was last seen
+    seen_since: float = 0.0
 
     @property
     def spot(self) -> bool:
@@ -109,6 +114,7 @@ class RayCloud:
         self._share: int | None = None
         self._looked_at = float("-inf")
         self._wants = wants
+        self.holds: Callable[[str], int] = lambda _: 0  # workers for which the study itself has room on a machine
 
     def node_of(self, machine: str) -> Node:
         """Which node a machine is."""
@@ -190,7 +196,21 @@ class RayCloud:
             # One that an autoscaler started meanwhile was started for somebody, who will soon say so.
             if node.id not in own and node.id not in taken and not node.type:
                 events += self._found(node, now)
+        for machine in self._machines.values():
+            if machine.claim is None and machine.node.id in alive:
+                events += self._used_by_others(machine, alive[machine.node.id], now)
         return [*events, *self._share_events(now, others)]
+
+    def _used_by_others(self, machine: _Machine, node: Node, now: float) -> list[Event]:
+        """Once it has been so for a moment: what trials just left, or are about to have, is no other's."""
+        in_use = self._slots(node) - fitting(node.available, self._worker)
+        others = max(0, in_use - self.holds(machine.id))
+        if others != machine.seen_others:
+            machine.seen_others, machine.seen_since = others, now
+        if others == machine.told_others or now - machine.seen_since < _SETTLED_SECONDS:
+            return []
+        machine.told_others = others
+        return [MachineShared(now, machine.id, others)]
 
     def due(self) -> float | None:
         return self._looked_at + LOOK_SECONDS

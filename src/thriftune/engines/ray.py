@@ -33,6 +33,10 @@ _ENDS_SECONDS = 30.0
 _KILLED_SECONDS = 10.0
 """A seat that does not end its worker in this time is ended itself."""
 
+_NO_ROOM_SECONDS = 3.0
+"""A trial for which there is no room where it was placed, because others have it, is to be placed anew after so
+long: there may be some elsewhere by then."""
+
 _GONE_SECONDS = 2.0
 """How long the processes of a seat that is gone may take to follow it."""
 
@@ -99,6 +103,8 @@ class RayEngine:
         self._crew_of |= dict.fromkeys(crew.seats, crew)
         if crew.ready or len(crew.seats) == 1:  # one alone need not be there to be told
             self._begin(crew)
+        if not crew.ready:
+            self._seats.later(_NO_ROOM_SECONDS, lambda: self._look_for_room(crew))
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
         crew = self._crews.get((trial, attempt))
@@ -161,6 +167,10 @@ class RayEngine:
             crew.over = True
         self._crews, self._crew_of = {}, {}
         self._seats.close(_GONE_SECONDS)
+
+    def holds(self, machine: str) -> int:
+        """Workers for which there is room on the machine that is this engine's."""
+        return self._seats.holds(machine)
 
     # --- what seats say ---------------------------------------------------------------------------------
 
@@ -254,6 +264,10 @@ class RayEngine:
             self._end_seats(crew, range(len(crew.seats)), "")
         first = crew.ends.get(0)
         self._settle(crew, end if first is None or isinstance(first, Lost) else first)
+
+    def _look_for_room(self, crew: _Crew) -> None:
+        if not crew.over and not all(map(self._seats.has_room, crew.seats)):
+            self._call_off(crew, Ended(time.time(), crew.run.trial, crew.run.attempt, 0.0, cut=True))
 
     def _settle(self, crew: _Crew, end: End) -> None:
         crew.over = True

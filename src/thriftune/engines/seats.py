@@ -27,7 +27,7 @@ from thriftune.engines.wire import read_spool
 from thriftune.errors import ThriftuneError
 from thriftune.events import Event
 
-_IDLE_SECONDS = 10.0
+_IDLE_SECONDS = 3.0
 """A seat without a trial is kept for so long; others may want its room."""
 
 _AGAIN_SECONDS, _UNREACHABLE_SECONDS = 0.5, 30.0
@@ -115,6 +115,13 @@ class Seats:
 
     def __iter__(self) -> Iterator[Held]:
         return iter(self._seats)
+
+    def holds(self, machine: str) -> int:
+        """Seats that have their room there."""
+        return sum(seat.machine == machine and self.has_room(seat) for seat in self._seats)
+
+    def has_room(self, seat: Held) -> bool:
+        return seat.pid is not None or seat.group.gang.placed()
 
     # --- having and giving back -------------------------------------------------------------------------
 
