@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from tests.clouds.test_ray_autoscaler import said
 from tests.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.cluster import INSTANCE_TYPE, MARKET
-from thriftune.deadline_plan import told
+from thriftune.deadline_plan import remarks, told
 from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
+from thriftune.planning.timing import Measured, Row, TrialTimes
 
 # --- what is said -----------------------------------------------------------------------------------------
 
@@ -42,6 +43,17 @@ def test_where_one_machine_is_best_all_along_nothing_is_said_to_be_saved() -> No
     profile = Profile({1: 1.0})
     (*_, last) = told(plan(JOB, profile, [KIND], deadline=500.0), profile, [KIND])
     assert last.endswith(". The same machines from beginning to end would cost as much")
+
+
+def test_what_the_plan_does_not_know_is_said() -> None:
+    def found(saves: Literal["none", "some"]) -> Measured:
+        row = Row(1, (TrialTimes(3, 1.0, 0.5, None, saves),))
+        return Measured(Profile({1: 1.0}), (row,), {}, ("a remark",))
+
+    first, second = remarks(found("none"), JOB)
+    assert first == "a remark"
+    assert second.startswith("no trial that was measured saved its state: one that goes on after a stage")
+    assert remarks(found("none"), JobSpec.of([(8, 10)])) == remarks(found("some"), JOB) == ["a remark"]
 
 
 # --- a real one -------------------------------------------------------------------------------------------

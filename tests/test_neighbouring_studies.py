@@ -22,7 +22,15 @@ PATIENCE_SECONDS = 120.0
 
 @pytest.mark.parametrize(
     ("trials", "workers", "gang", "wants"),
-    [(9, None, 1, 9), (9, 4, 1, 4), (9, None, 2, 18), (3, 4, 1, 3), (None, 4, 2, 8), (None, None, 1, 10_000)],
+    [
+        (9, None, 1, 9),
+        (9, 4, 1, 4),
+        (9, None, 2, 18),
+        (3, 4, 1, 3),
+        (None, 4, 2, 8),
+        (None, None, 1, 10_000),
+        (9, None, 0, 0),
+    ],
 )
 def test_what_a_study_wants(trials: int | None, workers: int | None, gang: int, wants: int) -> None:
     more: dict[str, Any] = {"deadline_seconds": 60.0} if trials is None else {}

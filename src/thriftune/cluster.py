@@ -79,6 +79,11 @@ class Cluster:
             if wanted not in (None, "auto", there):
                 raise SettingError(f"address: {wanted} is not {there}, to which this process is connected already")
             return cls(there, False)
+        if wanted is not None and "://" in wanted:
+            raise SettingError(
+                f"RAY_ADDRESS: {wanted!r}: Ray's client is not supported; run the study on a machine of the "
+                "cluster, with address 'auto'"
+            )
         options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
         if wanted is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

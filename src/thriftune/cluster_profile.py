@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,12 +123,21 @@ class OnCluster:
         """`workers`: the most that one trial is measured with; None: as many as one node has room for.
         `ends_at`: by time.monotonic(), until when nodes are waited for."""
         worker = self._where.worker
-        cloud = RayCloud(self._cluster, f"profile of {self._study}", worker, types=node_types(kinds, worker))
+        # Others may measure here at the same time, or have, and been killed: none is to be taken for this one.
+        number = secrets.token_hex(4)
+        known_as = f"profile of {self._study}/{number}"
+        cloud = RayCloud(self._cluster, known_as, worker, types=node_types(kinds, worker))
         self._cloud = cloud
         assert self.folder is not None
-        run_folder = self.folder / ".profile"
+        run_folder = self.folder / f".profile-{number}"
         self._engine = RayEngine(
-            self._cluster, cloud.node_of, worker, run_folder, "profile", self._target, self._where.variables
+            self._cluster,
+            cloud.node_of,
+            worker,
+            run_folder,
+            f"profile-{number}",
+            self._target,
+            self._where.variables,
         )
         try:
             self._take(cloud.open(time.time()))

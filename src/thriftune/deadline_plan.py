@@ -20,6 +20,8 @@ from thriftune.planning.choosing import plan
 from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
+from thriftune.planning.spec import JobSpec
+from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
 from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec, Target
@@ -45,7 +47,8 @@ def planned(
     folder: Path,
     say: Say,
 ) -> Plan:
-    """The plan for this study; SettingError where there can be none, which says why."""
+    """The plan for this study; SettingError where there can be none, which says why. Its deadline is shorter by
+    what was spent on measuring."""
     from thriftune.plan_file import job_of
 
     assert spec.deadline_seconds is not None
@@ -56,7 +59,7 @@ def planned(
         found = json.loads(kept.read_text())
         profile, spent = Profile.from_json(found["profile"]), found["seconds"]
     else:
-        profile = _measured(spec, where, cluster, kinds, target, folder, say)
+        profile = _measured(spec, job, where, cluster, kinds, target, folder, say)
         spent = time.monotonic() - began
         unfinished = kept.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"profile": profile.to_json(), "seconds": spent}))
@@ -76,6 +79,7 @@ def planned(
 
 def _measured(
     spec: Spec,
+    job: JobSpec,
     where: Ray,
     cluster: Cluster,
     kinds: Sequence[CloudProfile],
@@ -92,7 +96,19 @@ def _measured(
     with bench.opened(kinds, max(numbers), ends_at):
         seconds = min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds))
         found = measure(replace(spec, target=Target(**target)), numbers, seconds, 1, say, bench, ends_at)
+    for remark in remarks(found, job):
+        say(remark)
     return bench.with_waits(found.profile)
+
+
+def remarks(found: Measured, job: JobSpec) -> list[str]:
+    """What a plan that is made of this does not know."""
+    unsaved = all(trial.saves == "none" for row in found.rows for trial in row.trials)
+    if not (unsaved and any(job.begins)):
+        return list(found.remarks)
+    way_out = "have trials save, with report(..., save=...)"
+    anew = f"one that goes on after a stage, or is moved, begins anew, which the plan does not count: {way_out}"
+    return [*found.remarks, f"no trial that was measured saved its state: {anew}"]
 
 
 def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:

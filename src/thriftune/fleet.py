@@ -82,6 +82,17 @@ class Fleet:
         """Machines, whatever has become of them."""
         return len(self.rented_ids)
 
+    def doomed_and_empty(self) -> list[str]:
+        """Rented machines that will be taken away, and that all have left: notices may be false, bills are not."""
+        return [
+            machine.id
+            for machine in self.present.values()
+            if machine.notice is not None
+            and not machine.running
+            and not machine.releasing
+            and machine.id in self.rented_ids
+        ]
+
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
         return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))

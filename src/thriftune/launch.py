@@ -179,9 +179,7 @@ def drive(
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
         with view, venue(here, files, history, target, view.note) as at:
-            if at.deadline_seconds is not None:
-                here = replace(here, deadline_seconds=at.deadline_seconds)
-            conductor = Conductor(here, history, searcher, at.provisioner, stopper)
+            conductor = Conductor(at.spec, history, searcher, at.provisioner, stopper)
             if not history.trials:
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,17 @@ from thriftune.spec import Spec
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster
     from thriftune.planning.cloud import CloudProfile
+    from thriftune.planning.plan import Plan
 
 Say = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Venue:
-    """`deadline_seconds`: what is left of the study's, where some of it went into a plan for it; else None."""
-
     engine: Engine
     cloud: Cloud
     provisioner: Provisioner
-    deadline_seconds: float | None = None
+    spec: Spec  # as it is driven there: within the limits of its plan, where it has one
 
 
 @contextlib.contextmanager
@@ -48,7 +47,7 @@ def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, 
             yield found
     else:
         slots = spec.workers or cores()
-        yield Venue(LocalEngine(files.run, slots, dict(target)), LocalCloud(slots), PresentMachines())
+        yield Venue(LocalEngine(files.run, slots, dict(target)), LocalCloud(slots), PresentMachines(), spec)
 
 
 @contextlib.contextmanager
@@ -63,14 +62,25 @@ def _on_ray(
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     cluster = Cluster.attach(where.address)
     try:
-        policy, left = _policy(spec, where, cluster, kinds, target, files, say)
+        policy, driven = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
-        wants = partial(wanted, spec, history, where.gang)
-        types = node_types(kinds, where.worker)
-        cloud = RayCloud(cluster, f"{spec.name}/{spec.id}", where.worker, known, wants, types=types)
-        engine = RayEngine(cluster, cloud.node_of, where.worker, files.run, spec.id, target, where.variables)
+        wants = partial(wanted, spec, history, 0 if _by_plan(spec, kinds) else where.gang)
+        cloud = RayCloud(
+            cluster,
+            f"{spec.name}/{spec.id}",
+            where.worker,
+            known,
+            wants,
+            types=node_types(kinds, where.worker),
+            driven_until=history.last_at if history.drives or history.driver else None,
+        )
+        given = where.worker, files.run, spec.id, target, where.variables
+        engine = RayEngine(cluster, cloud.node_of, *given, is_own=cloud.is_own)
         cloud.holds = engine.holds
-        yield Venue(engine, cloud, policy, left)
+        try:
+            yield Venue(engine, cloud, policy, driven)
+        finally:
+            cloud.let_go()
     finally:
         cluster.detach()
 
@@ -83,14 +93,15 @@ def _policy(
     target: Mapping[str, Any],
     files: StudyFiles,
     say: Say,
-) -> tuple[Provisioner, float | None]:
-    """By a plan where there is a deadline and something to rent, and what is left of it; else as trials want."""
+) -> tuple[Provisioner, Spec]:
+    """By a plan where there is a deadline and something to rent; else as trials want it. And the study within the
+    limits of the plan: it has no machines for more trials, and what was measured took some of the deadline."""
     if not kinds:
-        return PresentMachines(where.gang, spec.workers), None
-    if spec.deadline_seconds is None:
+        return PresentMachines(where.gang, spec.workers), spec
+    if not _by_plan(spec, kinds):
         from thriftune.provisioning.growing import Growing
 
-        return Growing(kinds, where.gang, spec.workers), None
+        return Growing(kinds, where.gang, spec.workers), spec
     from thriftune.deadline_plan import planned
     from thriftune.planning.elastic import PlanFollower
 
@@ -98,11 +109,22 @@ def _policy(
     if unused:
         say(f"{' and '.join(unused)}: do not count, as the plan for the deadline says how many there are of each")
     plan = planned(spec, where, cluster, kinds, target, files.folder, say)
-    return PlanFollower(plan, machines_fail=True), plan.deadline
+    return PlanFollower(plan, machines_fail=True), within(spec, plan)
+
+
+def _by_plan(spec: Spec, kinds: Sequence[CloudProfile]) -> bool:
+    return bool(kinds) and spec.deadline_seconds is not None
+
+
+def within(spec: Spec, plan: Plan) -> Spec:
+    job = plan.model.spec
+    trials = sum(stage.trials for stage, begins in zip(job.stages, job.begins, strict=True) if begins == 0)
+    return replace(spec, trials=spec.trials or trials, deadline_seconds=plan.deadline)
 
 
 def wanted(spec: Spec, history: History, gang: int) -> int:
-    """Workers that the study could use now, if it had all the machines there are."""
+    """Workers that the study could use now, if it had all the machines there are. `gang`: of each trial; 0 where a
+    plan rents them: then it uses none of what is everybody's, and shall have no share of it."""
     at_hand = len(history.running) + len(history.waiting)
     more = None if spec.trials is None else max(0, spec.trials - len(history.trials))
     if more is not None:

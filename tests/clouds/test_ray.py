@@ -308,6 +308,66 @@ def test_what_was_being_released_when_the_driver_went_is_there_again_or_released
     study.cloud.close(time.time())
 
 
+def test_a_machine_that_went_while_no_driver_ran_is_not_billed_for_that_time(one_node: Any, hands: Hands) -> None:
+    study = Study(one_node[1])
+    study.open()
+    study.rent("m1")
+    node = hands.come()
+    study.until(ev.MachineReady)
+    last_at = time.time()
+    study.cloud.let_go()  # as its driver does when it is killed
+    hands.go(node)
+    while len(one_node[1].nodes()) > 2:
+        time.sleep(0.1)
+    after = RayCloud(one_node[1], "a", WORKER, ("m1", "m4"), types=(TYPE,), driven_until=last_at)
+    days_later = last_at + 72 * 3600.0
+    lost = [event for event in after.open(days_later) if isinstance(event, ev.MachineLost)]
+    assert [(event.machine, event.at) for event in lost] == [("m1", last_at), ("m4", last_at)]
+    fold(study.fleet, [lost[0]])
+    assert study.fleet.past[-1].dollars(days_later) < 0.1
+    after.close(time.time())
+
+
+def test_a_driver_that_fails_lets_go_of_all_it_claims(one_node: Any, hands: Hands) -> None:
+    """Its process may go on, connected to the cluster, and the autoscaler would do as it was asked."""
+    from ray.util import placement_group_table
+
+    def claimed() -> int:
+        return sum(group["state"] != "REMOVED" for group in placement_group_table().values())
+
+    study = Study(one_node[1])
+    study.open()
+    before = claimed()
+    study.rent("m1")
+    hands.come()
+    study.until(ev.MachineReady)
+    study.rent("m2")
+    assert claimed() >= before + 2
+    study.cloud.let_go()
+    study.cloud.let_go()
+    deadline = time.monotonic() + 30.0
+    while claimed() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_memory_which_types_do_not_tell_of_is_looked_at_when_a_node_comes(one_node: Any, hands: Hands) -> None:
+    fits, none_fits = ({"CPU": 1.0, "memory": amount} for amount in (1e6, 1e15))
+    for worker, told in ((fits, ev.MachineReady), (none_fits, ev.MachineRefused)):
+        study = Study(one_node[1], worker=worker)
+        study.open()
+        assert study.rent("m1") == []
+        node = hands.come()
+        found = study.until((ev.MachineReady, ev.MachineRefused))  # type: ignore[arg-type]
+        assert type(found) is told
+        study.release("m1")
+        study.close()
+        hands.go(node)
+        while len(one_node[1].nodes()) > 2:
+            time.sleep(0.1)
+    assert "fits on the node that came" in found.why
+
+
 def test_one_that_never_comes_is_refused_at_last(study: Study) -> None:
     study.open()
     study.rent("m1")

@@ -58,10 +58,10 @@ class Crews:
         self.stage, self.folder, self._stack = stage, folder, stack
         self.mark = os.urandom(8).hex()
 
-    def open(self, where: str = "tests.engines.acts:act") -> RayEngine:
+    def open(self, where: str = "tests.engines.acts:act", **more: Any) -> RayEngine:
         variables, target = {"TEST_MARK": self.mark}, {**TARGET, "where": where}
         given = {"CPU": 1.0}, self.folder / "run", "test", target, variables
-        engine = RayEngine(self.stage.cluster, self.stage.node_of, *given)
+        engine = RayEngine(self.stage.cluster, self.stage.node_of, *given, **more)
         self._stack.callback(all_gone, f"TEST_MARK={self.mark}")
         self._stack.callback(engine.close)
         assert engine.recover() == []
@@ -231,6 +231,23 @@ def test_a_machine_that_is_given_back_is_left_with_nothing_on_it(
     eventually(lambda: claim.node() is not None, "all of b can be had")
     claim.end()
     engine.start(crews.run(1, "count"), {"a": 2})
+    until_ended(engine, 1)
+
+
+def test_a_machine_of_its_own_that_is_given_back_is_not_held_by_a_trial_elsewhere(
+    stage: Stage, crews: Crews
+) -> None:
+    """One that has a seat which was asked for together with some of that machine."""
+    engine = crews.open(is_own=lambda _: True)
+    engine.start(crews.run(0, "count"), BOTH)
+    until_ended(engine, 0)
+    engine.start(crews.run(1, "count", max_steps=100_000, pause=0.1), {"b": 1})
+    until(engine, lambda events: events)
+    assert engine.lose("a") == []
+    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["a"]})
+    eventually(lambda: claim.node() is not None, "all of a can be had")
+    claim.end()
+    engine.kill(1, 1)
     until_ended(engine, 1)
 
 

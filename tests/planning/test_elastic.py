@@ -144,7 +144,7 @@ def test_trials_start_when_all_machines_are_there_and_machines_go_when_all_are_t
     for trial in (0, 1):
         where.report(trial, 3, loss=0.1, saved=True)
     where.end(0)
-    assert where.end(1) == ["finish: all 4 trials done", "release machine-2"]
+    assert where.end(1) == ["release machine-2", "finish: all 4 trials done"]
 
 
 def test_a_machine_that_is_lost_is_replaced_and_its_trials_go_on_there() -> None:
@@ -218,6 +218,54 @@ def test_what_is_refused_is_asked_for_again_after_a_while() -> None:
     assert not where.history.running, "a stage does not begin with half of its machines"
     assert where.later(21.0) == ["rent machine-3"]
     assert len(comes(where, "machine-3")) == 8
+
+
+def test_a_stage_whose_machines_are_not_to_be_had_goes_on_with_those_that_are() -> None:
+    """To wait for the others would be to pay for these until the deadline, for nothing."""
+    where = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1")
+    where(ev.MachineRefused(where.now, "machine-2", "machine", "none left"))
+    assert where.later(31.0) == ["rent machine-3"]
+    told = where(ev.MachineRefused(where.now, "machine-3", "machine", "none left"))
+    assert [line for line in told if line.startswith("place")] == [f"place {i}/1 on machine-1" for i in range(2)]
+    assert through(where, [0, 1], 1)[-1] == "place 3/1 on machine-1"
+
+
+def test_a_trial_has_no_more_workers_than_there_is_room_for() -> None:
+    where = table(planned(SPEC, (2, 1, 8), (1, 2, 2)))
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1")
+    where(ev.MachineRefused(where.now, "machine-2", "machine", "none left"))
+    where.later(31.0)
+    where(ev.MachineRefused(where.now, "machine-3", "machine", "none left"))
+    assert where.trial(0).workers == {"machine-1": 4}
+
+
+def test_a_machine_that_is_to_be_taken_away_is_let_go_when_all_have_left_it() -> None:
+    """Whether it is taken away or not."""
+    where = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1", "machine-2")
+    told = where(ev.MachineNotice(where.now, "machine-1", where.now + 30.0))
+    assert told == ["move 0/1", "move 1/1", "rent machine-3"]
+    assert where.end(0, cut=True) == []
+    assert where.end(1, cut=True) == ["release machine-1"]
+    assert where.later(60.0) == []
+
+
+def test_when_the_plan_is_over_its_machines_go_though_the_study_may_have_more_trials() -> None:
+    where = table(planned(SPEC, (1, 4, 1), (1, 2, 2)))
+    where.kill_driver(trials=5)
+    where(ev.DriverStarted(where.now, 1, "host"))
+    comes(where, "machine-1")
+    through(where, [0, 1, 2, 3], 1)
+    told: list[str] = []
+    for trial in (0, 1):
+        where.report(trial, 3, loss=0.1, saved=True)
+        told += where.end(trial)
+    assert told == ["release machine-1"]
+    assert where.history.finished is None
 
 
 def test_a_study_that_stops_rents_nothing_more() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.tables import Table
 from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
@@ -98,6 +99,17 @@ def test_trials_are_packed_together_and_machines_let_go() -> None:
     ends = sorted(machine.until or 0.0 for machine in history.fleet.past)
     assert ends[0] < ends[1] / 2, "the one that was emptied went early"
     assert all(trial.reports[-1].step in (2, 40) for trial in history.trials)
+
+
+def test_a_machine_that_is_to_be_taken_away_is_let_go_when_it_is_empty() -> None:
+    where = Table(slots=0, trials=2, workers=1, provisioner=Growing([CHEAP], most=1))
+    assert where(ev.DriverStarted(where.now, 1, "host"))[-1] == "rent cheap-1"
+    rented = ev.MachineRented(where.now, "cheap-1", "cheap", 1.0)
+    assert where(rented, ev.MachineReady(where.now, "cheap-1", "cheap", 2, 1.0)) == ["place 0/1 on cheap-1"]
+    where.later(600.0)
+    told = where(ev.MachineNotice(where.now, "cheap-1", where.now + 30.0))
+    assert told == ["move 0/1", "rent cheap-2"]
+    assert where.end(0, cut=True) == ["release cheap-1"]
 
 
 @pytest.mark.parametrize("gang", [2, 4])

@@ -89,6 +89,8 @@ class RayCloud:
       with the labels thriftune.io/instance-type and ray.io/market-type on its nodes. A type of such a name that
       is not among them is taken to be a machine of the catalog.
     - `wants`: tells how many workers the study would have now, if it could.
+    - `driven_until`: the last that is known of the driver before this one. A machine that is gone since then was
+      let go of with it, and is billed no longer.
     """
 
     def __init__(
@@ -101,11 +103,13 @@ class RayCloud:
         *,
         types: Sequence[NodeType] = (),
         catalog: Catalog | None = None,
+        driven_until: float | None = None,
     ) -> None:
         self._cluster = cluster
         self._neighbours = Neighbours(cluster, study_id)
         self._worker = dict(Want(worker, 0).worker)
         self._known = frozenset(known)
+        self._driven_until = driven_until
         self._types = {kind.name: kind for kind in types}
         self._catalog = Catalog.shipped() if catalog is None else catalog
         self._machines: dict[str, _Machine] = {}
@@ -119,6 +123,10 @@ class RayCloud:
     def node_of(self, machine: str) -> Node:
         """Which node a machine is."""
         return self._machines[machine].node
+
+    def is_own(self, machine: str) -> bool:
+        """Whether it is rented, so that no other study has any of it."""
+        return self._machines[machine].claim is not None
 
     def open(self, now: float) -> list[Event]:
         """Also what has become of machines that an earlier driver had rented."""
@@ -150,7 +158,9 @@ class RayCloud:
             kind = find_type(offer, told, self._catalog)
         except SettingError as error:
             return [MachineRefused(now, machine, offer, str(error))]
-        if not fitting(kind.resources, self._worker):
+        # How much memory a node has, few types say; whether it is enough shows when it comes.
+        told_of = [what for what in self._worker if what in kind.resources or what not in _NOT_FILLED]
+        if not told_of or not fitting(kind.resources, {what: self._worker[what] for what in told_of}):
             why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
             return [MachineRefused(now, machine, offer, why)]
         taken = _nodes_of(self._neighbours.others(now))
@@ -226,11 +236,18 @@ class RayCloud:
                 del self._machines[found.id]
                 events += [MachineReleased(now, found.id), *_billed(found, now)]
         self._keep()
-        for found in self._machines.values():
-            if found.claim is not None:
-                found.claim.end()
+        self.let_go()
         self._neighbours.leave()
         return events
+
+    def let_go(self) -> None:
+        """Ends all that it claims, if close() has not: of a driver that fails, while its process goes on."""
+        for order in self._orders.values():
+            order.claim.end()
+        for found in self._machines.values():
+            if found.claim is not None and not found.releasing:
+                found.claim.end()
+        self._orders, self._machines = {}, {}
 
     # --- machines come and go -----------------------------------------------------------------------------
 
@@ -245,12 +262,13 @@ class RayCloud:
 
     def _gone_meanwhile(self, machine: str, rented: Rented | None, taken: frozenset[str], now: float) -> Event:
         """While no driver ran."""
+        at = now if self._driven_until is None else min(now, self._driven_until)
         if rented is None:
-            return MachineLost(now, machine, "while no driver ran, and nobody knows which node it was")
+            return MachineLost(at, machine, "while no driver ran, and nobody knows which node it was")
         if rented.released:
-            return MachineReleased(now, machine)
+            return MachineReleased(at, machine)
         why, preempted = _ANOTHERS if rented.node in taken else self._cluster.end_of(rented.node)
-        return MachineLost(now, machine, f"while no driver ran: {why}", revoked=preempted)
+        return MachineLost(at, machine, f"while no driver ran: {why}", revoked=preempted)
 
     def _changed(self, machine: _Machine, node: Node | None, taken: frozenset[str], now: float) -> list[Event]:
         if node is None or node.id in taken:
@@ -297,6 +315,10 @@ class RayCloud:
         before = next((each for each in self._machines.values() if each.node.id == node.id), None)
         events = [] if before is None else self._gone(before, anothers=False, now=now)  # released, and still there
         del self._orders[machine]
+        if not self._slots(node):
+            order.claim.end()
+            why = f"no worker of {self._worker} fits on the node that came: it has {dict(node.resources)}"
+            return [*events, MachineRefused(now, machine, order.offer, why)]
         price = self._priced(node)[1]
         self._machines[machine] = self._own(machine, node, price, now)
         self._keep()

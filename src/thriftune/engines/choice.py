@@ -12,6 +12,15 @@ from thriftune.errors import SettingError
 from thriftune.parts import Parts
 
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_NAMED = {
+    "CPU": "has a name of its own; say cpus=",
+    "GPU": "has a name of its own; say gpus=",
+    "memory": "has a name of its own; say memory=",
+    "object_store_memory": "is Ray's own, and cannot be had by a worker; leave it out",
+}
+_LEAST = 0.0001
+"""Ray counts in parts of this size."""
+
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
@@ -64,6 +73,8 @@ class Ray:
         for name in ("resources", "variables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise SettingError(f"{name}: {getattr(self, name)!r} must be a table, such as {{NAME = 1}}")
+        for name in _NAMED.keys() & self.resources.keys():
+            raise SettingError(f"resources: {name}: {_NAMED[name]}")
         for name, amount in {"cpus": self.cpus, "gpus": self.gpus, **self.resources}.items():
             _check_amount(name, amount)
         for name, value in self.variables.items():
@@ -116,6 +127,8 @@ def engine_of(given: str | Local | Ray | Mapping[str, Any]) -> Local | Ray:
 def _check_amount(name: str, amount: object) -> None:
     if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0.0 <= amount < math.inf:
         raise SettingError(f"{name}: {amount!r} must be a number, at least 0")
+    if 0.0 < amount < 1.0 and round(amount, 4) != amount:
+        raise SettingError(f"{name}: {amount!r} must be a multiple of {_LEAST:g}: Ray shares no finer")
     if amount > 1 and amount != int(amount):
         raise SettingError(f"{name}: {amount!r} must be whole, or below 1: Ray shares no more than one")
 

@@ -63,7 +63,8 @@ class _Crew:
 
 class RayEngine:
     """`node_of`: which node of the cluster a machine is. `worker`: what Ray shall give to each worker. `folder`:
-    the study's, visible from all nodes. `variables`: what trials shall have around them."""
+    the study's, visible from all nodes. `variables`: what trials shall have around them. `is_own`: whether nobody
+    else uses a machine."""
 
     def __init__(
         self,
@@ -74,13 +75,14 @@ class RayEngine:
         study: str,
         target: Mapping[str, Any],
         variables: Mapping[str, str] | None = None,
+        is_own: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cluster = cluster
         self._worker = worker
         self._folder = folder / "seats"
         self._prefix = f"thriftune-{study}-"
         around = {**_threads(worker), **(variables or {})}
-        self._seats = Seats(cluster, node_of, worker, self._folder, self._prefix, target, around, self)
+        self._seats = Seats(cluster, node_of, worker, self._folder, self._prefix, target, around, self, is_own)
         self._crews: dict[tuple[int, int], _Crew] = {}  # by trial and attempt
         self._crew_of: dict[Held, _Crew] = {}
         self._events: list[Event] = []

@@ -2,7 +2,8 @@
 
 A seat is an actor with room for one worker (seat.py). Seats are kept warm when a trial leaves them, and given to
 the next that wants some on their machine, whatever its number of workers: that a trial grows or shrinks costs it
-no more than to read its checkpoint. What is missing is asked for together, so that Ray places all or none.
+no more than to read its checkpoint. What is missing is asked for together, so that Ray places all or none; but on
+machines that are the study's own, where nobody else takes any, machine by machine.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class Seats:
         target: Mapping[str, Any],
         variables: Mapping[str, str],
         owner: Owner,
+        is_own: Callable[[str], bool],
     ) -> None:
         self._cluster = cluster
         self._node_of = node_of
@@ -103,6 +105,7 @@ class Seats:
         self._target = target
         self._variables = variables
         self._owner = owner
+        self._is_own = is_own
         self._groups = 0  # ever made
         self._seats: dict[Held, None] = {}
         self._idle: dict[str, dict[Held, None]] = {}  # by machine
@@ -139,8 +142,19 @@ class Seats:
                 else:
                     found.append(None)
                     missing.append(machine)
-        new = iter(self._asked_for(missing) if missing else ())
+        new = iter(self._all_or_none(missing))
         return [next(new) if seat is None else seat for seat in found]
+
+    def _all_or_none(self, machines: Sequence[str]) -> list[Held]:
+        """Seats there, in this order. What is asked for together is held together: where all room is the study's,
+        there is some for each, and one machine's shall not be held, and billed, for a seat on another."""
+        others = [machine for machine in machines if not self._is_own(machine)]
+        apart = [[each] * machines.count(each) for each in dict.fromkeys(machines) if self._is_own(each)]
+        new: dict[str, list[Held]] = {}
+        for together in filter(None, [others, *apart]):
+            for seat in self._asked_for(together):
+                new.setdefault(seat.machine, []).append(seat)
+        return [new[machine].pop(0) for machine in machines]
 
     def give_back(self, seat: Held) -> None:
         """Its trial has ended."""
@@ -239,14 +253,18 @@ class Seats:
         self.call(seat, "hear", "hear", (seat.heard, orders), then)
 
     def order(self, seat: Held, method: str, *arguments: Any) -> None:
-        order = (next(seat.numbers), method, arguments)
+        self._say(seat, (next(seat.numbers), method, arguments))
+
+    def _say(self, seat: Held, order: Order) -> None:
+        if seat.gone:
+            return
         if not seat.hears:
             seat.orders.append(order)
             return
 
         def told(_seat: Held, _: Any, error: BaseException | None) -> None:
-            if error is not None:  # hear() will be told so, too
-                seat.orders.append(order)
+            if error is not None:  # hear() may be told so, too, or have been, and be asked anew by now
+                self.later(_AGAIN_SECONDS, lambda: self._say(seat, order))
 
         self.call(seat, "say", "say", (order,), told)
 

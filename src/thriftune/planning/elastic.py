@@ -49,13 +49,17 @@ class PlanFollower(Provisioner):
             return None
         choice = self._choices[now]
         machines = _usable(history, choice.cloud.name)
-        if len(machines) < choice.machines or len(history.running) >= choice.allocation.at_a_time:
+        if len(history.running) >= choice.allocation.at_a_time:
+            return None
+        if len(machines) < choice.machines and not _no_more_to_be_had(history, choice.cloud.name):
             return None
         number = len(history.trials) if trial is None else trial.id
         before = {i: history.trials[i].workers for i in history.running}
         wanted = {i: sum(workers.values()) for i, workers in before.items()}
-        wanted[number] = choice.allocation.workers
         slots = {machine.id: machine.slots for machine in machines}
+        wanted[number] = min(
+            choice.allocation.workers, sum(slots.values()) or 1
+        )  # there may be fewer than planned
         return place(wanted, slots, before, reserved=before).placement.get(number)
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:  # noqa: ARG002
@@ -72,12 +76,17 @@ class PlanFollower(Provisioner):
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
         """What brings the machines that are there to those of the stage."""
         now = self._stage(history)
-        if now is None:
+        if now is None:  # whatever the study still waits for, the plan has no machines for it
+            for machine in history.machines.values():
+                if not machine.running and not machine.leaving and machine.id in history.fleet.rented_ids:
+                    yield ev.Release(at, machine.id)
             return
         choice = self._choices[now]
         kind = choice.cloud.name
         there = _present(history, kind)
         coming = sum(1 for rent in history.fleet.renting.values() if rent.offer == kind)
+        for machine_id in history.fleet.doomed_and_empty():
+            yield ev.Release(at, machine_id)
         idle = [machine for machine in history.machines.values() if not machine.running and not machine.leaving]
         for machine in idle:
             if machine.offer != kind and machine.offer:
@@ -103,6 +112,13 @@ class PlanFollower(Provisioner):
 
 def _present(history: History, kind: str) -> list[Machine]:
     return [machine for machine in history.machines.values() if machine.offer == kind and not machine.leaving]
+
+
+def _no_more_to_be_had(history: History, kind: str) -> bool:
+    """Refused when asked for again, too: to wait on is to pay for those that are there, maybe to the deadline."""
+    fleet = history.fleet
+    refused_at, came_at = fleet.turned_down.get(kind), fleet.came.get(kind)
+    return refused_at is not None and came_at is not None and refused_at >= came_at + _AGAIN_SECONDS
 
 
 def _usable(history: History, kind: str) -> list[Machine]:

@@ -36,6 +36,8 @@ class Growing(PresentMachines):
             yield from self._adjusted(event.at, history)
 
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
+        for machine_id in history.fleet.doomed_and_empty():
+            yield ev.Release(at, machine_id)
         staying = [machine for machine in history.machines.values() if not machine.leaving]
         slots = {kind.name: kind.slots for kind in self._kinds}
         coming = sum(slots.get(rent.offer, 0) for rent in history.fleet.renting.values())
