@@ -242,6 +242,8 @@ def test_an_engine_is_named_or_has_options(tmp_path: Path) -> None:
     assert read(tmp_path, with_options).spec.engine_options == {"cpus": 2, "gang": 4}
     again = read(tmp_path, with_options, engine="ray").spec
     assert again.engine_options == {"cpus": 2, "gang": 4}, "what is only named again keeps its options"
+    with pytest.raises(SettingError, match=r"engine: \{'cpus': 2\} must have a name"):
+        read(tmp_path, BASE + "engine = {cpus = 2}\n" + SPACE)
     here = read(tmp_path, with_options, engine="local").spec
     assert (here.engine, here.engine_options) == ("local", {})
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError, ThriftuneError
@@ -31,6 +33,8 @@ HEALTH_CHECKS = {
 }
 """For clusters that are started here: a dead node is known after some seconds, where Ray by default takes half a
 minute. One that does not answer for three seconds, three times in a row, is dead; a busy one answers."""
+
+_KNOCK_SECONDS = 10.0
 
 _PREEMPTED = 3
 """AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo, which is not in the same module of every version."""
@@ -59,6 +63,7 @@ class NodeType:
     resources: Mapping[str, float]
     most: int  # nodes at a time
     price_per_hour: float | None = None  # where a user says so
+    least_billed: float = 0.0  # seconds
 
 
 @dataclass(slots=True)
@@ -72,8 +77,10 @@ class Cluster:
     def attach(cls, address: str | None = None) -> Cluster:
         """To the cluster at `address` ("auto": the one that runs on this machine), else to that of RAY_ADDRESS,
         else to one that is started here and ends with this process."""
-        ray = _ray()
         wanted = address or os.environ.get("RAY_ADDRESS")
+        if wanted is not None:
+            _show_token()
+        ray = _ray()
         if ray.is_initialized():
             there = ray.get_runtime_context().gcs_address
             if wanted not in (None, "auto", there):
@@ -91,10 +98,14 @@ class Cluster:
             options["_system_config"] = HEALTH_CHECKS
         else:
             options["address"] = wanted
+            _knock(wanted)
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-            raise ThriftuneError(f"no Ray cluster can be reached at {wanted}: {_first_line(error)}") from error
+            raise ThriftuneError(
+                f"no Ray cluster can be reached at {wanted}: {_first_line(error)}. If it asks for a token, as "
+                "those of `ray start` do since Ray 2.60, this machine must have it, in ~/.ray/auth_token"
+            ) from error
         return cls(ray.get_runtime_context().gcs_address, True)
 
     def detach(self) -> None:
@@ -304,6 +315,27 @@ def _ray() -> Any:
     except ImportError:
         raise SettingError("engine: 'ray' needs Ray; install it with: pip install 'thriftune[ray]'") from None
     return ray
+
+
+def _show_token() -> None:
+    """A cluster that asks for a token is shown the one that is here: Ray itself does so only if it is told to."""
+    there = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if there or (Path.home() / ".ray" / "auth_token").exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _knock(address: str) -> None:
+    """Ray tries for minutes where nobody is."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+    except OSError as error:
+        raise ThriftuneError(
+            f"no Ray cluster can be reached at {address}: {error.strerror or error}; `ray status` on its head "
+            "tells whether it runs, and where"
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -89,6 +89,7 @@ def node_types(kinds: Sequence[CloudProfile], worker: Mapping[str, float]) -> li
             {name: amount * kind.slots for name, amount in worker.items() if name != "memory"},
             -1 if kind.max_machines is None else kind.max_machines,
             kind.price_per_hour,
+            kind.least_billed,
         )
         for kind in kinds
     ]

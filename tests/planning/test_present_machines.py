@@ -79,3 +79,19 @@ def test_of_gangs_as_many_stay_as_fit_into_the_share_and_one_at_least(workers: i
     table = started(PresentMachines(2), 6)
     assert len(running(table)) == 3
     assert len(share(table, workers)) == 3 - stay
+
+
+def test_slots_that_others_use_are_not_free_until_they_are_left() -> None:
+    """Of nodes that are everybody's: a trial that was placed there has nothing to run on, and goes elsewhere."""
+    table = started(PresentMachines(), 1, 1, trials=3)
+    assert running(table) == [0, 1]
+    where = table.history.trials[0].machine
+    assert where is not None
+    table(ev.MachineShared(table.now, where, 1), ev.Ended(table.now, 0, 1, 0.0, cut=True))  # there was no room
+    table.history.validate()
+    assert table.history.trials[0].state is State.WAITING
+    assert table.history.trials[0].losses == table.history.trials[0].failures == 0
+    assert table.history.fleet.free == 0
+    table(ev.MachineShared(table.now, where, 0))
+    assert table.history.trials[0].machine == where
+    table.history.validate()

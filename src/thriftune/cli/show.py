@@ -131,6 +131,8 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         section(console, f"best {spec.metric} so far, by trials ended")
         chart(console, curve, stairs=True)
     _tables(console, spec, history, driven)
+    if driven and (still := words.stands_still(history, spec)):
+        console.print(f"the study {still}", markup=False)
     _show_waiting(console, spec, history, driven)
     _show_failed(console, spec, history, store)
     _show_warnings(console, history)

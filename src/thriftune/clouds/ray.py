@@ -59,6 +59,7 @@ class _Machine:
     since: float
     claim: Claim | None = None  # of one that is rented
     releasing: bool = False
+    least_billed: float = 0.0  # seconds
     notice: float | None = None
     told_others: int = 0  # slots that somebody else uses, as was told
     seen_others: int = 0  # as was last seen
@@ -345,7 +346,10 @@ class RayCloud:
         return {NODE: f"!in({','.join(sorted(taken | own))})"} if taken or own else {}
 
     def _own(self, machine: str, node: Node, price: float, since: float) -> _Machine:
-        return _Machine(machine, node, price, since, self._cluster.claim(_CRUMB, {NODE: node.id}))
+        kind = self._types.get(type_of(node))
+        least = 0.0 if kind is None else kind.least_billed
+        claim = self._cluster.claim(_CRUMB, {NODE: node.id})
+        return _Machine(machine, node, price, since, claim, least_billed=least)
 
     def _came(self, machine: str, offer: str, now: float) -> list[Event]:
         found = self._machines[machine]
@@ -399,10 +403,11 @@ class RayCloud:
 
 
 def _billed(machine: _Machine, now: float) -> list[Event]:
-    """By the second; what is not rented has no bill."""
+    """By the second, but for the least that is billed; what is not rented has no bill."""
     if machine.claim is None:
         return []
-    return [MachineBilled(now, machine.id, max(0.0, now - machine.since) * machine.price_per_hour / 3600.0)]
+    seconds = max(machine.least_billed, now - machine.since)
+    return [MachineBilled(now, machine.id, seconds * machine.price_per_hour / 3600.0)]
 
 
 def _nodes_of(others: Mapping[str, Neighbour]) -> frozenset[str]:
