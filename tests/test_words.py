@@ -125,7 +125,7 @@ def test_a_study_that_finds_no_room_on_its_cluster_says_so(
     history = studies.fold([ev.DriverStarted(100.0, 1, "here"), *ready], spec)
     assert words.stands_still(history, spec) == said
     history.apply(ev.Rent(101.0, "m", "c7i.large_spot"))
-    assert words.stands_still(history, spec) == ""
+    assert words.stands_still(history, spec) == (said and "waits for a machine: 1 c7i.large_spot asked for")
 
 
 def test_a_machine_that_will_be_taken_away_is_no_room() -> None:

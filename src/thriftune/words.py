@@ -96,10 +96,11 @@ def stands_still(history: History, spec: Spec) -> str:
     where = engine_of({"name": spec.engine, **spec.engine_options})
     if not isinstance(where, Ray) or history.running or history.finished or history.stop_requested:
         return ""
-    renting = history.fleet.renting
     slots = sum(machine.slots for machine in history.machines.values() if not machine.leaving)
-    if renting or slots >= where.gang:
+    if slots >= where.gang:
         return ""
+    if history.fleet.renting:
+        return f"waits for {_asked_for(history)}"
     each = f"{amounts(where.worker)} each" if where.gang > 1 else amounts(where.worker)
     there = f"there is room for {slots}" if slots else "no machine that is there has room for one"
     return f"waits for {several(where.gang, 'worker')} of {each}: {there}"
@@ -118,12 +119,15 @@ def _with_room(spec: Spec) -> str:
     return f" with {amounts(where.worker)}" if isinstance(where, Ray) else ""
 
 
+def _asked_for(history: History) -> str:
+    offers = Counter(rent.offer for rent in history.fleet.renting.values())
+    return f"a machine: {', '.join(f'{count} {offer}' for offer, count in offers.items())} asked for"
+
+
 def _what_is_missing(history: History, spec: Spec) -> str:
-    share, renting = history.share, history.fleet.renting
-    if renting:
-        offers = Counter(rent.offer for rent in renting.values())
-        asked = ", ".join(f"{count} {offer}" for offer, count in offers.items())
-        return f"for a machine: {asked} asked for"
+    share = history.share
+    if history.fleet.renting:
+        return f"for {_asked_for(history)}"
     if not history.machines:
         return f"for a machine{_with_room(spec)}"
     if share is not None and share.workers is not None:
