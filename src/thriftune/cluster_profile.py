@@ -129,7 +129,7 @@ class OnCluster:
         cloud = RayCloud(self._cluster, known_as, worker, types=node_types(kinds, worker))
         self._cloud = cloud
         assert self.folder is not None
-        run_folder = self.folder / f".profile-{number}"
+        run_folder = self._run_folder = self.folder / f".profile-{number}"
         self._engine = RayEngine(
             self._cluster,
             cloud.node_of,
@@ -205,8 +205,9 @@ class OnCluster:
             self._end(beside)
 
     def _start_beside(self, workers: int, taken: Mapping[str, int]) -> list[Run]:
-        assert self._run is not None
-        found = []
+        found: list[Run] = []
+        if self._run is None:  # nobody has said what runs
+            return found
         for machine, slots in self._free.items():
             for _ in range((slots - taken.get(machine, 0)) // workers):
                 self._started += 1
@@ -231,8 +232,7 @@ class OnCluster:
     def warm_up(self, run: Run) -> None:
         """A trial on every worker of every node, all at once, as a study begins: until each has done a step."""
         began = time.monotonic()
-        assert self.folder is not None
-        self._run = replace(run, folder=str(self.folder / ".profile" / "beside"))
+        self._run = replace(run, folder=str(self._run_folder / "beside"))
         self._say(f"starting {several(sum(self._free.values()), 'worker')} for the first time")
         slots = [machine for machine, count in self._free.items() for _ in range(count)]
         waiting = set(range(1, len(slots) + 1))

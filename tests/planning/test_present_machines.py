@@ -50,8 +50,8 @@ def test_a_gang_is_together_on_as_few_machines_as_can_be_or_waits(
 
 
 def test_no_more_trials_at_a_time_than_are_wanted() -> None:
-    assert len(running(started(PresentMachines(most=3), 8))) == 3
-    assert len(running(started(PresentMachines(2, most=1), 8))) == 1
+    assert len(running(started(PresentMachines(at_a_time=3), 8))) == 3
+    assert len(running(started(PresentMachines(2, at_a_time=1), 8))) == 1
 
 
 def test_a_study_keeps_to_its_share_and_takes_the_rest_again() -> None:

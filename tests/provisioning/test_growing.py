@@ -102,7 +102,7 @@ def test_trials_are_packed_together_and_machines_let_go() -> None:
 
 
 def test_a_machine_that_is_to_be_taken_away_is_let_go_when_it_is_empty() -> None:
-    where = Table(slots=0, trials=2, workers=1, provisioner=Growing([CHEAP], most=1))
+    where = Table(slots=0, trials=2, workers=1, provisioner=Growing([CHEAP], at_a_time=1))
     assert where(ev.DriverStarted(where.now, 1, "host"))[-1] == "rent cheap-1"
     rented = ev.MachineRented(where.now, "cheap-1", "cheap", 1.0)
     assert where(rented, ev.MachineReady(where.now, "cheap-1", "cheap", 2, 1.0)) == ["place 0/1 on cheap-1"]

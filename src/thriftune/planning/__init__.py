@@ -85,14 +85,17 @@ class PresentMachines(Provisioner):
     """Rents nothing: fills the machines that are there, fullest first, so that others can be let go.
 
     - `gang`: workers of each trial, on as few machines as can be.
-    - `most`: trials at a time; None: as many as find room.
+    - `at_a_time`: trials; None: as many as find room.
 
     Where others want the machines, too, it keeps to its share.
     """
 
-    def __init__(self, gang: int = 1, most: int | None = None) -> None:
+    gang = 1
+    at_a_time: int | None = None
+
+    def __init__(self, gang: int = 1, at_a_time: int | None = None) -> None:
         self.gang = gang
-        self.most = most
+        self.at_a_time = at_a_time
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
         share = history.share
@@ -104,7 +107,7 @@ class PresentMachines(Provisioner):
             yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
-        most, share = self.most, history.share
+        most, share = self.at_a_time, history.share
         if share is not None and share.workers is not None:
             fair = max(1, share.workers // self.gang)
             most = fair if most is None else min(most, fair)

@@ -20,13 +20,13 @@ _AGAIN_SECONDS = 60.0
 class Growing(PresentMachines):
     """Without a number of trials at a time, it makes do with the machines that are there, or with one."""
 
-    def __init__(self, kinds: Sequence[CloudProfile], gang: int = 1, most: int | None = None) -> None:
-        super().__init__(gang, most)
+    def __init__(self, kinds: Sequence[CloudProfile], gang: int = 1, at_a_time: int | None = None) -> None:
+        super().__init__(gang, at_a_time)
         self._kinds = sorted(kinds, key=lambda kind: kind.price_per_hour / kind.slots)
 
     def wants(self, history: History) -> int:
-        if self.most is not None:
-            return self.most
+        if self.at_a_time is not None:
+            return self.at_a_time
         there = sum(machine.slots for machine in history.machines.values() if not machine.leaving)
         return max(1, there // self.gang)
 
