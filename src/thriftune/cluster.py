@@ -144,23 +144,6 @@ class Cluster:
         preempted = found.get("DeathReason") == _PREEMPTED
         return str(found.get("DeathReasonMessage") or "the node is gone"), preempted
 
-    def node_types(self) -> list[NodeType]:
-        """What the autoscaler can start; empty where there is none, or it does not tell."""
-        from ray._private.state import state
-
-        config = state.get_cluster_config()
-        groups = [] if config is None else config.node_group_configs
-        return [NodeType(group.name, dict(group.resources), group.max_count) for group in groups]
-
-    def drain(self, node_id: str, why: str, deadline: float) -> None:
-        """Tells everybody that the node will be taken away at that time. Nothing new is put there."""
-        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
-
-        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-        accepted, because = self._gcs().drain_node(node_id, reason, why, int(deadline * 1000))
-        if not accepted:
-            raise ThriftuneError(f"node {node_id} cannot be drained: {because}")
-
     def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> Claim:
         """Room for a bundle on a node with such labels. Until there is any, the autoscaler is asked for a node; as
         long as it is claimed, the node is not idle. It ends with this process, if not before."""

@@ -86,7 +86,7 @@ class RayCloud:
 
     - `worker`: the resources of one worker, as in {"CPU": 1}. As many as a node has room for are its slots.
     - `known`: the rented machines that the study's history has as present.
-    - `types`: what the autoscaler can start, where it does not tell itself; named as in "c7i.large_spot", each
+    - `types`: what the autoscaler can start, which it does not tell itself; named as in "c7i.large_spot", each
       with the labels thriftune.io/instance-type and ray.io/market-type on its nodes. A type of such a name that
       is not among them is taken to be a machine of the catalog.
     - `wants`: tells how many workers the study would have now, if it could.
@@ -153,10 +153,9 @@ class RayCloud:
 
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
         """`offer`: the name of a node type of the autoscaler."""
-        told = self._types | {kind.name: kind for kind in self._cluster.node_types()}
         try:
             labels = labels_of(offer)
-            kind = find_type(offer, told, self._catalog)
+            kind = find_type(offer, self._types, self._catalog)
         except SettingError as error:
             return [MachineRefused(now, machine, offer, str(error))]
         # How much memory a node has, few types say; whether it is enough shows when it comes.
