@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-clusters test-others check bench clean
 
 demo: $(VENV)/.examples
 	rm -rf out/demo
@@ -20,8 +20,15 @@ demo: $(VENV)/.examples
 	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
 	$(BIN)/thriftune reproduce earlycurve --quick --to out/reproduced
 
+# Tests wait for processes more than they compute, so both halves of them run at a time.
 test: check
-	$(BIN)/pytest
+	$(MAKE) --jobs 2 --keep-going test-clusters test-others
+
+test-clusters:
+	$(BIN)/pytest -m cluster
+
+test-others:
+	$(BIN)/pytest -m 'not cluster'
 
 check: $(VENV)/.test
 	$(BIN)/ruff check

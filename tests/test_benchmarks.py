@@ -44,7 +44,7 @@ def run(*arguments: str) -> str:
         "search",
         "search.speed",
         "search.ablation",
-        "cluster.faults",
+        pytest.param("cluster.faults", marks=pytest.mark.cluster),
         "stopping",
         "stopping.early_curve",
         "stopping.real_trials",
@@ -66,8 +66,8 @@ def run(*arguments: str) -> str:
         "provisioning.spottune",
         "search.multi",
         "cluster.driver",
-        "cluster.placement",
-        "cluster.throughput",
+        pytest.param("cluster.placement", marks=pytest.mark.cluster),
+        pytest.param("cluster.throughput", marks=pytest.mark.cluster),
     ],
 )
 def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:

@@ -12,6 +12,8 @@ from thriftune import cluster
 from thriftune.cluster import Cluster
 from thriftune.errors import SettingError, ThriftuneError
 
+pytestmark = pytest.mark.cluster
+
 pytest.importorskip("ray")
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.engines.conformance import TARGET
 from tests.ray_clusters import nodes
@@ -11,7 +14,10 @@ from thriftune.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
 from thriftune.engines.choice import Ray
 from thriftune.events import Event, Failed, Lost, Reported
+from thriftune.profiling import _Watch
 from thriftune.trial import Run
+
+pytestmark = pytest.mark.cluster
 
 
 def test_two_who_measure_at_the_same_time_leave_each_other_alone(tmp_path: Path) -> None:
@@ -36,6 +42,23 @@ def test_two_who_measure_at_the_same_time_leave_each_other_alone(tmp_path: Path)
         cluster.detach()
     assert not [event for event in told if isinstance(event, (Lost, Failed))]
     assert all(not list(folder.glob(".profile*")) for folder in (tmp_path / "x", tmp_path / "y"))
+
+
+def test_a_trial_that_does_not_end_in_its_time_leaves_its_worker_to_the_next(tmp_path: Path) -> None:
+    """On a cluster all trials that are measured share an engine."""
+    config = {"do": "count", "pause": 3600.0}
+    with nodes(1) as there:
+        cluster = Cluster.attach(there.address)
+        bench = OnCluster(cluster, Ray(), "a", TARGET, tmp_path, print)
+        bench.starts_within = 0.0
+        with bench.opened([], 1):
+            watch = _Watch(bench, 1, 5.0, print)
+            for attempt in (1, 2):
+                run = replace(_run(tmp_path / "x"), config=config, attempt=attempt)
+                assert watch.attempt(run, least_seconds=1.0, least_steps=1).ended is None
+            again = replace(_run(tmp_path / "x"), attempt=3)
+            assert watch.attempt(again, least_seconds=0.0, least_steps=1).ended is not None
+        cluster.detach()
 
 
 def _run(folder: Path) -> Run:

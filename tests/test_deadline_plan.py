@@ -17,6 +17,8 @@ from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
 from thriftune.planning.timing import Measured, Row, TrialTimes
 
+pytestmark = pytest.mark.cluster
+
 # --- what is said -----------------------------------------------------------------------------------------
 
 KIND = CloudProfile(2, 3.6, name="c7i.large_spot")

@@ -17,6 +17,8 @@ from tests.tables import Table
 from thriftune.planning import PresentMachines
 from thriftune.venue import wanted
 
+pytestmark = pytest.mark.cluster
+
 PATIENCE_SECONDS = 120.0
 
 

@@ -11,6 +11,8 @@ import pytest
 from tests.ray_clusters import Nodes, autoscaled, nodes
 from thriftune.cluster import Cluster
 
+pytestmark = pytest.mark.cluster
+
 ray = pytest.importorskip("ray")
 
 

@@ -1,8 +1,8 @@
 """RubberBand's end-to-end experiment in the small: does an elastic plan cost as much less as was predicted?
 
 Successive halving of a real network, on real Ray nodes that the real autoscaler starts and ends; the best elastic
-plan against the best fixed number of machines, by the same deadline. A step is measured on the cluster with 1, 2,
-4, ... workers, both plans are made from that, and both are carried out once a seed, in turn, each beginning with
+plan against the best fixed number of machines, by the same deadline. For each seed, a step is measured on the
+cluster with 1, 2, 4, ... workers, both plans are made from that, and both are carried out, each beginning with
 no node. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them.
 """
 
@@ -14,17 +14,21 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from benchmarks.common import ROOT, Row, main, say
+from thriftune.planning.choosing import Planner
 
 PRICE = 0.192  # of an m5.xlarge on demand; each node of the experiment says that it is one
 KIND = "m5.xlarge_on-demand"
 IDLE_SECONDS = 2.0
 BAR_POINTS, BAR_OFF = 0.05, 0.10
+NAMES: dict[str, Planner] = {"elastic": "exact", "static": "static"}
+UNITS = ("seconds", "dollars")
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,9 @@ class Settings:
     slots: int = 1  # of a node, each with a core
     most: int = 2  # nodes at a time
     seeds: int = 3
-    slack: float = 1.15  # the deadline, over the duration of the quickest plan
-    seconds: float = 10.0  # of measuring, for each number of workers
+    slack: float = 1.25  # the deadline, over the duration of the quickest plan
+    seconds: float = 15.0  # of measuring, for each number of workers
+    repeats: int = 3  # trials that share them
     width: int = 1024
     batches: int = 16
 
@@ -48,7 +53,11 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
     cores = len(os.sched_getaffinity(0))
     # Each worker has a core to itself, or two of them would be measured as one is not.
-    settings = Settings() if cores < 8 else Settings(trials=16, slots=2, most=cores // 4)
+    settings = (
+        Settings()
+        if cores < 8
+        else Settings(trials=16, slots=2, most=cores // 4, slack=1.1, batches=24, seconds=8.0)
+    )
     if options.quick:
         settings = replace(settings, trials=4, first=1, last=4, eta=2, seeds=1, seconds=3.0, width=256, batches=2)
     labels = {INSTANCE_TYPE: "m5.xlarge", MARKET: "on-demand"}
@@ -61,34 +70,48 @@ def measure(options: argparse.Namespace) -> list[Row]:
     return [replace(row, met=None) for row in found] if options.quick else found
 
 
-def rows(found: dict[str, Any]) -> list[Row]:
+def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
+    """`found`: what was predicted and what was seen, one for each seed."""
     made = []
-    for name in ("elastic", "static"):
-        each = found[name]
-        seconds, dollars = mean(each["seconds"]), mean(each["dollars"])
-        off = seconds / each["predicted_seconds"] - 1.0, dollars / each["predicted_dollars"] - 1.0
-        figure = (
-            f"{each['predicted_seconds']:.0f} s and ${each['predicted_dollars']:.4f} predicted; measured "
-            f"{seconds:.0f} s ({off[0]:+.1%}) and ${dollars:.4f} ({off[1]:+.1%}); machines {each['machines']}"
+    for name in NAMES:
+        runs = [each[name] for each in found]
+        off = [mean(run["seen"][what] / run["predicted"][what] - 1.0 for run in runs) for what in UNITS]
+        told = "; ".join(
+            f"{run['predicted']['seconds']:.0f} s and ${run['predicted']['dollars']:.4f} predicted, "
+            f"{run['seen']['seconds']:.0f} s and ${run['seen']['dollars']:.4f} seen, machines {run['machines']}"
+            for run in runs
         )
-        made.append(Row(f"{name}", figure, "within 10 %", max(map(abs, off)) <= BAR_OFF, each))
-    predicted = 1.0 - found["elastic"]["predicted_dollars"] / found["static"]["predicted_dollars"]
-    saved = [
-        1.0 - ours / theirs
-        for ours, theirs in zip(found["elastic"]["dollars"], found["static"]["dollars"], strict=True)
-    ]
-    figure = f"{mean(saved):.1%} cheaper ({', '.join(f'{each:.1%}' for each in saved)}); {predicted:.1%} predicted"
-    met = mean(saved) >= predicted - BAR_POINTS
-    made.append(Row("elastic against static, same deadline", figure, "predicted less 5 points", met, found))
-    late = [each for name in ("elastic", "static") for each in found[name]["seconds"] if each > found["deadline"]]
-    made.append(Row(f"deadline of {found['deadline']:.0f} s", f"missed in {len(late)} of {2 * len(saved)} runs"))
+        figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%} ({told})"
+        made.append(
+            Row(
+                f"{name}, seen against predicted",
+                figure,
+                "within 10 %",
+                max(map(abs, off)) <= BAR_OFF,
+                {"runs": runs},
+            )
+        )
+    predicted, saved = ([_saved(each, what) for each in found] for what in ("predicted", "seen"))
+    figure = f"{mean(saved):.1%} cheaper ({_each(saved)}); predicted {mean(predicted):.1%} ({_each(predicted)})"
+    met = mean(saved) >= mean(predicted) - BAR_POINTS
+    made.append(Row("elastic against static, same deadline", figure, "predicted less 5 points", met))
+    late = sum(each[name]["seen"]["seconds"] > each["deadline"] for each in found for name in NAMES)
+    made.append(Row("deadline", f"missed in {late} of {len(NAMES) * len(found)} runs"))
     return made
+
+
+def _saved(found: dict[str, Any], what: str) -> float:
+    return float(1.0 - found["elastic"][what]["dollars"] / found["static"][what]["dollars"])
+
+
+def _each(parts: Sequence[float]) -> str:
+    return ", ".join(f"{each:.1%}" for each in parts)
 
 
 # --- inside of the cluster ----------------------------------------------------------------------------------
 
 
-def inside(settings: Settings) -> dict[str, Any]:
+def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.cluster import Cluster
     from thriftune.cluster_kinds import kinds_of
     from thriftune.cluster_profile import OnCluster
@@ -116,50 +139,50 @@ def inside(settings: Settings) -> dict[str, Any]:
         space, name="rubberband", minimize="loss", maximize=None, searcher="random", stopping=rule, seed=0,
         target=target, trials=settings.trials, max_steps=settings.last, engine=where,
     )  # fmt: skip
+    job, _ = job_of(spec)
+    found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:
-        bench = OnCluster(cluster, where, "rubberband", asdict(target), Path(scratch), say)
-        most = settings.slots * settings.most  # so that it is known how long it takes for all nodes to come
-        with bench.opened(kinds, most):
-            measured = profiled(spec, powers_of_two(most), settings.seconds, 2, say, bench)
-        profile: Profile = bench.with_waits(measured.profile)
-        say(f"profile: {profile.to_json()}")
-        # A node that was let go is billed until the autoscaler has found it idle and ended it: each once, so that
-        # it is planned as the price of data is.
-        lingers = IDLE_SECONDS + 1.0
-        kinds = [
-            replace(kind, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
-            for kind in awaited(kinds, profile.queue, profile.init)
-        ]
-        job, _ = job_of(spec)
-        quickest = min(each.duration for each in frontier(job, profile, kinds))
-        deadline = settings.slack * quickest
-        plans = {
-            "elastic": plan(job, profile, kinds, deadline=deadline, probability=0.0),
-            "static": plan(job, profile, kinds, deadline=deadline, planner="static", probability=0.0),
-        }
-        found: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json()}
-        for name, each in plans.items():
-            machines = [stage.machines for stage in each.stages]
-            stages = [asdict(stage) for stage in each.stages]
-            found[name] = {
-                "predicted_seconds": each.duration, "predicted_dollars": each.cost, "machines": machines,
-                "stages": stages, "seconds": [], "dollars": [], "best": [],
-            }  # fmt: skip
-            say(f"{name}: {each.duration:.0f} s, ${each.cost:.4f}, machines {machines}")
         for seed in range(settings.seeds):
-            for name in plans:
+            _wait_until_empty(cluster)
+            # Anew for each seed: a machine that is shared with others is not as fast at one time as at another.
+            bench = OnCluster(cluster, where, "rubberband", asdict(target), Path(scratch), say)
+            most = settings.slots * settings.most  # so that it is known how long it takes for all nodes to come
+            with bench.opened(kinds, most):
+                measured = profiled(spec, powers_of_two(most), settings.seconds, settings.repeats, say, bench)
+            profile: Profile = bench.with_waits(measured.profile)
+            starts = {row.workers: [trial.startup for trial in row.trials] for row in measured.rows}
+            say(f"profile: {profile.to_json()}; a trial starts in, by workers: {starts}")
+            # A node that was let go is billed until the autoscaler has found it idle and ended it: each once, so
+            # that it is planned as the price of data is.
+            lingers = IDLE_SECONDS + 1.0
+            planned_kinds = [
+                replace(kind, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
+                for kind in awaited(kinds, profile.queue, profile.init)
+            ]
+            quickest = min(each.duration for each in frontier(job, profile, planned_kinds))
+            deadline = settings.slack * quickest
+            told: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json()}
+            for name in list(NAMES)[:: 1 if seed % 2 == 0 else -1]:
+                made = plan(job, profile, planned_kinds, deadline=deadline, planner=NAMES[name], probability=0.0)
+                machines = [stage.machines for stage in made.stages]
+                say(f"seed {seed}, {name}: {made.duration:.1f} s, ${made.cost:.4f} predicted, machines {machines}")
                 _wait_until_empty(cluster)
-                folder = Path(scratch) / f"{name}-{seed}"
-                seconds, dollars, best = carried_out(plans[name], replace(spec, seed=seed), where, cluster, folder)
-                say(f"seed {seed}, {name}: {seconds:.1f} s, ${dollars:.4f}, best loss {best:.4f}")
-                found[name]["seconds"].append(seconds)
-                found[name]["dollars"].append(dollars)
-                found[name]["best"].append(best)
-        return found
+                seen = carried_out(
+                    made, replace(spec, seed=seed), where, cluster, Path(scratch) / f"{name}-{seed}"
+                )
+                say(f"seed {seed}, {name}: {seen['seconds']:.1f} s, ${seen['dollars']:.4f}; {seen['parts']}")
+                told[name] = {
+                    "predicted": {"seconds": made.duration, "dollars": made.cost},
+                    "seen": seen,
+                    "machines": machines,
+                    "stages": [asdict(stage) for stage in made.stages],
+                }
+            found.append(told)
+    return found
 
 
-def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> tuple[float, float, float]:
-    """Seconds, dollars and the best loss of a study that follows the plan."""
+def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
+    """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
     from thriftune.clock import WallClock
     from thriftune.clouds.ray import RayCloud
     from thriftune.cluster_kinds import node_types
@@ -191,12 +214,50 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
         with store.drive(spec.name), make_view(spec, False) as view:
             Driver(store, conductor, engine, cloud, WallClock(), view).run()
         seconds = time.time() - began
+        parts = parts_of(store.read(spec.name))
     assert history.finished is not None
     failed = [trial.error for trial in history.trials if trial.failures or trial.losses]
     assert not failed, failed
     best = history.best.value
     assert best is not None
-    return seconds, history.dollars(time.time()), best
+    return {"seconds": seconds, "dollars": history.dollars(time.time()), "best": best, "parts": parts}
+
+
+def parts_of(log: Sequence[Any]) -> dict[str, Any]:
+    """Where the time went, in seconds: what a profile predicts one by one."""
+    from thriftune.events import MachineReady, Place, Rent, Reported
+
+    asked: dict[str, float] = {}
+    placed: dict[tuple[int, int], Place] = {}
+    last: dict[tuple[int, int], float] = {}
+    comes: list[float] = []
+    cold: list[float] = []
+    starts: list[float] = []
+    steps: dict[int, list[float]] = {}
+    warm: set[str] = set()
+    for event in log:
+        match event:
+            case Rent():
+                asked[event.machine] = event.at
+            case MachineReady(machine=machine) if machine in asked:
+                comes.append(event.at - asked[machine])
+            case Place():
+                placed[event.trial, event.attempt] = event
+            case Reported(trial=trial, attempt=attempt):
+                place = placed[trial, attempt]
+                workers = place.workers or {place.machine: 1}
+                if (before := last.get((trial, attempt))) is not None:
+                    steps.setdefault(sum(workers.values()), []).append(event.at - before)
+                else:
+                    (starts if warm >= workers.keys() else cold).append(event.at - place.at)
+                    warm |= workers.keys()
+                last[trial, attempt] = event.at
+    return {
+        "a node comes after": mean(comes),
+        "first report of a cold worker after": mean(cold),
+        "and of a warm one": mean(starts) if starts else None,
+        "seconds a step by workers": {number: mean(each) for number, each in sorted(steps.items())},
+    }
 
 
 def _wait_until_empty(cluster: Any) -> None:

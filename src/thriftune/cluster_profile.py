@@ -45,6 +45,9 @@ _LOOK_SECONDS = 0.1
 _STARTS_SECONDS = 120.0
 """Actors, processes, and what the training function imports: the first trial on a node finds none of it there."""
 
+_ENDS_SECONDS = 30.0
+"""For those that run beside a trial to end with a step."""
+
 _WITHOUT_END = 10**9
 _COMES_SECONDS = 900.0
 """A node that has not come by then is not waited for."""
@@ -218,14 +221,17 @@ class OnCluster:
         return found
 
     def _end(self, runs: Sequence[Run]) -> None:
-        running = {run.trial for run in runs}
-        deadline = time.monotonic() + _STARTS_SECONDS
-        for run in runs:
-            self._engine.kill(run.trial, run.attempt)
-        while running and time.monotonic() < deadline:
-            for event in self._engine.wait(_LOOK_SECONDS):
-                if isinstance(event, (Ended, Failed, Killed, Lost)):
-                    running.discard(event.trial)
+        """After the step they are at: one that is killed leaves a worker to be started anew, which would take its
+        time from the next that is measured."""
+        running = {run.trial: run for run in runs}
+        for end, seconds in ((self._engine.tell_to_end, _ENDS_SECONDS), (self._engine.kill, _STARTS_SECONDS)):
+            deadline = time.monotonic() + seconds
+            for run in running.values():
+                end(run.trial, run.attempt)
+            while running and time.monotonic() < deadline:
+                for event in self._engine.wait(_LOOK_SECONDS):
+                    if isinstance(event, (Ended, Failed, Killed, Lost)):
+                        running.pop(event.trial, None)
         for run in runs:
             shutil.rmtree(run.folder, ignore_errors=True)
 

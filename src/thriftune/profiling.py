@@ -24,7 +24,7 @@ from thriftune.clouds.local import cores
 from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
-from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Lost, Reported, Warned
+from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
 from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
 from thriftune.printed import last_line, plain
 from thriftune.search.random import Random
@@ -188,7 +188,7 @@ def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
         if not (resume and saved) or watch.ends_at - time.monotonic() < watch.seconds:
             return found, []
-        seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=1)
+        seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=2)
         return found, [startup(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
 
 
@@ -243,7 +243,17 @@ class _Watch:
                             raise ProfileError(f"the trial was lost: {why}; measure again")
                         case Warned(message=message) | DiskFull(error=message):
                             self.say(plain(message))
+            self._end(engine, run)
             return Seen(started, reports, None)
+
+    def _end(self, engine: Engine, run: Run) -> None:
+        """By force; the engine may be the next trial's, too."""
+        engine.kill(run.trial, run.attempt)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < deadline:
+            for event in engine.wait(_LOOK_SECONDS):
+                if isinstance(event, (Killed, Ended, Failed, Lost)) and event.trial == run.trial:
+                    return
 
     def _patience(self, reported: bool) -> float:
         if reported:

@@ -71,6 +71,7 @@ def _on_ray(
             where.worker,
             known,
             wants,
+            gang=where.gang,
             types=node_types(kinds, where.worker),
             driven_until=history.last_at if history.drives or history.driver else None,
         )

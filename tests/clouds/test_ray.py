@@ -21,6 +21,8 @@ from thriftune.fleet import Fleet
 from thriftune.market.catalog import Catalog, smallest_with
 from thriftune.sharing import Want
 
+pytestmark = pytest.mark.cluster
+
 SPOT = {INSTANCE_TYPE: "c7i.large", MARKET: "spot", PRICE: "3.6"}
 TYPE = NodeType("c7i.large_spot", {"CPU": 2.0}, 3)
 WORKER = {"CPU": 1.0}
@@ -400,6 +402,19 @@ def test_two_studies_share_what_is_there_and_keep_what_they_rent(one_node: Any, 
     change = one.until(ev.ShareChanged)
     assert (change.workers, change.why) == (None, "no other study wants any")
     one.close()
+
+
+def test_a_share_is_of_whole_trials(one_node: Any) -> None:
+    """Two CPUs, of which half is of no use to a trial with two workers."""
+    cluster = one_node[1]
+    one, two = Study(cluster, "one", gang=2), Study(cluster, "two", gang=2)
+    one.cloud._wants = two.cloud._wants = lambda: 4
+    one.open()
+    two.open()
+    assert one.until(ev.ShareChanged).workers == 2
+    assert [event.workers for event in two.told if isinstance(event, ev.ShareChanged)] == [0]
+    one.close()
+    two.close()
 
 
 # --- notes and prices -----------------------------------------------------------------------------------------

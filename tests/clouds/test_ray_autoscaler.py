@@ -12,6 +12,8 @@ from tests.clouds.test_ray import SPOT
 from tests.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.cluster import INSTANCE_TYPE, MARKET
 
+pytestmark = pytest.mark.cluster
+
 IDLE_SECONDS = 4.0
 
 ON_DEMAND = {INSTANCE_TYPE: "c7i.large", MARKET: "on-demand"}

@@ -12,6 +12,8 @@ from tests.engines.conformance import TARGET, EngineConformance
 from thriftune.cluster import Cluster
 from thriftune.engines.ray import RayEngine
 
+pytestmark = pytest.mark.cluster
+
 pytest.importorskip("ray")
 
 

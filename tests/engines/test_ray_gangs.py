@@ -23,6 +23,8 @@ from thriftune.errors import ThriftuneError
 from thriftune.events import Ended, Failed, Killed, Lost, Reported
 from thriftune.trial import Run
 
+pytestmark = pytest.mark.cluster
+
 pytest.importorskip("ray")
 
 BOTH = {"a": 1, "b": 1}

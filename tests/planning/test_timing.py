@@ -120,6 +120,10 @@ def test_the_startup_of_a_trial_that_is_taken_up_counts_from_its_checkpoint() ->
     assert startup(seen((3.0, 8), (4.0, 9)), 1.0, resume_step=7) == pytest.approx(2.0)
 
 
+def test_a_first_step_takes_as_long_as_those_after_it_not_as_one_at_another_time() -> None:
+    assert startup(seen((3.0, 8), (5.0, 9)), 0.5, resume_step=7) == pytest.approx(1.0)
+
+
 def test_a_function_that_does_not_restore_begins_with_step_1_again() -> None:
     assert startup(seen((3.0, 1)), 1.0, resume_step=7) == pytest.approx(2.0)
 

@@ -21,6 +21,8 @@ from tests.system.lossy import Lossy, account
 from tests.system.ray_study import NAME
 from thriftune import events as ev
 
+pytestmark = pytest.mark.cluster
+
 CPUS = 2
 DRIVER_KILLS = 5
 

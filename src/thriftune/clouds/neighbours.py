@@ -37,7 +37,7 @@ class Rented:
 class Neighbour:
     """Another study that is there."""
 
-    want: Want  # of what is everybody's
+    want: Want  # of what is everybody's: so much for each trial, with all its workers
     nodes: frozenset[str]  # that are its own
 
 
@@ -90,7 +90,7 @@ class Neighbours:
 def fair_share(
     total: Mapping[str, float], study_id: str, want: Want, others: Mapping[str, Neighbour]
 ) -> tuple[int | None, str]:
-    """Of what is everybody's, how many workers are this study's, and why; None: as many as find room."""
+    """Of what is everybody's, how many trials' room is this study's, and why; None: as many as find room."""
     wanting = {name: other.want for name, other in others.items() if other.want.workers}
     if not wanting:
         return None, "no other study wants any"

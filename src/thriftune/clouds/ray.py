@@ -89,7 +89,8 @@ class RayCloud:
     - `types`: what the autoscaler can start, which it does not tell itself; named as in "c7i.large_spot", each
       with the labels thriftune.io/instance-type and ray.io/market-type on its nodes. A type of such a name that
       is not among them is taken to be a machine of the catalog.
-    - `wants`: tells how many workers the study would have now, if it could.
+    - `wants`: tells how many workers the study would have now, if it could; `gang`: of each trial, for which a
+      share that is no multiple of it is of no use.
     - `driven_until`: the last that is known of the driver before this one. A machine that is gone since then was
       let go of with it, and is billed no longer.
     """
@@ -102,6 +103,7 @@ class RayCloud:
         known: Collection[str] = (),
         wants: Callable[[], int] = lambda: 0,
         *,
+        gang: int = 1,
         types: Sequence[NodeType] = (),
         catalog: Catalog | None = None,
         driven_until: float | None = None,
@@ -119,6 +121,7 @@ class RayCloud:
         self._share: int | None = None
         self._looked_at = float("-inf")
         self._wants = wants
+        self._gang = gang
         self.holds: Callable[[str], int] = lambda _: 0  # workers for which the study itself has room on a machine
 
     def node_of(self, machine: str) -> Node:
@@ -391,10 +394,11 @@ class RayCloud:
             else:
                 for name, amount in machine.node.resources.items():
                     total[name] = total.get(name, 0.0) + amount
-        want = Want(self._worker, max(0, self._wants() - rented))
+        trial = {name: self._gang * amount for name, amount in self._worker.items()}
+        want = Want(trial, -(-max(0, self._wants() - rented) // self._gang))
         self._neighbours.tell(now, want)
         share, why = fair_share(total, self._neighbours.study_id, want, others)
-        workers = None if share is None else share + rented
+        workers = None if share is None else share * self._gang + rented
         if workers == self._share:
             return []
         self._share = workers

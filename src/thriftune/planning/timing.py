@@ -83,6 +83,10 @@ def _marks(reports: Sequence[Reported]) -> list[_Mark]:
     return marks
 
 
+def _mean(first: _Mark, last: _Mark) -> float:
+    return (last.at - first.at) / (last.step - first.step)
+
+
 def times(seen: Seen) -> TrialTimes:
     """Of an attempt that began with step 1 and has reported.
 
@@ -93,7 +97,7 @@ def times(seen: Seen) -> TrialTimes:
     if not later:
         return _one_report(seen, first)
     last = later[-1]
-    mean = (last.at - first.at) / (last.step - first.step)
+    mean = _mean(first, last)
     count = sum(mark.saved for mark in later)
     return TrialTimes(
         steps=last.step - first.step,
@@ -114,9 +118,12 @@ def _one_report(seen: Seen, only: _Mark) -> TrialTimes:
 
 
 def startup(seen: Seen, seconds_per_step: float, resume_step: int = 0) -> float:
-    """From the start of the attempt to that of its first step."""
-    first = seen.reports[0]
+    """From the start of the attempt to that of its first step, which took as long as its others did: at another
+    time, when `seconds_per_step` was measured, the machine may not have been as fast."""
+    first, *later = _marks(seen.reports)
     steps = first.step - resume_step if first.step > resume_step else first.step
+    if later:
+        seconds_per_step = _mean(first, later[-1])
     return max(0.0, first.at - seen.started - steps * seconds_per_step)
 
 
