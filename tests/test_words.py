@@ -206,3 +206,21 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     assert why() == "waits for a free worker"
     table.history.apply(ev.MachineNotice(table.now, "a", table.now + 120.0))
     assert why() == "waits for a machine: those that are there will be taken away"
+
+
+@pytest.mark.parametrize(
+    ("rented", "said"),
+    [
+        ((), "$0.0000"),
+        ((False,), "$2.00 (estimate: big on demand)"),
+        ((True,), "$2.00 (big)"),
+        ((True, False), "$4.00 (big; an estimate for those that are not rented)"),
+    ],
+)
+def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], said: str) -> None:
+    table = Table(slots=0, trials=1)
+    table(ev.DriverStarted(table.now, 1, "desk"))
+    for number, is_rented in enumerate(rented):
+        came = [ev.MachineRented(table.now, f"m{number}", "big", 1.0)] if is_rented else []
+        table(*came, ev.MachineReady(table.now, f"m{number}", "big", 1, 1.0))
+    assert words.cost_line(table.history, table.now + 7200.0) == said

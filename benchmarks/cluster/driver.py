@@ -63,7 +63,8 @@ class Nodes:
 
     def __init__(self, count: int, slots: int) -> None:
         resources = {"CPU": float(slots), "memory": 1e9}
-        self._nodes = [Node(f"{number:056x}", "127.0.0.1", resources, {}) for number in range(1, count + 1)]
+        numbers = range(1, count + 1)  # nobody else uses any of it, so all that is not ours is available
+        self._nodes = [Node(f"{each:056x}", "127.0.0.1", resources, {}, available=resources) for each in numbers]
         self._notes: dict[str, bytes] = {}
 
     def nodes(self) -> list[Node]:

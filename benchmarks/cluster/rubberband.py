@@ -75,22 +75,19 @@ def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
     made = []
     for name in NAMES:
         runs = [each[name] for each in found]
-        off = [mean(run["seen"][what] / run["predicted"][what] - 1.0 for run in runs) for what in UNITS]
         told = "; ".join(
             f"{run['predicted']['seconds']:.0f} s and ${run['predicted']['dollars']:.4f} predicted, "
             f"{run['seen']['seconds']:.0f} s and ${run['seen']['dollars']:.4f} seen, machines {run['machines']}"
             for run in runs
         )
+        off = _off(runs, "predicted")
+        met = max(map(abs, off)) <= BAR_OFF
         figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%} ({told})"
-        made.append(
-            Row(
-                f"{name}, seen against predicted",
-                figure,
-                "within 10 %",
-                max(map(abs, off)) <= BAR_OFF,
-                {"runs": runs},
-            )
-        )
+        made.append(Row(f"{name}, seen against predicted", figure, "within 10 %", met, {"runs": runs}))
+        # How fast the machine was when steps were measured, and how fast later, is not the model's to know.
+        off = _off(runs, "at the pace seen")
+        figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%}"
+        made.append(Row(f"{name}, had steps been measured as they took", figure))
     predicted, saved = ([_saved(each, what) for each in found] for what in ("predicted", "seen"))
     figure = f"{mean(saved):.1%} cheaper ({_each(saved)}); predicted {mean(predicted):.1%} ({_each(predicted)})"
     met = mean(saved) >= mean(predicted) - BAR_POINTS
@@ -98,6 +95,10 @@ def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
     late = sum(each[name]["seen"]["seconds"] > each["deadline"] for each in found for name in NAMES)
     made.append(Row("deadline", f"missed in {late} of {len(NAMES) * len(found)} runs"))
     return made
+
+
+def _off(runs: Sequence[dict[str, Any]], model: str) -> list[float]:
+    return [mean(run["seen"][unit] / run[model][unit] - 1.0 for run in runs) for unit in UNITS]
 
 
 def _saved(found: dict[str, Any], what: str) -> float:
@@ -121,6 +122,8 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.plan_file import job_of
     from thriftune.planning.choosing import frontier, plan
     from thriftune.planning.cloud import awaited
+    from thriftune.planning.model import Model
+    from thriftune.planning.plan import make
     from thriftune.planning.profile import Profile
     from thriftune.profiling import measure as profiled
     from thriftune.profiling import powers_of_two
@@ -171,8 +174,12 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
                     made, replace(spec, seed=seed), where, cluster, Path(scratch) / f"{name}-{seed}"
                 )
                 say(f"seed {seed}, {name}: {seen['seconds']:.1f} s, ${seen['dollars']:.4f}; {seen['parts']}")
+                paces = {**profile.seconds_per_step, **seen["parts"]["seconds a step by workers"]}
+                as_seen = Model(job, replace(profile, seconds_per_step=paces), made.model.at_a_time)
+                again = make(as_seen, made.choices, made.planner)
                 told[name] = {
                     "predicted": {"seconds": made.duration, "dollars": made.cost},
+                    "at the pace seen": {"seconds": again.duration, "dollars": again.cost},
                     "seen": seen,
                     "machines": machines,
                     "stages": [asdict(stage) for stage in made.stages],
@@ -229,7 +236,7 @@ def parts_of(log: Sequence[Any]) -> dict[str, Any]:
 
     asked: dict[str, float] = {}
     placed: dict[tuple[int, int], Place] = {}
-    last: dict[tuple[int, int], float] = {}
+    last: dict[tuple[int, int], Reported] = {}
     comes: list[float] = []
     cold: list[float] = []
     starts: list[float] = []
@@ -246,12 +253,13 @@ def parts_of(log: Sequence[Any]) -> dict[str, Any]:
             case Reported(trial=trial, attempt=attempt):
                 place = placed[trial, attempt]
                 workers = place.workers or {place.machine: 1}
-                if (before := last.get((trial, attempt))) is not None:
-                    steps.setdefault(sum(workers.values()), []).append(event.at - before)
-                else:
+                before = last.get((trial, attempt))
+                if before is None:
                     (starts if warm >= workers.keys() else cold).append(event.at - place.at)
                     warm |= workers.keys()
-                last[trial, attempt] = event.at
+                elif event.step > before.step:  # or it was only saved, later
+                    steps.setdefault(sum(workers.values()), []).append(event.at - before.at)
+                last[trial, attempt] = event
     return {
         "a node comes after": mean(comes),
         "first report of a cold worker after": mean(cold),

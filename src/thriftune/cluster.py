@@ -10,6 +10,8 @@ import contextlib
 import logging
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,19 +80,19 @@ class Cluster:
         """To the cluster at `address` ("auto": the one that runs on this machine), else to that of RAY_ADDRESS,
         else to one that is started here and ends with this process."""
         wanted = address or os.environ.get("RAY_ADDRESS")
-        if wanted is not None:
-            _show_token()
+        if wanted is not None and "://" in wanted:
+            raise SettingError(
+                f"RAY_ADDRESS: {wanted!r}: Ray's client is not supported; run the study on a machine of the "
+                "cluster, with address 'auto'"
+            )
+        if wanted is not None and "ray" not in sys.modules:  # when it is imported, Ray looks, and never again
+            _show_token(wanted)
         ray = _ray()
         if ray.is_initialized():
             there = ray.get_runtime_context().gcs_address
             if wanted not in (None, "auto", there):
                 raise SettingError(f"address: {wanted} is not {there}, to which this process is connected already")
             return cls(there, False)
-        if wanted is not None and "://" in wanted:
-            raise SettingError(
-                f"RAY_ADDRESS: {wanted!r}: Ray's client is not supported; run the study on a machine of the "
-                "cluster, with address 'auto'"
-            )
         options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
         if wanted is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -104,7 +106,8 @@ class Cluster:
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise ThriftuneError(
                 f"no Ray cluster can be reached at {wanted}: {_first_line(error)}. If it asks for a token, as "
-                "those of `ray start` do since Ray 2.60, this machine must have it, in ~/.ray/auth_token"
+                "those of `ray start` do since Ray 2.60, this machine must have it, in ~/.ray/auth_token, and "
+                "RAY_AUTH_MODE=token be set where Ray is imported before thriftune needs it"
             ) from error
         return cls(ray.get_runtime_context().gcs_address, True)
 
@@ -300,11 +303,30 @@ def _ray() -> Any:
     return ray
 
 
-def _show_token() -> None:
-    """A cluster that asks for a token is shown the one that is here: Ray itself does so only if it is told to."""
+def _show_token(address: str) -> None:
+    """A cluster that asks for a token is shown the one that is here, which Ray only does if it is told to. One
+    that does not ask must not be: this process would ask it for one, too, and so not hear from it."""
     there = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if there or (Path.home() / ".ray" / "auth_token").exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if "RAY_AUTH_MODE" in os.environ or not (there or (Path.home() / ".ray" / "auth_token").exists()):
+        return
+    _knock(address)
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    command = [sys.executable, "-c", _GETS_IN, address]
+    asked = subprocess.run(command, env=environment, capture_output=True, timeout=60.0, check=False)
+    if asked.returncode:
+        os.environ["RAY_AUTH_MODE"] = "token"
+
+
+_GETS_IN = """
+import sys
+from ray._raylet import GcsClient
+address = sys.argv[1]
+if address == "auto":
+    from ray._private.services import canonicalize_bootstrap_address_or_die
+    address = canonicalize_bootstrap_address_or_die(address)
+GcsClient(address=address).internal_kv_exists(b"", None, timeout=10)
+"""
+"""Whether anybody gets in without a token. In a process of its own, as Ray settles once whether it shows one."""
 
 
 def _knock(address: str) -> None:

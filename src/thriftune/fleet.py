@@ -93,6 +93,11 @@ class Fleet:
             and machine.id in self.rented_ids
         ]
 
+    @property
+    def all_rented(self) -> bool:
+        """Whether there is a bill for each machine that was ever there; of others, dollars are an estimate."""
+        return all(machine.id in self.rented_ids for machine in (*self.past, *self.present.values()))
+
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
         return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))

@@ -13,16 +13,17 @@ from thriftune.trial import TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the machines took. On a machine of one's own the dollars are an estimate: what a like one rents for."""
+    """What the machines took. `estimate`: not all are rented; for those of one's own, dollars are what a like one
+    rents for."""
 
     seconds: float
     dollars: float
     offers: tuple[str, ...]
+    estimate: bool = True
 
     def __str__(self) -> str:
-        return (
-            f"{format_seconds(self.seconds)}, {format_dollars(self.dollars)} if rented ({', '.join(self.offers)})"
-        )
+        dollars = format_dollars(self.dollars) + (" if rented" if self.estimate else "")
+        return f"{format_seconds(self.seconds)}, {dollars} ({', '.join(self.offers)})"
 
     def __float__(self) -> float:
         return self.dollars
@@ -72,7 +73,8 @@ class Result:
     @property
     def cost(self) -> Cost:
         history = self.history
-        return Cost(self.seconds, history.dollars(history.last_at), tuple(history.fleet.offers()))
+        fleet = history.fleet
+        return Cost(self.seconds, history.dollars(history.last_at), tuple(fleet.offers()), not fleet.all_rented)
 
     @property
     def ledger(self) -> Ledger:

@@ -176,10 +176,15 @@ def values_line(trial: TrialRecord, history: History) -> str:
 
 def cost_line(history: History, now: float) -> str:
     """Dollars are an estimate on a machine of one's own: what a like one rents for."""
-    offers = ", ".join(history.fleet.offers())
-    return (
-        f"{format_dollars(history.dollars(now))} (estimate: {offers} on demand)" if offers else format_dollars(0)
-    )
+    dollars, fleet = format_dollars(history.dollars(now)), history.fleet
+    offers = ", ".join(fleet.offers())
+    if not offers:
+        return format_dollars(0)
+    if fleet.all_rented:
+        return f"{dollars} ({offers})"
+    if fleet.rented_ids:
+        return f"{dollars} ({offers}; an estimate for those that are not rented)"
+    return f"{dollars} (estimate: {offers} on demand)"
 
 
 def time_line(history: History, spec: Spec, now: float) -> str:

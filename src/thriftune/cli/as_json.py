@@ -100,5 +100,10 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
         "best": best_json(history, driven),
         "front": front_json(history, driven),
-        "cost": {"seconds": cost.seconds, "dollars": cost.dollars, "offers": list(cost.offers), "estimate": True},
+        "cost": {
+            "seconds": cost.seconds,
+            "dollars": cost.dollars,
+            "offers": list(cost.offers),
+            "estimate": cost.estimate,
+        },
     }

@@ -51,7 +51,7 @@ def priced(node: Node, catalog: Catalog) -> tuple[str, float, float | None]:
     """
     name, market = node.labels.get(INSTANCE_TYPE, ""), node.labels.get(MARKET, "")
     cores = node.resources.get("CPU", 0.0)
-    title = f"{name} {market}".strip() if name else f"{cores:g} CPUs {market}".strip()
+    title = f"{name} {market}".strip() if name else f"{cores:g} CPU{'' if cores == 1 else 's'} {market}".strip()
     try:
         offer = catalog.find(name) if name else None
     except SettingError:
