@@ -1,7 +1,7 @@
 """Trials of nothing with Ray Tune on a cluster that runs, that of RAY_ADDRESS: on actors that are reused ("reuse")
 or on a new one each ("fresh").
 
-It runs in an environment of its own, so it imports nothing of this project. Prints what noop_thriftune.py does.
+It runs in an environment of its own, so it imports nothing of this project. Prints what ../noop_thriftune.py does.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class System:
     def run(self, address: str, trials: int) -> Run:
         with scratch() as folder:
             # -P: the names of our modules shall not be found by the peer's imports
-            script = Path(__file__).with_name(self.script)
+            script = Path(__file__).parent / self.script
             command = [str(self.python), "-P", str(script), *self.arguments, str(trials), str(folder)]
             environment = {**_environment(self.peer), "RAY_ADDRESS": address}
             began = time.time()
@@ -79,7 +79,7 @@ class System:
         return Run((trials - 1) / (max(times) - first), first - told["called"], first - began)
 
 
-OURS = System("thriftune", "noop_thriftune.py", 1500)
+OURS = System("thriftune", "../noop_thriftune.py", 1500, ("ray",))
 PEERS = (
     System("Ray Tune, reused actors", "noop_ray_tune.py", 150, ("reuse",), peer="ray", bars=True),
     System("Ray Tune, default: a process a trial", "noop_ray_tune.py", 6, ("fresh",), peer="ray"),
