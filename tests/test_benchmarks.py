@@ -17,6 +17,7 @@ from benchmarks import large_store, peers, throughput
 from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
+from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.launch import read_history
 from thriftune.spec import Spec
@@ -45,6 +46,7 @@ def run(*arguments: str) -> str:
         "search.speed",
         "search.ablation",
         pytest.param("cluster.faults", marks=pytest.mark.cluster),
+        pytest.param("cluster.rubberband", marks=pytest.mark.cluster),
         "stopping",
         "stopping.early_curve",
         "stopping.real_trials",
@@ -71,6 +73,8 @@ def run(*arguments: str) -> str:
     ],
 )
 def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
+    if name == "cluster.rubberband":
+        namespaces()  # where none can be made, there is no autoscaler, and the test is skipped
     told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--without-peers"))
     assert told["command"] == f"python -m benchmarks.{name} --json --quick --without-peers"
     assert told["machine"]["cores"] >= 1

@@ -3,7 +3,8 @@
 Successive halving of a real network, on real Ray nodes that the real autoscaler starts and ends; the best elastic
 plan against the best fixed number of machines, by the same deadline. For each seed, a step is measured on the
 cluster with 1, 2, 4, ... workers, both plans are made from that, and both are carried out, each beginning with
-no node. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them.
+no node. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them, or, of those
+that are let go with the last trial, until the study ends.
 """
 
 from __future__ import annotations
