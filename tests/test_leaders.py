@@ -130,3 +130,10 @@ def test_failed_trials_are_told_of_when_nobody_leads() -> None:
     leaders = Leaders(known, OBJECTIVES[:1], ())
     assert leaders.why_none() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
     assert leaders.misses() == ""
+
+
+def test_what_failed_trials_had_reported_before_is_not_denied() -> None:
+    known = trials(1)
+    known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
+    why = Leaders(known, OBJECTIVES[:1], ()).why_none()
+    assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"

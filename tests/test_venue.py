@@ -6,8 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
+import pytest
+
+from thriftune.cluster import Cluster, Node
 from thriftune.cluster_kinds import kinds_of
+from thriftune.engines.choice import Ray
+from thriftune.errors import SettingError
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
 from thriftune.plan_file import job_of
@@ -15,7 +21,7 @@ from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.choosing import plan
 from thriftune.space import Space
 from thriftune.spec import Spec
-from thriftune.venue import within
+from thriftune.venue import _check_room, within
 
 
 def test_what_plans_and_rents_is_loaded_only_where_there_is_something_to_rent() -> None:
@@ -36,6 +42,28 @@ def test_what_can_be_rented_is_still_found() -> None:
     (kind,) = kinds_of(["m5.xlarge_on-demand"], {"CPU": 1.0}, Path())
     assert kind.name == "m5.xlarge_on-demand"
     assert kind.slots == 4
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        (
+            Ray(gang=3),
+            "a trial has 3 workers of 1 CPU, and the cluster that is started on this machine has room for 2",
+        ),
+        (Ray(gpus=1), "1 worker of 1 CPU, 1 GPU, .* has room for 0"),
+        (Ray(gang=2), None),
+    ],
+)
+def test_what_can_never_have_room_is_refused(where: Ray, why: str | None) -> None:
+    cluster = Cluster("127.0.0.1:1", False, started=True)
+    there = [Node("a", "127.0.0.1", {"CPU": 2.0}, {})]
+    with mock.patch.object(Cluster, "nodes", return_value=there):
+        if why is None:
+            _check_room(where, cluster)
+        else:
+            with pytest.raises(SettingError, match=why):
+                _check_room(where, cluster)
 
 
 def test_a_study_is_driven_within_the_limits_of_its_plan() -> None:

@@ -74,6 +74,7 @@ class Cluster:
 
     address: str
     _ours: bool = field(repr=False)  # the connection, so that it ends with this object
+    started: bool = False  # by this object, on this machine: no node will come
 
     @classmethod
     def attach(cls, address: str | None = None) -> Cluster:
@@ -109,7 +110,7 @@ class Cluster:
                 "those of `ray start` do since Ray 2.60, this machine must have it, in ~/.ray/auth_token, and "
                 "RAY_AUTH_MODE=token be set where Ray is imported before thriftune needs it"
             ) from error
-        return cls(ray.get_runtime_context().gcs_address, True)
+        return cls(ray.get_runtime_context().gcs_address, True, started=wanted is None)
 
     def detach(self) -> None:
         """Ends the connection, and with it the cluster that attach() started. May be called twice."""

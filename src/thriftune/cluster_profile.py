@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from thriftune.clouds.node_types import type_of
 from thriftune.clouds.ray import RayCloud
 from thriftune.cluster import Cluster
 from thriftune.cluster_kinds import kinds_of, node_types
@@ -49,6 +50,9 @@ _ENDS_SECONDS = 30.0
 """For those that run beside a trial to end with a step."""
 
 _WITHOUT_END = 10**9
+_THERE_SECONDS = 1.5
+"""What it takes at most to have a node that is there."""
+
 _COMES_SECONDS = 900.0
 """A node that has not come by then is not waited for."""
 
@@ -168,6 +172,7 @@ class OnCluster:
         count = -(-workers // kind.slots)
         began = time.time()
         patience = min(_COMES_SECONDS, ends_at - time.monotonic())
+        there = sum(type_of(node) == kind.name for node in self._cluster.nodes())
         self._free.clear()
         asked = [f"{kind.name}-{number + 1}" for number in range(count)]
         self._say(f"asking the autoscaler for {count} {kind.name}")
@@ -182,8 +187,12 @@ class OnCluster:
             time.sleep(_LOOK_SECONDS)
             told = self._cloud.take(time.time())
             self._take([event for event in told if getattr(event, "machine", "") in asked])
-        self.came_after = time.time() - began
-        self._say(f"there after {self.came_after:.1f} s")
+        took = time.time() - began
+        if there >= count and took < _THERE_SECONDS:
+            self._say("there already; how long another one takes to come is not known, and taken to be nothing")
+        else:
+            self.came_after = took
+            self._say(f"there after {took:.1f} s")
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:

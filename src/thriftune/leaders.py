@@ -122,8 +122,10 @@ class Leaders:
         """Why nobody leads."""
         if misses := self.misses():
             return misses
-        why = f"no trial has reported {conjunction(map(repr, self._needed))} yet"
+        what = conjunction(map(repr, self._needed))
         failed = [trial for trial in self._trials if trial.state is State.FAILED]
+        told = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)
+        why = f"all trials that reported {what} have failed" if told else f"no trial has reported {what} yet"
         return f"{why}; {len(failed)} failed, the first with: {last_line(failed[0].error)}" if failed else why
 
     @property

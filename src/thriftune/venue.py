@@ -17,10 +17,13 @@ from thriftune.clouds.local import LocalCloud, cores
 from thriftune.engines import Engine
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
+from thriftune.errors import SettingError
 from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
+from thriftune.sharing import fitting
 from thriftune.spec import Spec
+from thriftune.words import amounts, several
 
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster
@@ -62,6 +65,8 @@ def _on_ray(
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     cluster = Cluster.attach(where.address)
     try:
+        if cluster.started:
+            _check_room(where, cluster)
         policy, driven = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, 0 if _by_plan(spec, kinds) else where.gang)
@@ -84,6 +89,16 @@ def _on_ray(
             cloud.let_go()
     finally:
         cluster.detach()
+
+
+def _check_room(where: Ray, cluster: Cluster) -> None:
+    """No other node will come to a cluster that is started here."""
+    room = sum(fitting(node.resources, where.worker) for node in cluster.nodes())
+    if room < where.gang:
+        raise SettingError(
+            f"engine: a trial has {several(where.gang, 'worker')} of {amounts(where.worker)}, and the cluster "
+            f"that is started on this machine has room for {room}; give less, or the address= of a larger one"
+        )
 
 
 def _policy(

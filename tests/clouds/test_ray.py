@@ -404,6 +404,19 @@ def test_two_studies_share_what_is_there_and_keep_what_they_rent(one_node: Any, 
     one.close()
 
 
+def test_a_node_of_a_kind_to_rent_that_is_there_is_had_at_once(one_node: Any, hands: Hands) -> None:
+    """It was left by a study that is over, or by the measuring of this one."""
+    node = hands.come()
+    study = Study(one_node[1])
+    study.open()
+    assert len(study.fleet.present) == 1  # the one that is no such
+    study.rent("m1")
+    assert study.until(ev.MachineReady).machine == "m1"
+    assert study.cloud.node_of("m1").id == node
+    study.release("m1")
+    study.close()
+
+
 def test_a_share_is_of_whole_trials(one_node: Any) -> None:
     """Two CPUs, of which half is of no use to a trial with two workers."""
     cluster = one_node[1]

@@ -255,9 +255,12 @@ class RayCloud:
     # --- machines come and go -----------------------------------------------------------------------------
 
     def _found(self, node: Node, now: float) -> list[Event]:
-        """A node that is nobody's; perhaps no worker fits there."""
+        """A node that is nobody's; perhaps no worker fits there. One of a kind that the study may rent is rented,
+        which it can be at once."""
         machine = f"node-{node.id[-8:]}"
-        if not self._slots(node) or node.id in self._left or node.drains_at is not None:
+        if type_of(node) in self._types or not self._slots(node):
+            return []
+        if node.id in self._left or node.drains_at is not None:
             return []
         title, price, _ = self._priced(node)
         self._machines[machine] = _Machine(machine, node, price, now)

@@ -129,7 +129,7 @@ def _check_amount(name: str, amount: object) -> None:
         raise SettingError(f"{name}: {amount!r} must be a number, at least 0")
     if 0.0 < amount < 1.0 and round(amount, 4) != amount:
         raise SettingError(f"{name}: {amount!r} must be a multiple of {_LEAST:g}: Ray shares no finer")
-    if amount > 1 and amount != int(amount):
+    if amount > 1 and amount != int(amount) and name != "cpus":
         raise SettingError(f"{name}: {amount!r} must be whole, or below 1: Ray shares no more than one")
 
 
