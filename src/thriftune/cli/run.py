@@ -146,6 +146,6 @@ def _show(result: Result, store: Store) -> None:
         click.echo(f"best    {values_line(result.best, result.history)} (trial {result.best.id})")
         for name, value in result.best.config.items():
             click.echo(f"        {name} = {value}")
-    click.echo(f"cost    {result.cost}; an estimate")
+    click.echo(f"cost    {result.cost}{'; an estimate' if result.cost.estimate else ''}")
     if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():
         click.echo(f"more    {where_to_look}", err=True)
