@@ -392,6 +392,7 @@ def in_folder(folder: str) -> list[int]:
     return found
 
 
+@pytest.mark.cluster
 def test_nodes_come_as_the_file_says(head: str) -> None:
     cluster = Cluster.attach(head)
     try:
