@@ -93,6 +93,16 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, st
         yield found
 
 
+def test_somebody_who_is_no_cluster_and_never_answers(no_token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(ThriftuneError, match=f"no Ray cluster answers at {address}, though somebody listens"):
+            cluster._show_token(address)
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
 def test_where_no_token_is_here_none_is_shown(no_token: Path) -> None:
     cluster._show_token("nobody is asked")
     assert "RAY_AUTH_MODE" not in os.environ

@@ -36,7 +36,7 @@ HEALTH_CHECKS = {
 """For clusters that are started here: a dead node is known after some seconds, where Ray by default takes half a
 minute. One that does not answer for three seconds, three times in a row, is dead; a busy one answers."""
 
-_KNOCK_SECONDS = 10.0
+_KNOCK_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 
 _PREEMPTED = 3
 """AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo, which is not in the same module of every version."""
@@ -313,7 +313,13 @@ def _show_token(address: str) -> None:
     _knock(address)
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, "-c", _GETS_IN, address]
-    asked = subprocess.run(command, env=environment, capture_output=True, timeout=60.0, check=False)
+    try:
+        asked = subprocess.run(command, env=environment, capture_output=True, timeout=_ANSWER_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise ThriftuneError(
+            f"no Ray cluster answers at {address}, though somebody listens there; `ray status` on its head tells "
+            "whether it runs, and where"
+        ) from None
     if asked.returncode:
         os.environ["RAY_AUTH_MODE"] = "token"
 
