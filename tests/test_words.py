@@ -51,6 +51,46 @@ def test_settings_and_numbers() -> None:
     assert words.number(float("nan")) == "nan"
 
 
+@pytest.mark.parametrize(
+    ("joules", "text"),
+    [
+        (0.0, "0 J"),
+        (0.512, "0.512 J"),
+        (999.0, "999 J"),
+        (999.9, "1 kJ"),
+        (3590.0, "3.59 kJ"),
+        (3600.0, "1 Wh"),
+        (3.599e6, "1 kWh"),
+        (4.4e6, "1.22 kWh"),
+        (3.6e9, "1,000 kWh"),
+        (4.5e12, "1,250,000 kWh"),
+    ],
+)
+def test_energy(joules: float, text: str) -> None:
+    assert words.energy(joules) == text
+
+
+@pytest.mark.parametrize(
+    ("joules", "estimated", "line"),
+    [
+        (4.4e6, 0.0, "1.22 kWh"),
+        (4.4e6, 4.4e6, "1.22 kWh (estimate)"),
+        (100.0, 8.0, "100 J, 8% of it not metered (estimate)"),
+        (100.0, 0.01, "100 J, 1% of it not metered (estimate)"),
+    ],
+)
+def test_energy_line(joules: float, estimated: float, line: str) -> None:
+    assert words.energy_line(joules, estimated) == line
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.00107, "0.00107"), (12.34, "12.3"), (999.6, "1k"), (20_620_000.0, "20.6M"), (3e12, "3T")],
+)
+def test_short(value: float, text: str) -> None:
+    assert words.short(value) == text
+
+
 ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
 
 

@@ -140,6 +140,9 @@ class AtOnce:
     def answer(self, trial: int, attempt: int, number: int) -> None:
         pass
 
+    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+        pass
+
     def kill(self, trial: int, attempt: int) -> None:
         self.tell_to_end(trial, attempt)
 

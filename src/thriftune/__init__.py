@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from thriftune import recorded as recorded
     from thriftune import search as search
     from thriftune import stopping as stopping
+    from thriftune import system as system
     from thriftune.engines.choice import Ray as Ray
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from thriftune.study import Study as Study
     from thriftune.study import load as load
     from thriftune.study import tune as tune
+    from thriftune.system import System as System
     from thriftune.trial import Report as Report
     from thriftune.trial import State as State
     from thriftune.trial import Trial as Trial
@@ -48,11 +50,12 @@ _HOMES = {
     "simulation": ["simulate"],
     "space": ["Space"],
     "study": ["Study", "load", "tune"],
+    "system": ["System"],
     "trial": ["Report", "State", "Trial", "TrialRecord"],
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "market", "planning", "recorded", "search", "stopping")
+_ROOMS = ("errors", "market", "planning", "recorded", "search", "stopping", "system")
 
 __all__ = [*_HOME, *_ROOMS]
 

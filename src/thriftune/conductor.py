@@ -20,6 +20,7 @@ from thriftune.planning import Provisioner
 from thriftune.search import Searcher
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper, Verdict
+from thriftune.system import Tuner
 from thriftune.trial import State, TrialRecord
 
 STALLED_LOSSES_LIMIT = 5
@@ -47,12 +48,14 @@ class Conductor:
         searcher: Searcher,
         provisioner: Provisioner,
         stopper: Stopper | None = None,
+        tuner: Tuner | None = None,
     ) -> None:
         self.spec = spec
         self.history = history
         self._searcher = searcher
         self._provisioner = provisioner
         self.stopper = stopper
+        self._tuner = tuner
         self._driving = (
             False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
         )
@@ -82,6 +85,8 @@ class Conductor:
         # (what a rule says of a paused trial may have changed) or where time counts.
         if told_of_more or not log or self._limited or self.history.fleet.free:
             self._go_on(now, settle=told_of_more or not log)
+        if self._tuner is not None and self._driving:
+            self._tune(self._tuner)
         return log
 
     def _go_on(self, now: float, *, settle: bool) -> None:
@@ -124,6 +129,12 @@ class Conductor:
             case _:
                 pass
         self._react(event)
+
+    def _tune(self, tuner: Tuner) -> None:
+        """When all else is decided: of who comes and goes in the same turn, who is there in the end counts."""
+        for event in [event for event in self._log if type(event) is not ev.Reported]:
+            for decision in tuner.react(event, self.history):
+                self._decide(decision)
 
     def _react(self, event: ev.Event) -> None:
         # What is rented when nothing more will run is given back at once, which is an event, and so on for ever.

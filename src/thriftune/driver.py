@@ -173,6 +173,7 @@ class Driver:
     def _carry_out(self, log: list[ev.Event], now: float) -> list[ev.Event]:
         """What the engine and the cloud are to do; returns what they answer at once."""
         answers: list[ev.Event] = []
+        turned: dict[int, None] = {}
         for entry in log:
             match entry:
                 case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
@@ -181,6 +182,8 @@ class Driver:
                     self._engine.tell_to_end(entry.trial, entry.attempt)
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
+                case ev.Measured() | ev.Turn():
+                    turned[entry.trial] = None
                 case ev.Rent():
                     answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
@@ -193,6 +196,9 @@ class Driver:
                     self._view.say(f"trial {entry.trial}: {what}")
                 case _:
                     pass
+        for trial_id in turned:
+            record = self._history.trials[trial_id]
+            self._engine.turn(trial_id, record.attempts, record.setting)
         if self._spec.judged:  # after what was decided because of it
             for entry in log:
                 if type(entry) is ev.Reported:
@@ -246,6 +252,8 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         judged=spec.judged,
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
+        system=trial.setting if spec.system is not None else None,
+        options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
     )
 
 

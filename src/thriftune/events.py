@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 Config = Mapping[str, Any]
@@ -118,7 +118,7 @@ class Reported(Event):
 
 
 _set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_saved = (
-    getattr(Reported, field.name).__set__ for field in fields(Reported)
+    getattr(Reported, each.name).__set__ for each in fields(Reported)
 )
 
 
@@ -183,6 +183,29 @@ class DiskFull(Event):
     trial: int
     attempt: int
     error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured(Event):
+    """How an attempt's last `steps` steps used its machine, of which `step` was the last.
+
+    - `setting`: what its knobs stood at, as far as they were turned.
+    - `cold`: the first step of its process is among them, which often takes longer than the others.
+    - `counters`: averages a second, by name; `kind`: of machine and counters: others cannot be compared.
+    - `joules`: by the meter named; one named "estimate" is none.
+    """
+
+    trial: int
+    attempt: int
+    step: int
+    steps: int
+    seconds: float
+    setting: Mapping[str, Any]
+    cold: bool = False
+    counters: Mapping[str, float] = field(default_factory=dict)
+    kind: str = ""
+    joules: float = 0.0
+    meter: str = ""
 
 
 # --- machines ---------------------------------------------------------------------------------------------
@@ -356,6 +379,30 @@ class GiveUp(Decision):
     """The trial has failed for good: its retries are used up, or it vanishes again and again."""
 
     trial: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Decision):
+    """Have the trial go on with its knobs at this setting, from its next step or its next attempt on.
+
+    `by`: what it rests on; LOOK: nothing yet, it is to be looked at.
+    """
+
+    trial: int
+    setting: Mapping[str, Any]
+    why: str
+    by: str = ""
+
+
+LOOK = "look"
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow(Decision):
+    """Run so many trials at a time on each machine, and no more, so that each has more of it."""
+
+    at_a_time: int
     why: str
 
 

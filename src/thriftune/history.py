@@ -19,7 +19,7 @@ from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
 from thriftune.reports import counted, furthest, metrics_of, take_in, timed_by_this_attempt
 from thriftune.space import Space
-from thriftune.trial import State, Stay, TrialRecord
+from thriftune.trial import State, Stay, TrialRecord, Window
 
 
 class History:
@@ -47,6 +47,7 @@ class History:
         self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
         self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
+        self.narrowed: ev.Narrow | None = None  # fewer trials at a time than machines have room for, if so
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry
@@ -380,6 +381,32 @@ class History:
         self.disk_full = event.error
         return True
 
+    def _measured(self, event: ev.Measured) -> bool:
+        trial = self._current(event)
+        if trial is None:
+            return False
+        last = trial.windows[-1].measured if trial.windows else None
+        if last is not None and (event.attempt, event.step) <= (last.attempt, last.step):
+            return False
+        machine = self.machines.get(trial.machine or "")
+        trial.windows.append(Window(event, len(machine.running) if machine else 1))
+        return True
+
+    def _turn(self, event: ev.Turn) -> bool:
+        trial = self.trials[event.trial]
+        looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
+        if trial.state.ended or (event.setting == trial.setting and not (looked and event.by != ev.LOOK)):
+            return False  # but that what was only looked at is kept is news
+        trial.setting = event.setting
+        trial.turns.append((len(trial.windows), event))
+        return True
+
+    def _narrow(self, event: ev.Narrow) -> bool:
+        if self.narrowed is not None and event.at_a_time == self.narrowed.at_a_time:
+            return False
+        self.narrowed = event
+        return True
+
     def _move(self, event: ev.Move) -> bool:
         return self._tell(event, "move")
 
@@ -533,6 +560,9 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.Killed: History._killed,
     ev.Lost: History._lost,
     ev.Warned: History._warned,
+    ev.Measured: History._measured,
+    ev.Turn: History._turn,
+    ev.Narrow: History._narrow,
     ev.DiskFull: History._disk_was_full,
     ev.Move: History._move,
     ev.Pause: History._pause,

@@ -29,6 +29,7 @@ from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
+from thriftune.system import System, system_of
 from thriftune.trial import State
 from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
@@ -53,6 +54,7 @@ def make_spec(
     retries: int = 1,
     workers: int | None = None,
     engine: str | Local | Ray | Mapping[str, Any] = "local",
+    system: str | System | Mapping[str, Any] = "auto",
     storage: str | Path | None = None,
     keep: int = 2,
     disk_full: DiskFullPolicy = "stop",
@@ -92,10 +94,22 @@ def make_spec(
         workers=cores() if workers is None and here else workers,
         engine="local" if here else "ray",
         engine_options=where.options,
+        system=_system(system, target, narrows=workers is None),
         storage="" if storage is None else str(Path(storage).expanduser().absolute()),
         keep=keep,
         disk_full=disk_full,
     )
+
+
+def _system(given: str | System | Mapping[str, Any], target: Target, *, narrows: bool) -> Mapping[str, Any] | None:
+    found = system_of(given)
+    if found is None or target.kind == "outside":
+        return None
+    if target.kind == "command":
+        if given != "auto":
+            raise SettingError("system: the process of a command is its own; it is for training functions only")
+        return None
+    return {**found.written, "narrows": narrows}
 
 
 def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
@@ -152,12 +166,13 @@ def drive(
     *,
     searcher: Searcher | None = None,
     stopper: Stopper | None = None,
+    system: Mapping[str, Any] | None = None,
     function: bytes | None = None,
 ) -> Result:
     """Runs what is left of the study, on this machine.
 
-    `searcher` and `stopper`: a user's own, which the spec cannot tell how to make. `function`: these and a
-    script's training function, pickled, to be kept with the study so that it can be resumed by its name.
+    `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
+    a script's training function, pickled, to be kept with the study so that it can be resumed by its name.
     """
     with store.drive(spec.name):
         history = read_history(store, spec)
@@ -175,15 +190,22 @@ def drive(
             paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
             spec = replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))
         store.update_spec(spec.name, spec.to_json())
-        target = asdict(spec.target)
+        target = asdict(spec.target) | {"meter": None if spec.system is None else spec.system["meter"]}
         if spec.target.kind == "pickled":
             target["where"] = str(files.function)
         with view, venue(here, files, history, target, view.note) as at:
-            conductor = Conductor(at.spec, history, searcher, at.provisioner, stopper)
+            tuner = None
+            if spec.system is not None and at.cores_a_slot is not None:
+                from thriftune.system.setup import make_tuner, remember  # needs numpy, and more
+
+                tuner = make_tuner(spec, store, at.cores_a_slot, system or {})
+            conductor = Conductor(at.spec, history, searcher, at.provisioner, stopper, tuner)
             if not history.trials:
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
+            if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
+                view.note(problem)
     if halted is None:
         return Result(spec, history)
     done = sum(history.counts[state] for state in State if state.ended)
@@ -213,7 +235,7 @@ def resume(name: str, store: Store, view: View) -> Result:
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
     searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
-    return drive(store, spec, view, searcher=searcher, stopper=kept.get("stopper"))
+    return drive(store, spec, view, searcher=searcher, stopper=kept.get("stopper"), system=kept.get("system"))
 
 
 def read_history(store: Store, spec: Spec) -> History:

@@ -2,7 +2,8 @@
 
 It is read off the history, of a simulated study as of a real one. A machine that is gone costs what its provider
 billed, so that the rows add up to the provider's charge; until there is a bill, a row is an estimate, and says so.
-On a machine of one's own there never is one: the estimate is what a like machine rents for.
+On a machine of one's own there never is one: the estimate is what a like machine rents for. Beside the dollars
+stand the joules that trials took there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from thriftune.events import THIS_MACHINE
 from thriftune.fleet import Machine
 from thriftune.history import History
+from thriftune.joules import Joules, joules_of, usual_watts
 from thriftune.reports import furthest
 from thriftune.trial import State, Stay, TrialRecord
 
@@ -36,6 +38,7 @@ class Work(NamedTuple):
     steps_done: float
     steps_lost: float  # of those, to be done again
     revoked: bool
+    joules: Joules = Joules()
 
     @property
     def worker_seconds(self) -> float:
@@ -95,6 +98,16 @@ class Row:
         return fsum(work.steps_lost for work in self.work)
 
     @property
+    def joules(self) -> float:
+        """That trials took here; what a machine takes that waits for one is not known."""
+        return fsum(work.joules.total for work in self.work)
+
+    @property
+    def estimated_joules(self) -> float:
+        """The part of them that no meter has told."""
+        return fsum(work.joules.estimated for work in self.work)
+
+    @property
     def lost_dollars(self) -> float:
         """What was paid, for its time, that went into work which was lost."""
         return (self.dollars - self.data) * self._part(self.work)
@@ -133,6 +146,8 @@ class Row:
             "data": self.data,
             "steps_done": self.steps_done,
             "steps_lost": self.steps_lost,
+            "joules": self.joules,
+            "estimated_joules": self.estimated_joules,
             "lost_dollars": self.lost_dollars,
             "revoked_dollars": self.revoked_dollars,
             "taken_away": self.taken_away,
@@ -155,10 +170,12 @@ class Ledger:
         for machine in lives:
             by_id[machine.id].append(machine)
         done: dict[int, list[Work]] = defaultdict(list)  # by the identity of the life
+        watts = usual_watts(history.trials)
         for trial in history.trials:
-            for stay in _stays(trial, now):
+            stays = list(_stays(trial, now))
+            for stay, joules in zip(stays, joules_of(trial, stays, watts), strict=True):
                 at = {name: _life(by_id[name], stay.since) for name in stay.workers}
-                for name, work in _shared(trial.id, stay, at.values()):
+                for name, work in _shared(trial.id, stay, joules, at.values()):
                     done[id(at[name])].append(work)
         return cls(tuple(_row(machine, done[id(machine)], now) for machine in lives))
 
@@ -198,6 +215,21 @@ class Ledger:
         return fsum(row.steps_lost for row in self.rows)
 
     @property
+    def joules(self) -> float:
+        """That trials took, over all their attempts."""
+        return fsum(row.joules for row in self.rows)
+
+    @property
+    def estimated_joules(self) -> float:
+        """The part of them that no meter has told."""
+        return fsum(row.estimated_joules for row in self.rows)
+
+    @property
+    def joules_estimated(self) -> bool:
+        """There is such a part."""
+        return self.estimated_joules > 0.0
+
+    @property
     def lost_dollars(self) -> float:
         """What was paid for work that was lost, for whatever reason."""
         return fsum(row.lost_dollars for row in self.rows)
@@ -235,6 +267,9 @@ class Ledger:
             "on_demand_dollars": self.on_demand_dollars,
             "steps_done": self.steps_done,
             "steps_lost": self.steps_lost,
+            "joules": self.joules,
+            "joules_estimated": self.joules_estimated,
+            "estimated_joules": self.estimated_joules,
             "lost_dollars": self.lost_dollars,
             "lost_share": self.lost_share,
             "revoked_dollars": self.revoked_dollars,
@@ -282,12 +317,13 @@ def _life(lives: Sequence[Machine], at: float) -> Machine:
     return next((machine for machine in reversed(lives) if machine.since <= at), lives[0])
 
 
-def _shared(trial: int, stay: Stay, machines: Iterable[Machine]) -> Iterator[tuple[str, Work]]:
-    """An attempt's steps, among the machines that its workers were on."""
+def _shared(trial: int, stay: Stay, joules: Joules, machines: Iterable[Machine]) -> Iterator[tuple[str, Work]]:
+    """An attempt's steps and joules, among the machines that its workers were on."""
     # Nothing stays longer than its machine: what ended with it ended because of it.
     revoked = any(each.revoked and each.until is not None and stay.until >= each.until for each in machines)
     done, total = max(0, stay.last - stay.first), sum(stay.workers.values())
     for name, workers in stay.workers.items():
         part = workers / total
         steps = done * part, stay.lost * part
-        yield name, Work(trial, stay.attempt, workers, stay.since, stay.until, *steps, revoked)
+        took = Joules(joules.total * part, joules.estimated * part)
+        yield name, Work(trial, stay.attempt, workers, stay.since, stay.until, *steps, revoked, took)

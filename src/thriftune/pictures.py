@@ -5,7 +5,7 @@ Matplotlib is needed here only, and comes with the extra `plot`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,16 +52,27 @@ def check(path: Path) -> None:
 
 @contextmanager
 def picture(
-    path: Path, title: str, panels: int = 1, width: float = 6.2, height: float = 4.2
+    path: Path,
+    title: str,
+    panels: int = 1,
+    width: float = 6.2,
+    height: float = 4.2,
+    stacked: Sequence[float] = (),
 ) -> Iterator[list[Any]]:
-    """Gives the axes of so many panels, side by side, to draw on; writes the picture if nothing fails there."""
+    """Gives the axes of so many panels, side by side, to draw on; writes the picture if nothing fails there.
+
+    `stacked`: instead, one above the other with one x axis, of these heights relative to each other.
+    """
     check(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width * panels, height), dpi=150, layout="constrained")
-        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        if stacked:
+            yield list(figure.subplots(len(stacked), 1, sharex=True, height_ratios=stacked, squeeze=False)[:, 0])
+        else:
+            yield list(figure.subplots(1, panels, squeeze=False)[0])
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
         figure.savefig(path)
 

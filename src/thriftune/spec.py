@@ -69,6 +69,7 @@ class Spec:
     workers: int | None = 1  # trials at a time; None: as many as find room on the machines
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    system: Mapping[str, Any] | None = None  # how trials may use their machines; None: as they like
     storage: str = ""
     keep: int = 2
     disk_full: DiskFullPolicy = "stop"

@@ -34,6 +34,7 @@ from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store
+from thriftune.system import System
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 from thriftune.warm_start import Source, remarks, same_store
 
@@ -57,6 +58,7 @@ def tune(
     retries: int = 1,
     workers: int | None = None,
     engine: str | Local | Ray = "local",
+    system: str | System = "auto",
     searcher: str | Searcher = "bayes",
     stopping: str | Stopper = "auto",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
@@ -82,6 +84,8 @@ def tune(
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise, and on a cluster as many as find room.
     - `engine`: where trials run: "local", "ray", or `tt.Ray(...)` with what each of them gets of a cluster.
+    - `system`: how each trial uses its machine is measured while it trains, and made better between its steps:
+      "auto", "off", or `tt.System(...)` with what may be done.
     - `stopping`: which trials are given up on before their last step: the name of a rule, or one with options such
       as `tt.stopping.ASHA(eta=4)`; "none" gives up on none, "auto" needs `max_steps`, and neither several
       objectives nor constraints.
@@ -110,6 +114,7 @@ def tune(
         retries=retries,
         workers=workers,
         engine=engine,
+        system=system,
         storage=storage,
         keep=keep,
         disk_full=disk_full,
@@ -120,12 +125,14 @@ def tune(
     own_searcher = None if isinstance(searcher, str) else searcher
     # The rules that come with thriftune are made anew: one that was used before holds a whole history.
     own_rule = None if isinstance(stopping, str) or spec.stopping in STOPPERS else stopping
-    function = pickled.dump(name_of_train, {"train": train, "searcher": own_searcher, "stopper": own_rule})
+    own_system = system.own if isinstance(system, System) else {}
+    own: dict[str, Any] = {"searcher": own_searcher, "stopper": own_rule, "system": own_system}
+    function = pickled.dump(name_of_train, {"train": train, **own})
     with _opened(store, create=not same_store(sources)) as opened:
         spec = enter(opened, spec, sources)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        return drive(opened, spec, view, searcher=own_searcher, stopper=own_rule, function=function)
+        return drive(opened, spec, view, **own, function=function)
 
 
 def _check_function(train: object) -> None:

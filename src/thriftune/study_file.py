@@ -40,6 +40,7 @@ _TYPES: Types = {
     "retries": ((int,), _WHOLE),
     "workers": ((int,), _WHOLE),
     "engine": ((str, dict), "'local', 'ray', or a table such as {name = \"ray\", cpus = 2}"),
+    "system": ((str, dict), "'auto', 'off', or a table such as {knobs = [\"memory\"], aim = \"energy\"}"),
     "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
     "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
     "warm_start": ((str, list), "the name of a study, or a list of names"),
@@ -56,7 +57,7 @@ _TYPES: Types = {
 
 _AS_GIVEN = (
     "minimize", "maximize", "constraints", "trials", "max_steps", "deadline", "budget", "timeout", "retries",
-    "workers", "engine", "keep", "disk_full", "seed",
+    "workers", "engine", "system", "keep", "disk_full", "seed",
 )  # fmt: skip
 
 

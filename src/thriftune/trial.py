@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.errors import SettingError
-from thriftune.events import LIMITS, Config, DiskFull, Event, Metrics, Reported, Warned
+from thriftune.events import LIMITS, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.printed import last_line
 
 if TYPE_CHECKING:
     from thriftune.distributed import Distributed, Group, Piece
+    from thriftune.system.gauge import Gauge
 
 
 class State(StrEnum):
@@ -75,6 +76,13 @@ class Stay(NamedTuple):
         return max(0, self.last - max(self.first, self.kept))
 
 
+class Window(NamedTuple):
+    """What was measured over some steps, and of how many trials on its machine this was one."""
+
+    measured: Measured
+    beside: int
+
+
 @dataclass(slots=True, repr=False)
 class TrialRecord:
     """The story of one trial so far. Written only by the history that holds it."""
@@ -110,6 +118,9 @@ class TrialRecord:
     cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
     killed_because: str | None = None
     warnings: list[str] = field(default_factory=list)
+    setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
+    turns: list[tuple[int, Turn]] = field(default_factory=list)  # with how many windows there were before it
+    windows: list[Window] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -182,6 +193,8 @@ class Run:
     workers: int = 1
     save_every: float | None = 0.0  # seconds: no need to save more often, unless it is to end; None: only then
     rank: int = 0  # of this worker among those of the trial; the first of them speaks and saves
+    system: Mapping[str, Any] | None = None  # the setting of its knobs to begin with; None: they are left alone
+    options: Mapping[str, Any] = field(default_factory=dict)  # what a user's own stand at, as they are unturned
     meet: str = ""  # of a trial with several workers: the HOST:PORT at which the first awaits the others
     key: str = ""  # which they show there
 
@@ -232,10 +245,12 @@ class Meeting(NamedTuple):
 class Trial:
     """One attempt at one configuration, as the training function sees it."""
 
-    def __init__(self, run: Run, link: Link, gang: Gang | None = None) -> None:
-        """`gang`: the other workers, if there are any; but a command's own trial has none: its worker has."""
+    def __init__(self, run: Run, link: Link, gang: Gang | None = None, gauge: Gauge | None = None) -> None:
+        """`gang`: the other workers, if there are any; but a command's own trial has none: its worker has.
+        `gauge`: measures how it uses its machine, where that is wanted."""
         self.run = run
         self.gang = gang
+        self._gauge = gauge
         self.in_step = True  # its workers look alike often whether to end; those of a command do not
         self._link = link
         self._group: Group | None = None
@@ -277,6 +292,12 @@ class Trial:
     @property
     def max_steps(self) -> int | None:
         return self.run.max_steps
+
+    @property
+    def system(self) -> Mapping[str, Any]:
+        """How this trial shall use its machine now: by name, what `tt.System(options=...)` lets vary, and what
+        knobs were turned. It may change between steps: look at the beginning of each."""
+        return {**self.run.options, **(self._gauge.setting if self._gauge is not None else {})}
 
     @property
     def rank(self) -> int:
@@ -389,7 +410,13 @@ class Trial:
                 self._save_late()
                 return
             self._current = step
+            self._begin_step()
             yield step
+
+    def _begin_step(self) -> None:
+        if self._gauge is not None:
+            for problem in self._gauge.next_step():
+                self.relay(Warned(time.time(), self.id, self.attempt, problem))
 
     def report(
         self,
@@ -458,6 +485,9 @@ class Trial:
         at_step = self._step_of(step)
         self._step = at_step
         self._reports += 1
+        # Before the report: whoever waits for that one's answer has waited for the setting to go on with, too.
+        if self._gauge is not None and (measured := self._gauge.step_done(at_step)) is not None:
+            self.relay(measured)
         self.relay(Reported(time.time(), self.id, self.attempt, self._reports, at_step, metrics, saved))
         if self.run.judged:
             now = time.monotonic()
@@ -465,9 +495,11 @@ class Trial:
             self._reported_at, self._unanswered = now, True
         if self.run.rank == 0 and (name := self._unsound(metrics)) is not None:
             raise TrialFailed("nan", f"{name} is {metrics[name]} at step {at_step}")
-        if not self._loops and self.told_to_end():
-            self._save_late()
-            raise EndTrial
+        if not self._loops:
+            if self.told_to_end():
+                self._save_late()
+                raise EndTrial
+            self._begin_step()
 
     def relay(self, event: Event) -> None:
         """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks."""

@@ -39,6 +39,7 @@ class Venue:
     cloud: Cloud
     provisioner: Provisioner
     spec: Spec  # as it is driven there: within the limits of its plan, where it has one
+    cores_a_slot: float | None = None  # of a machine, for each trial that it has room for; None: it cannot be said
 
 
 @contextlib.contextmanager
@@ -50,7 +51,8 @@ def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, 
             yield found
     else:
         slots = spec.workers or cores()
-        yield Venue(LocalEngine(files.run, slots, dict(target)), LocalCloud(slots), PresentMachines(), spec)
+        engine = LocalEngine(files.run, slots, dict(target))
+        yield Venue(engine, LocalCloud(slots), PresentMachines(), spec, cores() / slots)
 
 
 @contextlib.contextmanager
@@ -84,7 +86,8 @@ def _on_ray(
         engine = RayEngine(cluster, cloud.node_of, *given, is_own=cloud.is_own)
         cloud.holds = engine.holds
         try:
-            yield Venue(engine, cloud, policy, driven)
+            alone = where.gang == 1 and not _by_plan(spec, kinds)  # a trial's only worker, and always
+            yield Venue(engine, cloud, policy, driven, where.cpus or None if alone else None)
         finally:
             cloud.let_go()
     finally:

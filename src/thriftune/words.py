@@ -26,6 +26,38 @@ def several(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def short(value: float) -> str:
+    """In three digits, with the letters that stand for thousands: 20.6M."""
+    for letter, size in _THOUSANDS:
+        if abs(value) >= 0.9995 * size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+_THOUSANDS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+
+
+def energy(joules: float) -> str:
+    """In the unit that people know for so much."""
+    for unit, size in _ENERGIES:
+        if joules >= 0.9995 * size:
+            amount = joules / size
+            return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
+    return f"{joules:.3g} J"
+
+
+_ENERGIES = (("kWh", 3.6e6), ("Wh", 3600.0), ("kJ", 1000.0))
+
+
+def energy_line(joules: float, estimated: float) -> str:
+    """`estimated`: the part of them that no meter has told."""
+    if not estimated:
+        return energy(joules)
+    if estimated < 0.995 * joules:
+        return f"{energy(joules)}, {max(0.01, estimated / joules):.0%} of it not metered (estimate)"
+    return f"{energy(joules)} (estimate)"
+
+
 def time_unit(longest_seconds: float) -> tuple[str, float]:
     """For a column or an axis that goes so far: its name, and its seconds."""
     if longest_seconds < 300.0:

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,17 @@ import pytest
 
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from thriftune.engines import Engine
-from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Reported
+from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
 from thriftune.trial import Run
 
 HERE = {THIS_MACHINE: 1}
 END = (Ended, Failed, Killed, Lost)
-TARGET = {"kind": "function", "where": "tests.engines.acts:act", "folder": str(Path(__file__).parents[2])}
+TARGET = {
+    "kind": "function",
+    "where": "tests.engines.acts:act",
+    "folder": str(Path(__file__).parents[2]),
+    "meter": [],  # runs may be measured
+}
 """What the engine is to run."""
 
 
@@ -123,6 +129,24 @@ class EngineConformance(ABC):
         assert [len(ends(told(events, trial))) for trial in range(100)] == [1] * 100
         kinds = {type(ends(told(events, trial))[0]) for trial in range(100) if trial % 10}
         assert kinds == {Ended}
+
+    def test_knobs_are_turned_between_steps(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.turn(0, 1, {"pace": 9})  # nobody is there yet
+        engine.start(replace(run(0, "settings", max_steps=4), system={"pace": 1}), HERE)
+        events = until(engine, lambda events: any(isinstance(event, Measured) for event in events))
+        engine.turn(0, 1, {"pace": 2})
+        engine.turn(0, 2, {"pace": 9})  # another attempt's
+        events += until_ended(engine, 0) if not ends(events) else []
+        paces = [event.metrics["pace"] for event in told(events, 0) if isinstance(event, Reported)]
+        assert paces[0] == 1
+        assert paces[-1] == 2
+        assert paces == sorted(paces)
+        measured = [event for event in told(events, 0) if isinstance(event, Measured)]
+        assert measured[0].setting == {"pace": 1}
+        assert measured[-1].setting == {"pace": 2}
+        assert [event.step for event in measured] == sorted(event.step for event in measured)
+        engine.start(run(1, "settings", max_steps=1), HERE)  # one that is not measured
+        assert not [event for event in until_ended(engine, 1) if isinstance(event, Measured)]
 
     def test_told_to_end_it_ends_after_its_next_step(self, engine: Engine, run: Callable[..., Run]) -> None:
         engine.start(run(0, "count", max_steps=10**6, pause=0.01), HERE)

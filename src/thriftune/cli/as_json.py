@@ -64,7 +64,7 @@ def front_json(history: History, driven: bool) -> list[dict[str, Any]]:
 
 def result_json(result: Result, store: Store) -> dict[str, Any]:
     """A study without its trials."""
-    spec, history, cost = result.spec, result.history, result.cost
+    spec, history, cost, ledger = result.spec, result.history, result.cost, result.ledger
     driver = store.driver(spec.name)
     driven = driver is not None
     if driver is not None:
@@ -105,5 +105,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
             "dollars": cost.dollars,
             "offers": list(cost.offers),
             "estimate": cost.estimate,
+            "joules": ledger.joules,
+            "joules_estimated": ledger.joules_estimated,
         },
     }

@@ -17,7 +17,7 @@ from thriftune.history import History
 from thriftune.ledger import Ledger, Row
 from thriftune.result import format_dollars, format_seconds
 from thriftune.study import load
-from thriftune.words import several, time_unit
+from thriftune.words import energy_line, several, time_unit
 
 _SHOWN = 20
 _NOT_BILLED = "~"
@@ -78,6 +78,7 @@ def _own_facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     yield "steps", _steps_line(ledger)
     if ledger.lost_dollars:
         yield "lost", _lost_line(ledger.lost_dollars, ledger)
+    yield from _energy(ledger)
 
 
 def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
@@ -98,6 +99,12 @@ def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     yield "lost to revocations", _lost_line(ledger.revoked_dollars, ledger)
     if other := ledger.lost_dollars - ledger.revoked_dollars:
         yield "lost otherwise", _lost_line(other, ledger)
+    yield from _energy(ledger)
+
+
+def _energy(ledger: Ledger) -> Iterator[tuple[str, str]]:
+    if ledger.joules:
+        yield "energy", energy_line(ledger.joules, ledger.estimated_joules)
 
 
 def _on_demand_line(ledger: Ledger) -> str:

@@ -18,6 +18,7 @@ from thriftune.cli.screen import chart, facts_table, listed, open_console, secti
 from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.history import History
+from thriftune.ledger import Ledger
 from thriftune.printed import plain
 from thriftune.result import Result, format_seconds
 from thriftune.spec import Spec
@@ -36,14 +37,25 @@ _YES_NO = {True: "yes", False: "no", None: "-"}
 @click.argument("name")
 @store_option
 @click.option("--trial", "number", type=int, metavar="N", help="Show one trial, with all that is known of it.")
+@click.option("--system", is_flag=True, help="Show how trials use their machines: what was turned, and why.")
 @plot_option
 @json_option
-def show_command(name: str, store: str | None, number: int | None, plot: Path | None, as_json: bool) -> None:
+def show_command(
+    name: str, store: str | None, number: int | None, system: bool, plot: Path | None, as_json: bool
+) -> None:
     """How a study stands: its state, its best trial, its curve, its failures."""
-    if plot is not None and number is not None:
+    if plot is not None and system and number is None:
+        raise click.UsageError("--system --plot draws the profile of one trial; say which: --trial N")
+    if plot is not None and number is not None and not system:
         raise click.UsageError("--plot draws the whole study; --trial N alone shows the curve of one trial")
     with existing_store(store) as opened:
         result = load(name, opened).result
+        if system:
+            from thriftune.cli.system import show_system  # late: few ask for it
+
+            now = time.time() if opened.driver(name) is not None else result.history.last_at
+            show_system(result, None if number is None else _trial(result, number), now, plot, as_json)
+            return
         if plot is not None:
             from thriftune.plot import save_plot  # late: needs the extra
 
@@ -124,6 +136,9 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         now = time.time() if driven else history.last_at
         facts.add_row("time", Text(words.time_line(history, spec, now)))
         facts.add_row("cost", Text(words.cost_line(history, now)))
+        ledger = Ledger.of(history, now)
+        if ledger.joules:
+            facts.add_row("energy", Text(words.energy_line(ledger.joules, ledger.estimated_joules)))
     console.print(facts)
 
     curve = [(float(point.trials), point.value) for point in best_so_far(history)]

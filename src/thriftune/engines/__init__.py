@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from thriftune.events import Event
 from thriftune.trial import Run
@@ -46,6 +46,12 @@ class Engine(Protocol):
         """The attempt's report of that number was judged; if it is to end because of it, it was told so before.
 
         Only of runs that are `judged`.
+        """
+        ...
+
+    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+        """The attempt shall have its knobs at this setting from its next step on; it is also the answer to each
+        Measured. Unknown or ended attempts are ignored.
         """
         ...
 

@@ -23,7 +23,7 @@ from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, Lines, from_line, read_spool
 from thriftune.engines.worker import MARK
 from thriftune.errors import StudyBusy, ThriftuneError
-from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Reported, Warned
+from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
 from thriftune.trial import Run
 
 _OUTPUT_BYTES = 16_384
@@ -117,6 +117,10 @@ class LocalEngine:
     def answer(self, trial: int, attempt: int, number: int) -> None:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"judged": [trial, attempt, number]})
+
+    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+        if (worker := self._running(trial, attempt)) is not None:
+            _send(worker.link, {"turn": [trial, attempt, dict(setting)]})
 
     def kill(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None and self._control is not None:
@@ -328,7 +332,7 @@ class LocalEngine:
             event = from_line(line)
         except ValueError:
             event = None
-        if not isinstance(event, (Reported, Ended, Failed, Lost, Warned, DiskFull)):
+        if not isinstance(event, (Reported, Measured, Ended, Failed, Lost, Warned, DiskFull)):
             # It may have been the news of the end, so nothing can be waited for any more.
             worker.fault = f"the trial has written to its worker's line to the driver: {line[:80]!r}"
             if self._control is not None:

@@ -122,6 +122,14 @@ class RayEngine:
         if (crew := self._crews.get((trial, attempt))) is not None:
             self._seats.order(crew.seats[0], "answer", trial, attempt, number)
 
+    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+        if (crew := self._crews.get((trial, attempt))) is None:
+            return
+        if crew.begun:
+            self._seats.order(crew.seats[0], "turn", trial, attempt, dict(setting))
+        else:
+            crew.run = replace(crew.run, system=dict(setting))
+
     def kill(self, trial: int, attempt: int) -> None:
         crew = self._crews.get((trial, attempt))
         if crew is None or crew.killed:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
+from typing import Any
 
 from thriftune.engines import Doing
 from thriftune.errors import SettingError
@@ -139,6 +140,8 @@ class SimulatedEngine:
             self._push(found, found.next_at + self._save_seconds)
 
     def answer(self, trial: int, attempt: int, number: int) -> None: ...
+
+    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None: ...
 
     def kill(self, trial: int, attempt: int) -> None:
         found = self._attempts.get((trial, attempt))

@@ -22,17 +22,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thriftune.engines import pickled
 from thriftune.engines.surroundings import Surroundings
 from thriftune.engines.wire import GOODBYE, Lines, to_line
 from thriftune.errors import SettingError
-from thriftune.events import DiskFull, Ended, Event, Failed, Lost
+from thriftune.events import DiskFull, Ended, Event, Failed, Lost, Warned
 from thriftune.gangs import join
 from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
+
+if TYPE_CHECKING:
+    from thriftune.system.gauge import Gauge, Instruments
+    from thriftune.system.knobs import Knob
 
 Train = Callable[[Trial], object]
 
@@ -59,6 +63,7 @@ class DriverLink:
         self._inbox: list[Any] = []
         self._told: set[tuple[int, int]] = set()
         self._answered = 0  # the number of the attempt's last report that was judged
+        self._setting: Mapping[str, Any] | None = None  # the last that the attempt was told, and has not asked for
         self._run: Run | None = None  # the attempt that may speak
         # Against threads that a trial has, or has left behind; a handler of a signal may report too.
         self._lock = threading.RLock()
@@ -75,6 +80,7 @@ class DriverLink:
                         self._spooled = 0
                     self._told.clear()
                     self._answered = 0
+                    self._setting = None
                     self._run = Run(*message["run"])
                     return self._run
             if not self._receive(0):
@@ -90,9 +96,21 @@ class DriverLink:
             return self._is_told()
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
+        self._wait(lambda: self._answered >= number, seconds)
+
+    def wait_for_setting(self, seconds: float) -> None:
+        self._wait(lambda: self._setting is not None, seconds)
+
+    def told_setting(self) -> Mapping[str, Any] | None:
+        with self._lock:
+            told, self._setting = self._setting, None
+            return told
+
+    def _wait(self, come: Callable[[], bool], seconds: float) -> None:
+        """Until what was waited for has come, or the word to end, but no longer than so."""
         deadline = time.monotonic() + seconds
         with self._lock:
-            while self._run is not None and not self._is_told() and self._answered < number:
+            while self._run is not None and not self._is_told() and not come():
                 left = deadline - time.monotonic()
                 if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
                     return
@@ -107,6 +125,8 @@ class DriverLink:
                 self._told.add(tuple(message["end"]))
             elif "judged" in message and tuple(message["judged"][:2]) == mine:
                 self._answered = message["judged"][2]
+            elif "turn" in message and tuple(message["turn"][:2]) == mine:
+                self._setting = message["turn"][2]
         self._inbox = [message for message in self._inbox if "run" in message]
         return mine in self._told
 
@@ -178,32 +198,46 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
     spool = Path(settings["spools"]) / f"{worker_id}.spool"
     link = DriverLink(socket.socket(fileno=link_fd), spool, durable=settings["durable"])
     train: Train | None = None
+    knobs: Sequence[Knob] = ()
+    # Now, and not when the first trial comes: there is time, and what it takes is not the trial's.
+    meter = settings["target"].get("meter")
+    instruments = None if meter is None else _instruments(meter)
     while (run := link.next_run()) is not None:
         surroundings.mark(MARK)
         if train is None:
             try:
-                train = load_target(settings["target"])
+                train, knobs = load_target(settings["target"])
             except BaseException:
                 failed = Failed(time.time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
                 link.send_last(failed, stay=False)
                 break
             surroundings.keep_import_path()
-        outcome = attempt(train, run, link)
-        stay = surroundings.restore() and isinstance(outcome, Ended)
+        gauge = None if instruments is None else instruments.gauge(run, link, knobs)
+        outcome = attempt(train, run, link, gauge)
+        as_before = instruments is None or instruments.over(gauge)
+        stay = surroundings.restore() and as_before and isinstance(outcome, Ended)
         link.send_last(outcome, stay=stay)
         if not stay:
             break
     os._exit(0)
 
 
-def attempt(train: Train, run: Run, link: Link) -> Event:
+def _instruments(meter: Sequence[str]) -> Instruments:
+    from thriftune.system.gauge import Instruments  # only where somebody wants to know
+
+    return Instruments(meter)
+
+
+def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> Event:
     """Runs one attempt; returns how it ended."""
     trial = gang = None
     worker_pid = os.getpid()
     started = time.perf_counter()
     try:
         gang = join(run)
-        trial = Trial(run, link, gang)
+        trial = Trial(run, link, gang, gauge)
+        for problem in gauge.problems if gauge is not None else ():
+            trial.relay(Warned(time.time(), run.trial, run.attempt, problem))
         with contextlib.suppress(EndTrial):
             returned = train(trial)
             if os.getpid() == worker_pid:
@@ -242,15 +276,17 @@ def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
 
 
-def load_target(target: dict[str, Any]) -> Train:
-    """The training function: from a pickle, from a file or module, or one that runs a command."""
+def load_target(target: dict[str, Any]) -> tuple[Train, Sequence[Knob]]:
+    """The training function: from a pickle, from a file or module, or one that runs a command. And, in a pickle,
+    the user's own knobs."""
     if target["kind"] == "command":
         from thriftune.engines.command import Command
 
-        return Command(target["command"], target["patterns"], target["folder"])
+        return Command(target["command"], target["patterns"], target["folder"]), ()
     if target["kind"] == "pickled":
-        return pickled.load(Path(target["where"]))["train"]  # type: ignore[no-any-return]
-    return import_function(target["where"], Path(target["folder"]))
+        kept = pickled.load(Path(target["where"]))
+        return kept["train"], (kept.get("system") or {}).get("knobs", ())
+    return import_function(target["where"], Path(target["folder"])), ()
 
 
 def import_function(where: str, folder: Path) -> Train:

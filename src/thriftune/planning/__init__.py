@@ -114,6 +114,9 @@ class PresentMachines(Provisioner):
         if most is not None and len(history.running) >= most:
             return None
         free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free) > 0}
+        if history.narrowed is not None:
+            at_most = history.narrowed.at_a_time
+            free = {name: slots for name, slots in free.items() if len(history.machines[name].running) < at_most}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
         return together(self.gang, free)

@@ -1,0 +1,159 @@
+"""One study of a workload, as each side runs it, in a process of its own.
+
+- "thriftune": knobs are turned while trials train (`system="auto"`).
+- "V1" (PipeTune's Tune V1): the same search with everything as it is by default: one trial a core, each with one
+  thread, which is what thriftune does without `system`, and Ray Tune with its defaults.
+- "V2" (Tune V2): what the knobs do is searched for like hyperparameters, in the same number of trials, and the aim
+  is accuracy over duration.
+- "plain": as V1, with as many threads in each trial as the libraries take by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import thriftune as tt
+from benchmarks.common import fresh
+from benchmarks.system.workloads import WORKLOADS, Workload
+from thriftune.system.energy import estimate
+
+SIDES = ("thriftune", "V1", "V2", "plain")
+RATIO = "accuracy_a_second"
+GIVEN_BACK = "given back"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`seconds`: of the whole study; `trial_seconds`: of its trials together. `joules`: an estimate by CPU time.
+    `looks`: windows in which a setting was only looked at. `first_turned`: after how many windows something was
+    first turned, of each trial in which it was."""
+
+    side: str
+    seconds: float
+    trial_seconds: float
+    accuracy: float
+    config: dict[str, Any]
+    joules: float
+    steps: int
+    windows: int
+    looks: int
+    first_turned: tuple[int, ...]
+    settings: tuple[str, ...]
+
+
+def run(workload: str, side: str, seed: int, store: Path, *, trials: int, stopping: str = "hyperband") -> Outcome:
+    return fresh(_study, workload, side, seed, str(store), trials, stopping)
+
+
+def run_alone(workload: str, side: str, config: dict[str, Any], store: Path) -> Outcome:
+    """Trains the configuration once more, on a machine that has nothing else to do."""
+    return fresh(_alone, workload, side, config, str(store))
+
+
+def _study(workload: str, side: str, seed: int, store: str, trials: int, stopping: str) -> Outcome:
+    _surround(side)
+    load = WORKLOADS[workload]
+    space: dict[str, Any] = dict(load.space)
+    if side == "V2":
+        space |= {"threads": tt.Choice(_thread_counts()), "memory": tt.Choice([GIVEN_BACK, "kept"])}
+    return _tuned(load, side, space, store, searcher="random", trials=trials, stopping=stopping, seed=seed)
+
+
+def _alone(workload: str, side: str, config: dict[str, Any], store: str) -> Outcome:
+    _surround(side)
+    space = {name: tt.Choice([value]) for name, value in config.items()}
+    return _tuned(WORKLOADS[workload], side, space, store, searcher="grid", trials=1, stopping="none", seed=0)
+
+
+def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more: Any) -> Outcome:
+    train = ByHand(load) if side == "V2" else load.train
+    started, cpu_before = time.perf_counter(), _cpu_seconds()
+    result = tt.tune(
+        train,
+        space,
+        maximize=RATIO if side == "V2" else load.metric,
+        max_steps=load.max_steps,
+        system="auto" if side == "thriftune" else "off",
+        store=store,
+        progress=False,
+        **more,
+    )
+    seconds = time.perf_counter() - started
+    history = result.history
+    windows = [window.measured for trial in history.trials for window in trial.windows]
+    best = result.best
+    looks = sum(_looks(trial) for trial in history.trials)
+    return Outcome(
+        side,
+        seconds,
+        sum(trial.seconds for trial in history.trials),
+        best.metrics[load.metric],
+        dict(best.config),
+        estimate(_cpu_seconds() - cpu_before, seconds, len(os.sched_getaffinity(0))),
+        sum(trial.step for trial in history.trials),
+        len(windows),
+        looks,
+        tuple(trial.turns[0][0] for trial in history.trials if trial.turns),
+        tuple(str(dict(trial.setting)) for trial in history.trials),
+    )
+
+
+def _looks(trial: tt.TrialRecord) -> int:
+    """Windows that followed a decision to look."""
+    ends = [*(begin for begin, _ in trial.turns[1:]), len(trial.windows)]
+    return sum(end - begin for (begin, turn), end in zip(trial.turns, ends, strict=False) if "looks" in turn.why)
+
+
+class ByHand:
+    """A training function that sets up its process as its configuration says, and reports how well it does for
+    the time it takes."""
+
+    def __init__(self, load: Workload) -> None:
+        self.load = load
+
+    def __call__(self, trial: tt.Trial) -> None:
+        memory, threads = tt.system.Memory(), tt.system.Threads()
+        if trial["memory"] == "kept":
+            memory.apply("kept")
+        threads.apply(trial["threads"])
+        began = time.perf_counter()
+        report = trial.report
+
+        def with_ratio(metrics: Any = None, /, **more: Any) -> None:
+            step = trial.run.resume_step + 1 if with_ratio.step is None else with_ratio.step + 1  # type: ignore[attr-defined]
+            with_ratio.step = step  # type: ignore[attr-defined]
+            done = step - trial.run.resume_step
+            seconds_a_step = (time.perf_counter() - began) / done
+            ratio = more[self.load.metric] / (seconds_a_step * step)
+            report(metrics, **more, **{RATIO: ratio})
+
+        with_ratio.step = None  # type: ignore[attr-defined]
+        trial.report = with_ratio  # type: ignore[method-assign]
+        try:
+            self.load.train(trial)
+        finally:
+            threads.restore()
+            memory.restore()
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of all that it has started, which are over."""
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+
+
+def _thread_counts() -> list[int]:
+    cores = len(os.sched_getaffinity(0))
+    return sorted({*(2**n for n in range(cores.bit_length())), cores} & set(range(1, cores + 1)))
+
+
+def _surround(side: str) -> None:
+    for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"):
+        os.environ.pop(f"{name}_NUM_THREADS", None)
+        if side == "plain":
+            os.environ[f"{name}_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))

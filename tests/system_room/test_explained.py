@@ -1,0 +1,249 @@
+"""What was decided about trials' machines, and by which measurements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.system_room.stories import BOTH, KEPT, Story, known, tuned
+from thriftune import events as ev
+from thriftune.system.explained import Counts, Explained, TrialStory, explain
+from thriftune.system.tuner import KNOWN, OTHERS, OWN, PARAMETERS
+
+
+def explained(story: Story) -> Explained:
+    return explain(story.history(), story.now)
+
+
+def only(story: Story) -> TrialStory:
+    (found,) = explained(story).trials
+    return found
+
+
+# --- decisions
+
+
+def test_each_decision_has_its_step_and_the_windows_before_and_after() -> None:
+    found = only(tuned(Story()))
+    first, second, third = found.decisions
+    assert (first.step, first.setting, first.looks, first.from_window) == (2, KEPT, True, 2)
+    assert (second.step, second.setting, second.looks, second.from_window) == (3, BOTH, True, 3)
+    assert first.before is not None
+    assert first.before == (1.0, 1, None)  # and not the cold one
+    assert first.after == second.before
+    assert first.after is not None
+    assert first.after == (0.8, 1, None)
+    assert second.after == third.before == pytest.approx((0.73, 1, None))
+    assert (third.step, third.setting, third.looks, third.from_window) == (4, BOTH, False, 4)
+    assert third.after is not None
+    assert third.after.windows == 7
+    assert third.after.seconds_a_step == pytest.approx(0.72 - 0.01 / 7)
+    assert third.after.spread is not None
+
+
+def test_a_cold_window_is_told_but_not_compared() -> None:
+    found = only(Story().begin().window(9.0, cold=True).turn(KEPT).window(1.0))
+    assert len(found.windows) == 2
+    assert found.unturned is None
+    assert found.decisions[0].before is None
+    assert found.saved_seconds is None
+    assert found.unturned_seconds is None
+
+
+def test_a_window_that_had_begun_before_a_decision_is_not_after_it() -> None:
+    story = Story().begin().window(1.0).turn(KEPT).window(1.0, setting={}).window(0.5).end()
+    (decided,) = only(story).decisions
+    assert decided.from_window == 2
+    assert decided.before is not None
+    assert decided.before.windows == 2
+    assert decided.after == (0.5, 1, None)
+    assert only(story).counts == Counts(2, 1, 0)
+
+
+def test_what_was_refused_was_never_in_force() -> None:
+    """The worker says what its knobs stand at, whatever they were told."""
+    story = Story().begin().window(1.0).turn({"nice": 5}).window(1.1, setting={}).window(0.9, setting={})
+    story.turn(KEPT).window(0.5)
+    first, second = only(story).decisions
+    assert first.after is None
+    assert first.from_window == second.from_window == 3
+    assert first.before == second.before
+    assert second.before is not None
+    assert second.before.windows == 3
+    assert second.after == (0.5, 1, None)
+    assert only(story).counts == Counts(3, 1, 0)
+
+
+def test_a_decision_of_another_moment_has_the_last_reported_step() -> None:
+    """As when another trial has come to the machine meanwhile."""
+    story = Story().begin().window(1.0, steps=4)
+    story.entries.append(ev.Reported(103.0, 0, 1, 2, 5, {"loss": 1.0}))
+    story.entries.append(ev.Turn(103.5, 0, {"threads": 2}, "looks at it"))
+    assert only(story).decisions[0].step == 5
+    assert only(Story().begin().turn(KEPT, "as for trials with lr near 0.1: good")).decisions[0].step == 0
+
+
+def test_looks_are_told_from_what_was_kept() -> None:
+    assert only(tuned(Story())).counts == Counts(2, 2, 7)  # what is good is kept without another decision
+    story = Story().begin().window(1.0).turn(KEPT).window(1.2).window(1.1)
+    story.turn({}, "nothing better was found").window(1.0).window(1.0)
+    assert only(story).counts == Counts(1, 2, 2)
+    assert only(Story().begin().window(1.0).window(1.0)).counts == Counts(2, 0, 0)
+
+
+@pytest.mark.parametrize("by", [OWN, KNOWN, OTHERS, PARAMETERS])
+def test_how_a_setting_was_found(by: str) -> None:
+    assert only(Story().begin().turn(KEPT, "good", by).window(1.0)).found == by
+
+
+# --- comparisons
+
+
+def test_the_time_with_nothing_turned_is_by_the_trials_own_windows() -> None:
+    found = only(tuned(Story()))
+    assert found.gain == pytest.approx(0.28)
+    assert not found.by_others
+    assert found.saved_seconds == pytest.approx(0.2 + 8 * 0.28)
+    assert found.unturned_seconds == pytest.approx(found.seconds + 2.44)
+    assert found.seconds == pytest.approx(2.0 + 1.0 + 0.8 + 8 * 0.72 + 0.01)
+
+
+def test_what_was_worse_costs() -> None:
+    found = only(
+        Story().begin().window(1.0).turn(KEPT).window(1.5).turn({}, "nothing better was found").window(1.0)
+    )
+    assert found.saved_seconds == pytest.approx(-0.5)
+    assert found.gain is None  # nothing is turned now
+
+
+def test_a_trial_without_a_window_to_compare_is_compared_by_what_others_gained() -> None:
+    assert only(known(Story())).gain is None
+    assert only(known(Story())).saved_seconds is None
+    found = explained(known(tuned(Story())))
+    other, this = found.trials
+    assert this.unturned is None
+    assert this.gain == pytest.approx(0.28)
+    assert this.by_others
+    assert this.saved_seconds == pytest.approx(4 * (0.36 / 0.72 - 0.36))
+    assert other.saved_seconds is not None
+    assert this.saved_seconds is not None
+    assert found.saved_seconds == pytest.approx(other.saved_seconds + this.saved_seconds)
+
+
+def test_machines_of_different_kinds_are_not_compared() -> None:
+    story = Story().begin().window(1.0).lose().place(1)
+    story.turn(KEPT, "like known work: good").window(0.25, kind="another")
+    found = only(story)
+    assert found.unturned is None
+    assert found.gain is None
+    assert found.saved_seconds is None
+    assert explained(story).kinds == ("a processor, 2 cores, 8 GiB, software counters", "another")
+    # Where each kind has both, each is compared with its own.
+    story.turn({}, "nothing better was found").window(0.5, kind="another")
+    story.turn(KEPT, "50% less a step").window(0.25, kind="another")
+    assert only(story).saved_seconds == pytest.approx(0.5)
+    assert only(story).gain == pytest.approx(0.5)
+
+
+def test_a_trial_with_nothing_turned_has_saved_nothing() -> None:
+    found = only(Story().begin().window(1.0).window(2.0).end())
+    assert found.saved_seconds == 0.0
+    assert found.unturned_seconds == found.seconds
+    assert found.gain is None
+
+
+def test_the_time_of_a_trial_that_runs_goes_on() -> None:
+    story = Story().begin().window(1.0).turn(KEPT).window(0.5)
+    assert explain(story.history(), story.now + 8.5).trials[0].seconds == pytest.approx(10.0)
+
+
+# --- a study
+
+
+def test_a_study_of_which_nothing_was_measured() -> None:
+    found = explained(Story().begin().idle(1.0).end())
+    assert found.trials == []
+    assert (found.windows, found.steps, found.saved_seconds, found.counts) == (0, 0, 0.0, (0, 0, 0))
+    assert found.joules.total == found.joules.estimated == pytest.approx(1.01 * 3.5)
+
+
+def test_a_study_tells_how_many_may_run_at_a_time_and_what_was_used() -> None:
+    story = tuned(tuned(Story()), meter="RAPL")
+    story.entries.append(ev.Narrow(story.now, 1, "one is better"))
+    found = explained(story)
+    assert found.narrowed is not None
+    assert found.narrowed.at_a_time == 1
+    assert found.meters == ("estimate", "RAPL")
+    assert len(found.kinds) == 1
+
+
+SETTINGS: list[dict[str, Any]] = [{}, {"memory": "kept"}, {"threads": 2}, {"memory": "kept", "threads": 2}]
+acts = st.one_of(
+    st.tuples(
+        st.just("window"),
+        st.floats(0.01, 100.0),
+        st.integers(1, 9),
+        st.sampled_from([None, *SETTINGS]),
+        st.booleans(),
+        st.sampled_from(["one", "other"]),
+        st.floats(0.0, 100.0),
+        st.sampled_from(["", "estimate", "RAPL"]),
+    ),
+    st.tuples(
+        st.just("turn"), st.sampled_from(SETTINGS), st.sampled_from(["looks at it", "like known work", "9% less"])
+    ),
+    st.tuples(st.just("lose")),
+    st.tuples(st.just("begin")),
+    st.tuples(st.just("idle"), st.floats(0.0, 10.0)),
+)
+
+
+def told(acts: list[tuple[Any, ...]]) -> Story:
+    story = Story().begin()
+    for act, *how in acts:
+        if act == "window":
+            seconds, steps, setting, cold, kind, joules, meter = how
+            story.window(seconds, steps=steps, setting=setting, cold=cold, kind=kind, joules=joules, meter=meter)
+        elif act == "turn":
+            story.turn(*how)
+        elif act == "idle":
+            story.idle(*how)
+        elif act == "lose":
+            story.lose().place(story.step)
+        else:
+            story.end().begin()
+    return story.end()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(acts, max_size=40))
+def test_whatever_happened_the_sums_add_up(acts: list[tuple[Any, ...]]) -> None:
+    story = told(acts)
+    history = story.history()
+    found = explain(history, story.now)
+    measured = [window.measured for trial in history.trials for window in trial.windows]
+    assert found.windows == len(measured) == sum(found.counts)
+    assert found.steps == sum(each.steps for each in measured)
+    assert found.saved_seconds == pytest.approx(math.fsum(each.saved_seconds or 0.0 for each in found.trials))
+    for each in found.trials:
+        trial = history.trials[each.trial]
+        assert sum(each.counts) == len(trial.windows)
+        assert len(each.decisions) == len(trial.turns)
+        warm = [window for window in each.windows if not window.cold and window.kind == each.windows[-1].kind]
+        assert sum(pace.windows for _, pace in each.paces) == len(warm)
+        assert math.fsum(
+            p.seconds_a_step * sum(w.steps for w in warm if w.setting == s) for s, p in each.paces
+        ) == (pytest.approx(math.fsum(window.seconds for window in warm)))
+        starts = [decided.from_window for decided in each.decisions]
+        assert starts == sorted(starts)
+        assert each.seconds == pytest.approx(trial.seconds)
+        if each.unturned_seconds is not None:
+            assert each.unturned_seconds - each.seconds == pytest.approx(each.saved_seconds, abs=1e-6)
+    of_trials = math.fsum(each.joules.total for each in found.trials)
+    unmeasured = {trial.id for trial in history.trials} - {each.trial for each in found.trials}
+    assert of_trials <= found.joules.total * (1 + 1e-9)
+    assert unmeasured or of_trials == pytest.approx(found.joules.total)

@@ -1,0 +1,224 @@
+"""How does a running attempt use its machine? Measured in this process; the driver says what the test says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from thriftune.events import Event, Measured, Reported, Warned
+from thriftune.system import gauge as gauges
+from thriftune.system.gauge import Gauge, Instruments
+from thriftune.system.knobs import CannotTurn, Knob
+from thriftune.trial import Run, Trial
+
+
+class Driver:
+    """Says what setting to go on with, after each window, one after the other."""
+
+    def __init__(self, *settings: Mapping[str, Any]) -> None:
+        self.to_say = list(settings)
+        self.said: Mapping[str, Any] | None = None
+        self.heard: list[Event] = []
+        self.waited: list[float] = []
+
+    def send(self, event: Event) -> None:
+        self.heard.append(event)
+        if isinstance(event, Measured) and self.to_say:
+            self.said = self.to_say.pop(0)
+
+    def told_setting(self) -> Mapping[str, Any] | None:
+        said, self.said = self.said, None
+        return said
+
+    def wait_for_setting(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+    def told_to_end(self) -> bool:
+        return False
+
+    def wait_for_answer(self, number: int, seconds: float) -> None: ...
+
+    @property
+    def windows(self) -> list[Measured]:
+        return [event for event in self.heard if isinstance(event, Measured)]
+
+
+class Dial(Knob):
+    name = "dial"
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def values(self, cores: int) -> Sequence[int]:
+        return (1, 2)
+
+    def apply(self, value: Any) -> None:
+        if value == 2:
+            raise CannotTurn("it goes to 1")
+        self.at = value
+
+    def restore(self) -> None:
+        self.at = 0
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "LEAST_SECONDS", 0.02)
+    monkeypatch.setattr(gauges, "LEAST_SHARE", 0.0)
+
+
+@pytest.fixture
+def dial() -> Dial:
+    return Dial()
+
+
+def a_run(tmp_path: Path, **more: Any) -> Run:
+    given = {"trial": 3, "attempt": 1, "config": {}, "resume_step": 0, "objectives": ("loss",), "max_steps": 6}
+    kept = {"seed": 0, "folder": str(tmp_path), "keep": 2, "system": {}}
+    return Run(**{**given, **kept, **more})
+
+
+def begun(run: Run, driver: Driver, dial: Dial, instruments: Instruments | None = None) -> tuple[Trial, Gauge]:
+    gauge = (instruments or Instruments()).gauge(run, driver, [dial])
+    assert gauge is not None
+    return Trial(run, driver, gauge=gauge), gauge
+
+
+def work(seconds: float = 0.03) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        np.ones(1000).sum()
+
+
+def test_steps_are_measured_and_settings_come_into_force_between_them(
+    tmp_path: Path, quick: None, dial: Dial
+) -> None:
+    driver = Driver({}, {"dial": 1}, {"dial": 1}, {})
+    trial, gauge = begun(a_run(tmp_path), driver, dial)
+    seen = []
+    for _ in trial.steps():
+        seen.append((dial.at, dict(trial.system)))
+        work()
+        trial.report(loss=1.0)
+    assert seen == [(0, {}), (0, {}), (1, {"dial": 1}), (1, {"dial": 1}), (0, {}), (0, {})]
+    windows = driver.windows
+    assert [window.setting for window in windows] == [setting for _, setting in seen]
+    assert [window.step for window in windows] == [1, 2, 3, 4, 5, 6]
+    assert [window.cold for window in windows] == [True] + [False] * 5
+    assert all(window.steps == 1 for window in windows)
+    assert all(window.seconds > 0.02 for window in windows)
+    assert len({window.kind for window in windows}) == 1
+    assert all(window.joules >= 0.0 and window.meter for window in windows)
+    busy = sum(window.counters["user_seconds"] * window.seconds for window in windows)
+    assert busy > 0.03, "it was this process that was measured"
+    order = [type(event) for event in driver.heard]
+    assert order == [Measured, Reported] * 6
+    assert gauge.end() == []
+    assert dial.at == 0
+
+
+def test_short_steps_make_a_window_together(tmp_path: Path, quick: None, dial: Dial) -> None:
+    driver = Driver()
+    trial, _ = begun(a_run(tmp_path, max_steps=60), driver, dial)
+    for _ in trial.steps():
+        work(0.002)
+        trial.report(loss=1.0)
+    assert 0 < len(driver.windows) < 60
+    assert sum(window.steps for window in driver.windows) <= 60
+    assert all(window.seconds >= 0.02 for window in driver.windows)
+
+
+def test_what_happens_between_steps_is_not_theirs(tmp_path: Path, quick: None, dial: Dial) -> None:
+    """Such as waiting for what the driver says."""
+    driver = Driver()
+    driver.wait_for_setting = lambda seconds: time.sleep(0.2)  # type: ignore[method-assign]
+    trial, _ = begun(a_run(tmp_path), driver, dial)
+    began = time.perf_counter()
+    for _ in trial.steps():
+        work()
+        trial.report(loss=1.0)
+    assert sum(window.seconds for window in driver.windows) < time.perf_counter() - began - 5 * 0.2
+
+
+def test_a_function_that_only_reports_is_measured_too(tmp_path: Path, quick: None, dial: Dial) -> None:
+    driver = Driver({}, {"dial": 1})
+    trial, _ = begun(a_run(tmp_path), driver, dial)
+    seen = []
+    for _ in range(4):
+        seen.append(dial.at)
+        work()
+        trial.report(loss=1.0)
+    trial.finish(0.5)  # says no more of the last step
+    assert seen == [0, 0, 1, 1]
+    assert [window.step for window in driver.windows] == [1, 2, 3, 4]
+
+
+def test_a_step_that_is_reported_twice_counts_once(tmp_path: Path, quick: None, dial: Dial) -> None:
+    driver = Driver()
+    trial, _ = begun(a_run(tmp_path), driver, dial)
+    for _ in trial.steps():
+        work()
+        trial.report(loss=1.0)
+        trial.report(loss=1.0)
+    assert [window.step for window in driver.windows] == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_cannot_be_turned_is_said_once_and_shows_in_what_is_measured(
+    tmp_path: Path, quick: None, dial: Dial
+) -> None:
+    driver = Driver({"dial": 2}, {"dial": 2}, {"dial": 1})
+    trial, _ = begun(a_run(tmp_path), driver, dial)
+    for _ in trial.steps():
+        work()
+        trial.report(loss=1.0)
+    said = [event.message for event in driver.heard if isinstance(event, Warned)]
+    assert said == ["dial: cannot be 2: it goes to 1"]
+    assert [window.setting for window in driver.windows[:4]] == [{}, {}, {}, {"dial": 1}]
+
+
+def test_an_attempt_begins_with_what_it_was_given(tmp_path: Path, quick: None, dial: Dial) -> None:
+    trial, gauge = begun(a_run(tmp_path, system={"dial": 1}), Driver(), dial)
+    assert dial.at == 1
+    gauge.end()
+    assert dial.at == 0
+    assert trial.system == {}
+
+
+def test_options_stand_at_their_usual_value_until_they_are_turned(tmp_path: Path, quick: None, dial: Dial) -> None:
+    driver = Driver({"loaders": 2})
+    trial, _ = begun(a_run(tmp_path, options={"loaders": 0}), driver, dial)
+    seen = []
+    for _ in trial.steps():
+        seen.append(trial.system["loaders"])
+        work()
+        trial.report(loss=1.0)
+    assert seen == [0, 2, 2, 2, 2, 2]
+    assert Trial(a_run(tmp_path, options={"loaders": 0}), driver).system["loaders"] == 0, "also where it is off"
+
+
+def test_after_an_attempt_too_short_to_measure_the_next_is_left_alone(tmp_path: Path, dial: Dial) -> None:
+    instruments = Instruments()
+    run = a_run(tmp_path)
+    instruments.over(instruments.gauge(run, Driver(), [dial]))
+    assert instruments.gauge(run, Driver(), [dial]) is None
+    assert instruments.gauge(a_run(tmp_path, system={"dial": 1}), Driver(), [dial]) is not None
+    assert instruments.gauge(a_run(tmp_path, system=None), Driver(), [dial]) is None
+
+
+def test_a_long_attempt_is_measured_less_and_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dial: Dial
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    driver = Driver()
+    trial, _ = begun(a_run(tmp_path, max_steps=36_000), driver, dial)
+    for _ in trial.steps():
+        now[0] += 0.1
+        trial.report(loss=1.0)
+    assert len(driver.windows) < 200, "an hour of steps of a tenth of a second"
+    assert sum(window.steps for window in driver.windows) > 33_000

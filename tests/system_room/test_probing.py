@@ -1,0 +1,153 @@
+"""Which setting next, of one trial?"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thriftune.system.known_work import UNTURNED, key, setting_of
+from thriftune.system.probing import (
+    MOST_LOOKS,
+    Choice,
+    choose,
+    in_words,
+    measured_effects,
+    with_known,
+)
+
+VALUES: Mapping[str, Sequence[Any]] = {"memory": ["kept"], "threads": [2, 4]}
+PLENTY = 100.0
+
+
+def ran(
+    ratio: Mapping[str, float],
+    values: Mapping[str, Sequence[Any]] = VALUES,
+    *,
+    windows: int = 40,
+    noise: float = 0.0,
+    seed: int = 0,
+    every: bool = False,
+) -> list[Choice]:
+    """What is chosen window by window, where a step under a setting takes `ratio` of what it takes with nothing
+    turned (a setting that is not there: as much)."""
+    rng = random.Random(seed)
+    costs: list[tuple[str, float]] = []
+    chosen = [Choice({}, "", False)]
+    for window in range(windows):
+        setting = key(chosen[-1].setting)
+        costs.append((setting, ratio.get(setting, 1.0) * math.exp(rng.gauss(0.0, noise))))
+        chosen.append(choose(measured_effects(costs), values, windows_left=windows - window, every=every))
+    return chosen
+
+
+KEPT, TWO, BOTH = key({"memory": "kept"}), key({"threads": 2}), key({"memory": "kept", "threads": 2})
+
+
+def test_what_is_best_is_found_and_kept() -> None:
+    chosen = ran({KEPT: 0.6, TWO: 0.7, BOTH: 0.45, key({"memory": "kept", "threads": 4}): 0.5})
+    assert chosen[-1].setting == {"memory": "kept", "threads": 2}
+    assert not chosen[-1].looks
+    assert chosen[-1].why.startswith("55% less a step than with nothing turned")
+    assert sum(each.looks for each in chosen) <= 5
+
+
+def test_where_nothing_helps_nothing_is_turned() -> None:
+    chosen = ran({KEPT: 1.0, TWO: 1.3, key({"threads": 4}): 2.0})
+    assert chosen[-1] == Choice({}, "nothing better was found", False)
+    assert [key(each.setting) for each in chosen if each.looks].count(TWO) == 1, "what is worse is dropped at once"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_does_not_turn_a_knob_for_long(seed: int) -> None:
+    """Of settings that change nothing, on a machine whose steps differ by a tenth."""
+    chosen = ran({}, {"memory": ["kept"]}, noise=0.1, seed=seed, windows=30)
+    assert sum(each.looks for each in chosen) <= 2 * MOST_LOOKS
+    assert chosen[-1].setting in ({}, {"memory": "kept"})
+
+
+def test_of_settings_that_change_nothing_few_are_turned() -> None:
+    ends = [ran({}, {"memory": ["kept"]}, noise=0.1, seed=seed, windows=30)[-1].setting for seed in range(200)]
+    assert sum(end != {} for end in ends) < 40
+
+
+def test_what_is_clearly_better_is_found_in_noise() -> None:
+    ends = [ran({KEPT: 0.65}, {"memory": ["kept"]}, noise=0.1, seed=seed)[-1].setting for seed in range(200)]
+    assert sum(end == {"memory": "kept"} for end in ends) > 180
+
+
+def test_a_gain_that_may_be_noise_is_looked_at_again_and_so_is_what_it_is_compared_with() -> None:
+    effects = measured_effects([(UNTURNED, 1.0), (KEPT, 0.96)])
+    first = choose(effects, {"memory": ["kept"]}, windows_left=PLENTY)
+    assert first.looks
+    assert first.setting == {"memory": "kept"}
+    again = choose(measured_effects([(UNTURNED, 1.0), (KEPT, 0.96), (KEPT, 0.96)]), VALUES, windows_left=PLENTY)
+    assert again.setting == {}
+    assert again.looks
+
+
+def test_the_grid_looks_at_every_combination() -> None:
+    looked = {key(each.setting) for each in ran({KEPT: 1.5, TWO: 1.5}, every=True) if each.looks}
+    assert looked >= {KEPT, TWO, BOTH, key({"threads": 4}), key({"memory": "kept", "threads": 4})}
+
+
+def test_near_the_end_nothing_is_looked_at() -> None:
+    effects = measured_effects([(UNTURNED, 1.0)])
+    assert choose(effects, VALUES, windows_left=3.0) == Choice({}, "as it is", False)
+    assert choose(effects, VALUES, windows_left=4.0).looks
+
+
+def test_before_nothing_turned_was_measured_nothing_is_compared() -> None:
+    assert choose(measured_effects([]), VALUES, windows_left=PLENTY) == Choice({}, "as it is", False)
+
+
+def test_what_may_not_be_had_now_is_not_taken() -> None:
+    """The cores are another trial's again."""
+    effects = measured_effects([(UNTURNED, 1.0), (KEPT, 0.8), (BOTH, 0.4)])
+    assert choose(effects, {"memory": ["kept"], "threads": []}, windows_left=PLENTY).setting == {"memory": "kept"}
+    assert choose(effects, {"memory": ["kept"], "threads": [2]}, windows_left=0).setting == setting_of(BOTH)
+
+
+def test_of_equals_the_one_with_the_fewest_threads_is_taken() -> None:
+    effects = measured_effects([(UNTURNED, 1.0), (TWO, 0.5), (key({"threads": 4}), 0.49), (BOTH, 0.49)])
+    assert choose(effects, VALUES, windows_left=0).setting == {"threads": 2}
+
+
+def test_what_is_known_of_like_work_is_taken_without_a_look() -> None:
+    none = measured_effects([])
+    known = {KEPT: 0.6, TWO: 0.9, key({"threads": 4}): 1.0, BOTH: 0.55, key({"memory": "kept", "threads": 4}): 0.6}
+    choice = choose(with_known(none, known), VALUES, windows_left=PLENTY)
+    assert choice.setting == {"memory": "kept", "threads": 2}
+    assert not choice.looks
+
+
+def test_what_the_trial_itself_has_shown_counts_more_than_what_is_known() -> None:
+    own = measured_effects([(UNTURNED, 1.0), (KEPT, 1.2), (KEPT, 1.2), (KEPT, 1.2)])
+    assert choose(with_known(own, {KEPT: 0.6}), {"memory": ["kept"]}, windows_left=PLENTY).setting == {}
+
+
+settings = st.fixed_dictionaries(
+    {},
+    optional={"memory": st.just("kept"), "threads": st.sampled_from([2, 4]), "loaders": st.sampled_from([1, 2])},
+).map(key)
+ALL = {**VALUES, "loaders": [1, 2]}
+
+
+@given(st.lists(st.tuples(settings, st.floats(0.01, 100.0)), max_size=30), st.floats(0.0, 50.0), st.booleans())
+def test_whatever_was_measured_something_that_may_be_had_is_chosen(
+    costs: list[tuple[str, float]], left: float, every: bool
+) -> None:
+    choice = choose(measured_effects(costs), ALL, windows_left=left, every=every)
+    assert all(value in ALL[name] for name, value in choice.setting.items())
+    assert choice.looks <= (left >= 4)
+    assert choice == choose(measured_effects(costs), ALL, windows_left=left, every=every)
+
+
+def test_settings_in_words() -> None:
+    assert in_words({}) == "nothing turned"
+    assert in_words({"memory": "kept", "threads": 2}) == "memory kept, threads 2"

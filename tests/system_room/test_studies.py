@@ -1,0 +1,278 @@
+"""Studies whose trials are measured and turned while they train: real workers, real knobs, real kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from tests.ray_clusters import nodes
+from thriftune import events as ev
+from thriftune.errors import SettingError
+from thriftune.store import open_store
+
+STEP_SECONDS = 0.6
+SPACE = {"secret_name": tt.Float(0.0, 1.0)}
+PACED = tt.System(knobs=[], options={"pace": ["slow", "quick"]})
+
+
+def paced(trial: tt.Trial) -> None:
+    """Steps that take half as long where its option says so."""
+    for _ in trial.steps():
+        time.sleep(STEP_SECONDS if trial.system["pace"] == "slow" else STEP_SECONDS / 1.7)
+        trial.report(loss=trial["secret_name"])
+
+
+def tuned(store: Path, **more: Any) -> tt.Result:
+    given = {
+        "seed": 1,
+        "trials": 3,
+        "max_steps": 7,
+        "workers": 1,
+        "stopping": "none",
+        "searcher": "random",
+        "system": PACED,
+    }
+    return tt.tune(paced, SPACE, minimize="loss", store=store, progress=False, **{**given, **more})
+
+
+def looks(result: tt.Result) -> int:
+    return sum("looks" in turn.why for trial in result.trials for _, turn in trial.turns)
+
+
+def test_what_is_best_is_found_once_and_then_known(tmp_path: Path) -> None:
+    store = tmp_path / "studies.db"
+    first = tuned(store)
+    assert [dict(trial.setting) for trial in first.trials] == [{"pace": "quick"}] * 3
+    assert looks(first) >= 1
+    assert not any("looks" in turn.why for _, turn in first.trials[2].turns), "the first has found it out"
+    second = tuned(store, trials=1, seed=2)
+    assert looks(second) == 0
+    (trial,) = second.trials
+    ((windows, turn),) = trial.turns
+    assert (windows, turn.setting) == (1, {"pace": "quick"}), "after its first step"
+    assert "known work" in turn.why
+
+
+def test_nothing_of_the_user_is_kept(tmp_path: Path) -> None:
+    tuned(tmp_path / "studies.db", trials=1)
+    (kept,) = tmp_path.glob("studies.db.files/.known-work.jsonl")
+    text = kept.read_text()
+    assert "secret_name" not in text
+    for line in text.splitlines():
+        piece = json.loads(line)
+        assert piece.keys() == {"version", "machine", "profile", "effects"}
+        assert all(isinstance(value, (int, float)) for value in piece["profile"].values())
+        assert piece["effects"].keys() == {'{"pace":"quick"}'}
+
+
+def test_what_is_not_to_be_remembered_is_not(tmp_path: Path) -> None:
+    tuned(tmp_path / "studies.db", trials=1, system=tt.System(knobs=[], options=PACED.options, remember=False))
+    assert not list(tmp_path.glob("studies.db.files/.known-work*"))
+
+
+def test_where_it_is_off_nothing_is_measured(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> None:
+        for _ in trial.steps():
+            time.sleep(STEP_SECONDS)
+            trial.report(loss=float(len(trial.system)))
+
+    result = tt.tune(
+        train, SPACE, minimize="loss", trials=1, max_steps=2, system="off", store=tmp_path / "s.db", progress=False
+    )
+    assert result.trials[0].value == 0.0
+    assert not result.trials[0].windows
+
+
+def test_short_trials_are_left_alone(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        return float(trial["secret_name"])
+
+    result = tt.tune(train, SPACE, minimize="loss", trials=40, store=tmp_path / "s.db", progress=False)
+    assert not any(trial.windows or trial.turns for trial in result.trials)
+
+
+class Note(tt.system.Knob):
+    """Leaves a line in a file whenever it is turned."""
+
+    name = "note"
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.turned = False
+
+    def values(self, cores: int) -> Sequence[str]:
+        return ("on",)
+
+    def apply(self, value: Any) -> None:
+        self.turned = True
+        self._write(f"{value} {os.getpid()}")
+
+    def restore(self) -> None:
+        if self.turned:
+            self.turned = False
+            self._write(f"off {os.getpid()}")
+
+    def _write(self, line: str) -> None:
+        with self.file.open("a") as file:
+            file.write(line + "\n")
+
+
+@pytest.mark.parametrize("ends", ["well", "raises"])
+def test_a_knob_of_ones_own_is_turned_in_the_worker_and_put_back(tmp_path: Path, ends: str) -> None:
+    def train(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            time.sleep(STEP_SECONDS)
+            trial.report(loss=1.0)
+            if step == 5 and ends == "raises":
+                raise ValueError("deliberate")
+
+    system = tt.System(knobs=[Note(tmp_path / "notes")])
+    tt.tune(
+        train, SPACE, minimize="loss", trials=1, max_steps=6, retries=0, workers=1, system=system,
+        store=tmp_path / "s.db", progress=False,
+    )  # fmt: skip
+    lines = (tmp_path / "notes").read_text().splitlines()
+    assert lines[0].startswith("on ")
+    assert lines[-1].startswith("off ")
+    assert int(lines[0].split()[1]) != os.getpid()
+
+
+SCRIPT = """
+import sys
+from tests.system_room.test_studies import tuned
+from pathlib import Path
+tuned(Path(sys.argv[1]), name="killed")
+"""
+
+
+def test_a_driver_that_is_killed_loses_nothing_of_what_was_measured(tmp_path: Path) -> None:
+    store = tmp_path / "studies.db"
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", SCRIPT, str(store)], cwd=root) as driver:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            if store.exists() and (log := _log(store)) and any(isinstance(entry, ev.Turn) for entry in log):
+                break
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    before = tt.load("killed", store).trials
+    assert any(trial.windows for trial in before)
+    after = tuned(store, name="killed")
+    for trial in before:
+        assert after.trials[trial.id].windows[: len(trial.windows)] == trial.windows
+        assert after.trials[trial.id].turns[: len(trial.turns)] == trial.turns
+    assert [dict(trial.setting) for trial in after.trials] == [{"pace": "quick"}] * 3
+
+
+def _log(store: Path) -> list[ev.Event]:
+    try:
+        with open_store(store, create=False) as opened:
+            return list(opened.read("killed"))
+    except tt.ThriftuneError:
+        return []
+
+
+def test_threads_and_memory_are_turned_for_real(tmp_path: Path) -> None:
+    """What is in force is what the process has: looked at from within, after every turn."""
+    numpy = pytest.importorskip("numpy")
+
+    def train(trial: tt.Trial) -> None:
+        from threadpoolctl import threadpool_info
+
+        array = numpy.ones(2_000_000)
+        for _ in trial.steps():
+            until = time.perf_counter() + STEP_SECONDS
+            while time.perf_counter() < until:
+                (array * 2.0).sum()
+            threads = max((pool["num_threads"] for pool in threadpool_info()), default=0)
+            asked = trial.system.get("threads", int(os.environ["OMP_NUM_THREADS"]))
+            trial.report(loss=1.0, agrees=float(threads == asked))
+
+    result = tt.tune(
+        train, SPACE, minimize="loss", trials=1, max_steps=8, workers=2, stopping="none", system="auto",
+        store=tmp_path / "s.db", progress=False,
+    )  # fmt: skip
+    (trial,) = result.trials
+    told = [turn.setting for _, turn in trial.turns]
+    assert any("memory" in setting for setting in told)
+    if len(os.sched_getaffinity(0)) > 1:
+        assert any("threads" in setting for setting in told), "it has all the cores to itself"
+    assert all(report.metrics["agrees"] == 1.0 for report in trial.reports)
+
+
+@pytest.mark.cluster
+def test_on_a_ray_cluster(tmp_path: Path) -> None:
+    with nodes() as cluster:
+        cluster.add(1)
+        result = tuned(tmp_path / "s.db", engine=tt.Ray(address=cluster.address), workers=None, trials=2)
+    assert [dict(trial.setting) for trial in result.trials] == [{"pace": "quick"}] * 2
+    assert all(trial.windows for trial in result.trials)
+
+
+# --- what a user may say ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "error"),
+    [
+        ("fast", "system: 'fast' must be 'auto', 'off', or tt.System"),
+        ({"knob": []}, "system: knob is not known; it has knobs, "),
+        ({"knobs": ["turbo"]}, "system: knobs: 'turbo' is not known; use one of threads, memory, "),
+        ({"knobs": "memory"}, "system: knobs: 'memory' must be a list"),
+        ({"options": {"loaders": [2]}}, "system: options: loaders: .* at least two"),
+        ({"options": {"memory": [1, 2]}}, "system: memory: there is more than one of that name"),
+        ({"aim": "fun"}, "system: aim: 'fun' must be one of 'time', 'energy', 'dollars'"),
+        ({"probing": "guess"}, "system: probing: 'guess' must be one of"),
+        ({"similarity": "luck"}, "similarity 'luck' is not known; use one of"),
+        ({"meter": "watts"}, "system: meter: 'watts' must be a list of strings"),
+        ({"knobs": [object()]}, "system: knobs: .* must have a name, and values, apply, restore"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_runs(system: Any, error: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=error):
+        tt.tune(paced, SPACE, minimize="loss", trials=1, system=system, store=tmp_path / "s.db")
+    assert not (tmp_path / "s.db").exists()
+
+
+ONE_PARAMETER = '[space.x]\ntype = "float"\nlow = 0.0\nhigh = 1.0\n'
+
+
+def test_a_study_file_says_the_same(tmp_path: Path) -> None:
+    from thriftune.study_file import read_study_file
+
+    (tmp_path / "train.py").write_text("def train(trial): ...\n")
+    file = tmp_path / "study.toml"
+    text = 'function = "train.py:train"\nminimize = "loss"\ntrials = 1\n{}\n' + ONE_PARAMETER
+    file.write_text(text.format(""))
+    assert read_study_file(file).spec.system == {**tt.System().written, "narrows": True}
+    file.write_text(text.format('system = "off"'))
+    assert read_study_file(file).spec.system is None
+    file.write_text(text.format('system = {knobs = ["memory"], aim = "energy"}\nworkers = 2'))
+    said = tt.System(knobs=["memory"], aim="energy").written
+    assert read_study_file(file).spec.system == {**said, "narrows": False}
+    file.write_text(text.format("system = 3"))
+    with pytest.raises(SettingError, match="system: 3 must be"):
+        read_study_file(file)
+
+
+def test_commands_are_left_alone(tmp_path: Path) -> None:
+    from thriftune.study_file import read_study_file
+
+    text = 'command = ["echo", "{x}"]\nminimize = "loss"\ntrials = 1\n%s\n' + ONE_PARAMETER
+    file = tmp_path / "study.toml"
+    file.write_text(text % "")
+    assert read_study_file(file).spec.system is None
+    file.write_text(text % 'system = {aim = "energy"}')
+    with pytest.raises(SettingError, match="system: the process of a command is its own"):
+        read_study_file(file)

@@ -1,0 +1,272 @@
+"""How shall each trial use its machine now? The policy, on studies whose steps take as long as the test says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune import events as ev
+from thriftune.history import History
+from thriftune.objectives import Objective
+from thriftune.system import Knob
+from thriftune.system.knobs import Memory, Threads
+from thriftune.system.known_work import Work, key
+from thriftune.system.similarity import Nearest
+from thriftune.system.tuner import AT_A_TIME, OWN, Room, SystemTuner
+
+MAX_STEPS = 12
+SPACE = tt.Space({"batch_size": tt.Choice([32, 1024]), "lr": tt.Float(0.0, 1.0)})
+
+Speed = Callable[[Mapping[str, Any], Mapping[str, Any], int], float]
+"""Seconds of a step: of the configuration, the setting, and how many trials there are on the machine."""
+
+
+def profile(config: Mapping[str, Any]) -> dict[str, float]:
+    large = config["batch_size"] == 1024
+    return {"user_seconds": 0.6 if large else 0.98, "system_seconds": 0.4 if large else 0.01,
+            "minor_faults": 90_000.0 if large else 10.0, "resident_bytes": 4e8}  # fmt: skip
+
+
+def by_batch(config: Mapping[str, Any], setting: Mapping[str, Any], beside: int) -> float:
+    """Large batches are quicker with memory kept; two threads help everybody."""
+    seconds = 0.6 if config["batch_size"] == 1024 and setting.get("memory") == "kept" else 1.0
+    return seconds / {1: 1.0, 2: 1.7}.get(setting.get("threads", 1), 2.0)
+
+
+@dataclass
+class Machine:
+    """A history of a machine with so many cores, and what is decided about its trials."""
+
+    tuner: SystemTuner
+    speed: Speed = by_batch
+    slots: int = 2
+    history: History = field(default_factory=lambda: History(SPACE, [Objective("loss", False)], 0, (), MAX_STEPS))
+    now: float = 0.0
+    kind: str = "one"
+    deaf: frozenset[str] = frozenset()  # knobs that do not turn here
+
+    def __post_init__(self) -> None:
+        self.take(ev.DriverStarted(0.0, 1, "here"))
+        self.take(ev.MachineReady(0.0, "here", "any", self.slots, 1.0))
+
+    def take(self, event: ev.Event) -> list[ev.Decision]:
+        assert self.history.apply(event), event
+        found = list(self.tuner.react(event, self.history))
+        for decision in found:
+            assert self.history.apply(decision), decision
+        return found
+
+    def start(self, batch_size: int, lr: float = 0.5) -> int:
+        trial = len(self.history.trials)
+        self.take(ev.Create(self.now, trial, {"batch_size": batch_size, "lr": lr}))
+        self.take(ev.Place(self.now, trial, 1, "here", 0))
+        return trial
+
+    def step(self, trial: int) -> Mapping[str, Any]:
+        """Has it train for a step; returns the setting it did that with."""
+        record = self.history.trials[trial]
+        setting = {name: value for name, value in record.setting.items() if name not in self.deaf}
+        beside = len(self.history.machines["here"].running)
+        step = len(record.windows) + 1
+        cold = 1.3 if step == 1 else 1.0
+        seconds = cold * self.speed(record.config, setting, beside)
+        self.now += seconds
+        self.take(
+            ev.Measured(
+                self.now, trial, 1, step, 1, seconds, setting, step == 1, profile(record.config), self.kind
+            )
+        )
+        self.history.apply(ev.Reported(self.now, trial, 1, step, step, {"loss": 1.0}))
+        return setting
+
+    def train(self, trial: int, steps: int = MAX_STEPS) -> list[Mapping[str, Any]]:
+        settings = [self.step(trial) for _ in range(steps)]
+        self.end(trial)
+        return settings
+
+    def end(self, trial: int) -> None:
+        self.take(ev.Ended(self.now, trial, 1, 1.0))
+
+    def why(self, trial: int) -> str:
+        return self.history.trials[trial].turns[-1][1].why
+
+
+def tuner(
+    known: Sequence[Work] = (), *, cores: int = 2, slots: int = 2, knobs: Sequence[Knob] | None = None, **more: Any
+) -> SystemTuner:
+    knobs = [Memory(), Threads()] if knobs is None else knobs
+    return SystemTuner(knobs, more.pop("options", {}), Room(cores / slots), lambda _: known, Nearest(), **more)
+
+
+def test_a_trial_is_measured_then_looks_then_keeps_what_is_best() -> None:
+    machine = Machine(tuner())
+    trial, _ = machine.start(1024), machine.start(32)
+    settings = machine.train(trial)
+    assert settings[:2] == [{}, {}], "the first step is no measure of the others"
+    assert settings[2] == {"memory": "kept"}
+    assert settings[3:] == [{"memory": "kept"}] * 9
+    turn = machine.history.trials[trial].turns
+    assert [each.by for _, each in turn] == [ev.LOOK, OWN]
+    assert [each.why for _, each in turn] == ["looks at it", "40% less a step than with nothing turned (error 7%)"]
+
+
+def test_where_it_does_not_help_it_is_put_back() -> None:
+    machine = Machine(tuner())
+    trial, _ = machine.start(32), machine.start(32)
+    settings = machine.train(trial)
+    assert settings[2] == {"memory": "kept"}
+    assert settings[3:] == [{}] * 9
+
+
+def test_trials_with_a_profile_like_one_that_is_known_look_no_more() -> None:
+    machine = Machine(tuner())
+    first, second = machine.start(1024), machine.start(32)
+    machine.train(first)
+    third = machine.start(1024)
+    settings = machine.train(third)
+    assert settings == [{}] + [{"memory": "kept"}] * 11, "at once after its first step"
+    assert machine.why(third).startswith("like other trials (distance ")
+    assert machine.train(second, 1) == [{}]
+
+
+def test_trials_with_hyperparameters_like_others_begin_with_what_was_best_for_these() -> None:
+    machine = Machine(tuner())
+    for batch_size in (1024, 32, 1024, 32):
+        trial, beside = machine.start(batch_size), machine.start(32)
+        machine.train(trial)
+        machine.end(beside)
+    large, small = machine.start(1024), machine.start(32)
+    assert machine.history.trials[large].setting == {"memory": "kept"}
+    assert machine.why(large) == (
+        "as for trials with batch_size near 1024: 40% less a step than with nothing turned (error 4%)"
+    )
+    assert machine.history.trials[small].setting == {}
+    assert machine.train(large) == [{"memory": "kept"}] * 12
+
+
+def test_cores_that_nobody_else_uses_are_used_and_given_back() -> None:
+    machine = Machine(tuner())
+    trial, other = machine.start(32), machine.start(32)
+    for _ in range(6):
+        machine.step(trial)
+    machine.end(other)
+    assert machine.history.trials[trial].setting == {"threads": 2}, "looks at it as soon as they are free"
+    assert machine.step(trial) == {"threads": 2}
+    assert machine.step(trial) == {"threads": 2}
+    machine.start(32)
+    assert machine.history.trials[trial].setting == {}, "they are another's again"
+
+
+def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
+    past = Machine(tuner())
+    trial, other = past.start(1024), past.start(32)
+    for _ in range(6):
+        past.step(trial)
+    past.end(other)
+    past.train(trial, 6)
+    works = past.tuner.works(past.history)["one"]
+    assert past.tuner.works(past.history).keys() == {"one"}
+    machine = Machine(tuner(works))
+    trial = machine.start(1024)
+    assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * 11
+    assert not any("looks" in turn.why for _, turn in machine.history.trials[trial].turns)
+
+
+def test_other_machines_know_nothing_of_this_one() -> None:
+    past = Machine(tuner())
+    past.train(past.start(1024))
+    known = past.tuner.works(past.history)
+    machine = Machine(
+        SystemTuner([Memory()], {}, Room(1.0), lambda kind: known.get(kind, []), Nearest()), kind="another"
+    )
+    trial, _ = machine.start(1024), machine.start(32)
+    assert machine.train(trial)[1] == {}
+
+
+def test_a_knob_that_does_not_turn_here_is_not_turned_again() -> None:
+    machine = Machine(tuner(), deaf=frozenset(["memory"]))
+    trial, other = machine.start(1024), machine.start(1024)
+    machine.train(trial)
+    told = [turn.setting for _, turn in machine.history.trials[trial].turns]
+    assert told == [{"memory": "kept"}, {}]
+    machine.start(1024)
+    machine.train(other)
+    assert not machine.history.trials[other].turns
+
+
+def test_options_of_the_training_code_are_tried_like_knobs() -> None:
+    def loaders(config: Mapping[str, Any], setting: Mapping[str, Any], beside: int) -> float:
+        return {0: 1.0, 1: 0.8, 2: 0.5}[setting.get("loaders", 0)]
+
+    machine = Machine(tuner(knobs=[], options={"loaders": [0, 1, 2]}), speed=loaders)
+    trial, _ = machine.start(32), machine.start(32)
+    assert machine.train(trial)[-1] == {"loaders": 2}
+
+
+@pytest.mark.parametrize(("aim", "threads"), [("time", {"threads": 2}), ("dollars", {})])
+def test_by_dollars_a_core_that_helps_little_is_left_to_others(aim: str, threads: dict[str, int]) -> None:
+    machine = Machine(tuner(knobs=[Threads()], aim=aim))
+    assert machine.train(machine.start(32))[-1] == threads
+
+
+def test_least_energy_is_an_aim_of_its_own() -> None:
+    machine = Machine(tuner(knobs=[Memory()], aim="energy"))
+    trial = machine.start(32)
+    for step in range(1, 9):
+        setting = dict(machine.history.trials[trial].setting)
+        joules = 3.0 if setting else 5.0
+        counters = profile({"batch_size": 32})
+        machine.take(
+            ev.Measured(float(step), trial, 1, step, 1, 1.0, setting, step == 1, counters, "one", joules, "RAPL")
+        )
+    assert machine.history.trials[trial].setting == {"memory": "kept"}
+
+
+def test_fewer_at_a_time_where_that_is_known_to_get_more_done() -> None:
+    """Trials that stand in each other's way: alone, one does more than two together."""
+
+    def crowded(config: Mapping[str, Any], setting: Mapping[str, Any], beside: int) -> float:
+        return by_batch(config, setting, beside) * (3.0 if beside == 2 else 1.0)
+
+    past = Machine(tuner(may_narrow=True), speed=crowded)
+    trial, other = past.start(32), past.start(32)
+    for _ in range(6):
+        past.step(trial)
+    past.end(other)
+    past.train(trial, 6)
+    assert past.history.narrowed is None
+    works = past.tuner.works(past.history)["one"]
+    effects = works[0].effects
+    assert effects[key({AT_A_TIME: 1, "threads": 2})] == pytest.approx(2 / 3 / 1.7)
+    machine = Machine(tuner(works, may_narrow=True), speed=crowded)
+    trial = machine.start(32)
+    machine.step(trial)
+    assert machine.history.narrowed is not None
+    assert machine.history.narrowed.at_a_time == 1
+    kept_wide = Machine(tuner(works), speed=crowded)
+    kept_wide.step(kept_wide.start(32))
+    assert kept_wide.history.narrowed is None, "a user has said how many"
+
+
+@pytest.mark.parametrize(
+    ("cores", "slots", "running", "usual", "share"),
+    [(2, 2, 2, 1, 1), (2, 2, 1, 1, 2), (16, 4, 4, 4, 4), (16, 4, 3, 4, 5), (16, 16, 1, 1, 16), (2, 4, 4, 1, 1)],
+)
+def test_the_share_of_each(cores: int, slots: int, running: int, usual: int, share: int) -> None:
+    room = Room(cores / slots)
+    assert room.usual_threads == usual
+    assert room.share(slots, running) == share
+
+
+def test_all_that_is_kept_are_numbers_and_settings() -> None:
+    machine = Machine(tuner())
+    machine.train(machine.start(1024))
+    for works in machine.tuner.works(machine.history).values():
+        for work in works:
+            assert all(math.isfinite(value) for value in work.profile.values())
+            assert all(ratio > 0 for ratio in work.effects.values())
