@@ -17,6 +17,7 @@ from benchmarks import large_store, peers, throughput
 from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
+from benchmarks.system import stream
 from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.launch import read_history
@@ -52,6 +53,7 @@ def run(*arguments: str) -> str:
         "stopping.real_trials",
         "stopping.small_studies",
         "stopping.simulator_speed",
+        "system.overhead",
         "market.checkpoints",
         "market.lifetimes",
         "market.reuse",
@@ -84,6 +86,18 @@ def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
         assert row["what"]
         assert row["figure"]
         assert row["met"] is None
+
+
+@pytest.mark.parametrize("name", ["system.compare", "system.again"])
+def test_those_of_how_trials_use_their_machine(name: str) -> None:
+    """With the one workload whose data is always there."""
+    told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--workload", "text_rnn"))
+    assert told["rows"]
+    assert all(row["met"] is None and row["figure"] for row in told["rows"])
+
+
+def test_responses_are_waiting_and_service() -> None:
+    assert stream.responses([1.0, 1.0, 10.0], [3.0, 2.0, 1.0]) == [3.0, 4.0, 1.0]
 
 
 def test_a_table_for_people() -> None:

@@ -1,9 +1,10 @@
 """How long does tuning take, and training of the winner, with knobs that are turned meanwhile? (PipeTune, Fig. 11)
 
-The same search of real workloads, by HyperBand over the same configurations, on this machine. Sides take turns
-within each workload, so that a machine that slows down disturbs all alike. The workloads come in an order that
-makes three kinds of jobs of them, for what past studies have taught: the same model on other data, another model
-on the same data, and neither. What thriftune knows when a round begins is nothing.
+The same search of real workloads, by successive halving over the same configurations, on this machine (the paper's
+HyperBand is several of these at a time). Sides take turns within each workload, so that a machine that slows down
+disturbs all alike. The workloads come in an order that makes three kinds of jobs of them, for what past studies
+have taught: the same model on other data, another model on the same data, and neither. What thriftune knows when a
+round begins is nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from benchmarks.common import Row, main, say, scratch
-from benchmarks.system.studies import Outcome, run, run_alone
+from benchmarks.system.studies import TINY, USUAL, Outcome, run, run_alone
 from benchmarks.system.workloads import WORKLOADS
 
 ORDER = ("lenet_mnist", "lenet_fashion", "numpy_network", "boosted_trees", "text_rnn")
@@ -24,7 +25,6 @@ KINDS = {
     "boosted_trees": "other model, same data",
     "text_rnn": "neither model nor data",
 }
-TRIALS = 9
 TUNING_BAR, WINNER_BAR, SLOWER_BAR = 0.226, 1.7, 0.02
 
 
@@ -47,14 +47,14 @@ def measure(options: argparse.Namespace) -> list[Row]:
             for name in names:
                 turn = number % len(sides)
                 for side in (*sides[turn:], *sides[:turn]):
-                    found = run(name, side, number, folder / f"{side}.db", trials=3 if options.quick else TRIALS)
+                    found = run(name, side, number, folder / f"{side}.db", TINY if options.quick else USUAL)
                     tuned.setdefault((name, side), []).append(found)
                     say(f"round {number + 1}: {name} {side}: {found.seconds:.1f} s, {found.accuracy:.3f}")
                 for side in ("thriftune", "V1", "V2"):
                     winner = tuned[name, side][-1].config
                     again = run_alone(name, side, winner, folder / f"{side}.db")
                     trained.setdefault((name, side), []).append(again)
-                    say(f"round {number + 1}: {name} {side}'s winner: {again.trial_seconds:.1f} s")
+                    say(f"round {number + 1}: {name} {side}'s winner: {again.training_seconds:.1f} s")
     judged = not options.quick and set(names) == set(ORDER)
     return [*_tuning(names, sides, tuned, judged), *_training(names, trained, judged), *_rest(names, tuned)]
 
@@ -88,10 +88,10 @@ def _training(names: Sequence[str], trained: dict[tuple[str, str], list[Outcome]
     rows = []
     faster: dict[str, float] = {}
     for name in names:
-        mine = [outcome.trial_seconds for outcome in trained[name, "thriftune"]]
+        mine = [outcome.training_seconds for outcome in trained[name, "thriftune"]]
         figures = []
         for side in ("V1", "V2"):
-            theirs = [outcome.trial_seconds for outcome in trained[name, side]]
+            theirs = [outcome.training_seconds for outcome in trained[name, side]]
             ratios = [t / m for m, t in zip(mine, theirs, strict=True)]
             figures.append(
                 f"{median(ratios):.2f} times as fast as {side}'s ({min(ratios):.2f} to {max(ratios):.2f})"

@@ -15,7 +15,7 @@ import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import thriftune as tt
 from benchmarks.common import fresh
@@ -29,13 +29,14 @@ GIVEN_BACK = "given back"
 
 @dataclass(frozen=True)
 class Outcome:
-    """`seconds`: of the whole study; `trial_seconds`: of its trials together. `joules`: an estimate by CPU time.
+    """`seconds`: of the whole study; `training_seconds`: of the best trial, from its first report to its last.
+    `joules`: an estimate by CPU time.
     `looks`: windows in which a setting was only looked at. `first_turned`: after how many windows something was
     first turned, of each trial in which it was."""
 
     side: str
     seconds: float
-    trial_seconds: float
+    training_seconds: float
     accuracy: float
     config: dict[str, Any]
     joules: float
@@ -46,8 +47,22 @@ class Outcome:
     settings: tuple[str, ...]
 
 
-def run(workload: str, side: str, seed: int, store: Path, *, trials: int, stopping: str = "hyperband") -> Outcome:
-    return fresh(_study, workload, side, seed, str(store), trials, stopping)
+class Size(NamedTuple):
+    """Of a search by successive halving: so many trials begin, one in `eta` goes on from each rung to the next."""
+
+    trials: int
+    min_steps: int
+    max_steps: int
+    eta: int
+
+
+USUAL = Size(9, 2, 18, 3)
+SMALL = Size(4, 2, 8, 2)
+TINY = Size(2, 1, 2, 2)
+
+
+def run(workload: str, side: str, seed: int, store: Path, size: Size = USUAL) -> Outcome:
+    return fresh(_study, workload, side, seed, str(store), size)
 
 
 def run_alone(workload: str, side: str, config: dict[str, Any], store: Path) -> Outcome:
@@ -55,19 +70,25 @@ def run_alone(workload: str, side: str, config: dict[str, Any], store: Path) -> 
     return fresh(_alone, workload, side, config, str(store))
 
 
-def _study(workload: str, side: str, seed: int, store: str, trials: int, stopping: str) -> Outcome:
+def _study(workload: str, side: str, seed: int, store: str, size: Size) -> Outcome:
     _surround(side)
     load = WORKLOADS[workload]
     space: dict[str, Any] = dict(load.space)
     if side == "V2":
         space |= {"threads": tt.Choice(_thread_counts()), "memory": tt.Choice([GIVEN_BACK, "kept"])}
-    return _tuned(load, side, space, store, searcher="random", trials=trials, stopping=stopping, seed=seed)
+    rule = tt.stopping.SuccessiveHalving(size.trials, min_steps=size.min_steps, eta=size.eta)
+    steps = size.max_steps
+    return _tuned(
+        load, side, space, store, searcher="random", trials=size.trials, max_steps=steps, stopping=rule, seed=seed
+    )
 
 
 def _alone(workload: str, side: str, config: dict[str, Any], store: str) -> Outcome:
     _surround(side)
     space = {name: tt.Choice([value]) for name, value in config.items()}
-    return _tuned(WORKLOADS[workload], side, space, store, searcher="grid", trials=1, stopping="none", seed=0)
+    load = WORKLOADS[workload]
+    once = {"searcher": "grid", "trials": 1, "max_steps": 2 * load.max_steps, "stopping": "none", "seed": 0}
+    return _tuned(load, side, space, store, **once)
 
 
 def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more: Any) -> Outcome:
@@ -77,7 +98,6 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
         train,
         space,
         maximize=RATIO if side == "V2" else load.metric,
-        max_steps=load.max_steps,
         system="auto" if side == "thriftune" else "off",
         store=store,
         progress=False,
@@ -91,7 +111,7 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
     return Outcome(
         side,
         seconds,
-        sum(trial.seconds for trial in history.trials),
+        best.reports[-1].at - best.reports[0].at,
         best.metrics[load.metric],
         dict(best.config),
         estimate(_cpu_seconds() - cpu_before, seconds, len(os.sched_getaffinity(0))),

@@ -111,8 +111,10 @@ def choose(
 
 
 def _may_be_better(seen: Effect | None, effects: Effects) -> bool:
-    """And may as well not be."""
-    return seen is not None and seen.looks < MOST_LOOKS and -2 * effects.error(seen) < seen.log_ratio < 0.0
+    """By enough, and may as well not be."""
+    if seen is None or seen.looks >= MOST_LOOKS:
+        return False
+    return -2 * effects.error(seen) < seen.log_ratio < -LEAST_GAIN
 
 
 def _best(effects: Effects, values: Mapping[str, Sequence[Any]]) -> tuple[Setting, Effect | None]:
@@ -123,7 +125,7 @@ def _best(effects: Effects, values: Mapping[str, Sequence[Any]]) -> tuple[Settin
         setting: effect
         for setting, effect in effects.of.items()
         if effect.log_ratio < -max(LEAST_GAIN, 1.5 * effects.error(effect))
-        and _allowed(setting_of(setting), values)
+        and allowed(setting_of(setting), values)
     }
     if not good:
         return {}, None
@@ -133,7 +135,8 @@ def _best(effects: Effects, values: Mapping[str, Sequence[Any]]) -> tuple[Settin
     return setting_of(chosen), good[chosen]
 
 
-def _allowed(setting: Setting, values: Mapping[str, Sequence[Any]]) -> bool:
+def allowed(setting: Setting, values: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether it may be had now."""
     return all(value in values.get(name, ()) for name, value in setting.items())
 
 

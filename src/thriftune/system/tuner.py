@@ -19,7 +19,7 @@ from thriftune.history import History
 from thriftune.system.alike import by_parameter
 from thriftune.system.knobs import Knob
 from thriftune.system.known_work import Work, key, setting_of
-from thriftune.system.probing import Choice, choose, measured_effects, with_known
+from thriftune.system.probing import Choice, allowed, choose, measured_effects, with_known
 from thriftune.system.similarity import Similarity
 from thriftune.trial import TrialRecord, Window
 
@@ -134,15 +134,19 @@ class SystemTuner:
                     yield from self._turn(history.trials[trial_id], history, now)
 
     def _turn(self, trial: TrialRecord, history: History, now: float) -> Iterator[ev.Decision]:
-        choice, by = self._choice(trial, history)
+        values = self._values(trial, history)
+        if _is_looking(trial) and allowed(trial.setting, values):
+            return
+        choice, by = self._choice(trial, history, values)
         by = ev.LOOK if choice.looks else by
         looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
         if choice.setting != trial.setting or (looked and by != ev.LOOK):
             yield ev.Turn(now, trial.id, choice.setting, choice.why, by)
 
-    def _choice(self, trial: TrialRecord, history: History) -> tuple[Choice, str]:
+    def _choice(
+        self, trial: TrialRecord, history: History, values: Mapping[str, Sequence[Any]]
+    ) -> tuple[Choice, str]:
         """And what it rests on."""
-        values = self._values(trial, history)
         own = measured_effects(self._costs(trial))
         knowledge = self._knowledge(trial, history)
         if knowledge is None:
@@ -157,15 +161,19 @@ class SystemTuner:
         """What each knob may be turned to, on the cores that are the trial's now."""
         machine = history.machines.get(trial.machine or "")
         usual = self._room.usual_threads
-        share = (
-            usual if machine is None else self._room.share(machine.slots - machine.others, len(machine.running))
-        )
+        share = usual
+        if machine is not None:
+            # Those that are told to end are gone by its next step.
+            staying = sum(history.trials[each].asked is None for each in machine.running if each != trial.id) + 1
+            share = self._room.share(machine.slots - machine.others, staying)
         refused = self._refused(trial)
         found: dict[str, Sequence[Any]] = {}
         for knob in self._knobs:
             if knob.name not in refused and not (knob.restarts and trial.windows):
-                unturned = usual if knob.name == "threads" else None
-                found[knob.name] = [value for value in knob.values(share) if value != unturned]
+                found[knob.name] = list(knob.values(share))
+        if "threads" in found:  # where cores are idle, most is to be gained by all of them
+            several = sorted((count for count in found.pop("threads") if count != usual), reverse=True)
+            found = {"threads": several, **found}
         return {**found, **{name: list(others[1:]) for name, others in self._options.items()}}
 
     def _refused(self, trial: TrialRecord) -> set[str]:
@@ -274,6 +282,11 @@ def _matching(
         return None
     source = f"like {'other trials' if by == OTHERS else by} (distance {match.distance:.2g} of {match.limit:.2g})"
     return Knowledge(match.effects, by, source, match.distance)
+
+
+def _is_looking(trial: TrialRecord) -> bool:
+    """At a setting that no window has shown yet."""
+    return bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK and trial.turns[-1][0] == len(trial.windows)
 
 
 def _profile(trial: TrialRecord) -> Mapping[str, float] | None:

@@ -1,0 +1,45 @@
+"""What does a study cost that is like an earlier one? Second and later studies of each workload, in one store.
+
+Other configurations each time, by another seed. Nothing should be looked at any more: what is best is known after
+a trial's first step, or before.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks.common import Row, main, say, scratch
+from benchmarks.system.studies import SMALL, TINY, run
+from benchmarks.system.workloads import WORKLOADS
+
+
+def further(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=2, help="how many studies follow the first")
+    parser.add_argument("--workload", action="append", help="only this one; may be given again")
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    rows = []
+    rounds, size = (1, TINY) if options.quick else (options.rounds, SMALL)
+    for name in options.workload or WORKLOADS:
+        with scratch() as folder:
+            found = []
+            for seed in range(rounds + 1):
+                found.append(run(name, "thriftune", seed, folder / "s.db", size))
+                say(f"{name}: {found[-1].looks} of {found[-1].windows} windows looked, {found[-1].seconds:.1f} s")
+        first, *later = found
+        looks = sum(outcome.looks for outcome in later)
+        steps = [after for outcome in later for after in outcome.first_turned]
+        at_once = sum(after <= 1 for after in steps)
+        windows = sum(outcome.windows for outcome in later)
+        figure = (
+            f"{looks} of {windows} windows looked ({first.looks} of {first.windows} in the first study); "
+            f"{at_once} of {len(steps)} trials turned at their start or after their first window"
+        )
+        met = None if options.quick else looks == 0 and at_once == len(steps)
+        rows.append(Row(f"{rounds} later studies like an earlier one, {name}", figure, "0; all", met))
+    return rows
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure, further=further))

@@ -1,0 +1,97 @@
+"""What does it cost where nothing can be gained? One core, and epochs of a millisecond.
+
+The same study with `system="auto"` and "off", in turns; the ratio of CPU time of the trial's own process and of
+wall time. And what a look at the counters takes, as a part of the half second between two of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+import thriftune as tt
+from benchmarks.common import Row, fresh, main, say, scratch
+from thriftune.system.counters import Counters
+from thriftune.system.energy import Energy
+from thriftune.system.gauge import LEAST_SECONDS
+
+ROUNDS, STEPS, TRIALS = 9, 1500, 3
+BAR, READING_BAR = 0.02, 0.01
+
+
+def train(trial: tt.Trial) -> None:
+    """About a millisecond of linear algebra a step."""
+    x = np.random.default_rng(trial.seed).normal(size=(120, 120))
+    cpu = time.process_time()
+    for _ in trial.steps():
+        for _ in range(10):
+            x = np.tanh(x @ x / 120)
+        trial.report(loss=float(x[0, 0]), cpu=time.process_time() - cpu)
+
+
+def one(side: str, store: str, steps: int) -> tuple[float, float]:
+    """Seconds of the study from its first trial to its last, and of CPU in its trials."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    result = tt.tune(
+        train,
+        {"x": tt.Float(0.0, 1.0)},
+        minimize="loss",
+        trials=TRIALS,
+        max_steps=steps,
+        searcher="random",
+        stopping="none",
+        system=side,
+        store=store,
+        progress=False,
+    )
+    return sum(trial.seconds for trial in result.trials), sum(trial.metrics["cpu"] for trial in result.trials)
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    rounds, steps = (1, 50) if options.quick else (ROUNDS, STEPS)
+    walls, cpus = [], []
+    for number in range(rounds):
+        with scratch() as folder:
+            found = {}
+            for side in ("auto", "off") if number % 2 else ("off", "auto"):
+                found[side] = fresh(one, side, str(Path(folder) / f"{side}.db"), steps)
+            walls.append(found["auto"][0] / found["off"][0])
+            cpus.append(found["auto"][1] / found["off"][1])
+            say(f"round {number + 1}: {walls[-1] - 1:+.1%} of time, {cpus[-1] - 1:+.1%} of CPU time")
+    reading = _reading_seconds()
+    judge = not options.quick
+    spread = f"{min(walls) - 1:+.1%} to {max(walls) - 1:+.1%}"
+    return [
+        Row(
+            f"longer by, 1 core, {TRIALS} trials of {steps} steps of about a millisecond",
+            f"{median(walls) - 1:+.1%} of time ({spread}), {median(cpus) - 1:+.1%} of CPU time",
+            f"under {BAR:.0%}",
+            median(walls) - 1 < BAR if judge else None,
+        ),
+        Row(
+            "counters and energy, read once each half second",
+            f"{reading * 1e6:.0f} microseconds, {reading / LEAST_SECONDS:.3%}",
+            f"under {READING_BAR:.0%}",
+            reading / LEAST_SECONDS < READING_BAR if judge else None,
+        ),
+    ]
+
+
+def _reading_seconds() -> float:
+    counters, energy = Counters(), Energy()
+    times = []
+    for _ in range(500):
+        began = time.perf_counter()
+        counters.read()
+        energy.take(1.0)
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(measure))
