@@ -7,49 +7,18 @@ wall time. And what a look at the counters takes, as a part of the half second b
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
+from benchmarks.system.tiny import TRIALS, one
 from thriftune.system.counters import Counters
 from thriftune.system.energy import Energy
 from thriftune.system.gauge import LEAST_SECONDS
 
-ROUNDS, STEPS, TRIALS = 9, 1500, 3
+ROUNDS, STEPS = 9, 1500
 BAR, READING_BAR = 0.02, 0.01
-
-
-def train(trial: tt.Trial) -> None:
-    """About a millisecond of linear algebra a step."""
-    x = np.random.default_rng(trial.seed).normal(size=(120, 120))
-    cpu = time.process_time()
-    for _ in trial.steps():
-        for _ in range(10):
-            x = np.tanh(x @ x / 120)
-        trial.report(loss=float(x[0, 0]), cpu=time.process_time() - cpu)
-
-
-def one(side: str, store: str, steps: int) -> tuple[float, float]:
-    """Seconds of the study from its first trial to its last, and of CPU in its trials."""
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    result = tt.tune(
-        train,
-        {"x": tt.Float(0.0, 1.0)},
-        minimize="loss",
-        trials=TRIALS,
-        max_steps=steps,
-        searcher="random",
-        stopping="none",
-        system=side,
-        store=store,
-        progress=False,
-    )
-    return sum(trial.seconds for trial in result.trials), sum(trial.metrics["cpu"] for trial in result.trials)
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
