@@ -47,6 +47,7 @@ class History:
         self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
         self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
+        self.measured: list[TrialRecord] = []  # those of which a window is known, in the order of their first
         self.narrowed: ev.Narrow | None = None  # fewer trials at a time than machines have room for, if so
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
@@ -388,6 +389,8 @@ class History:
         last = trial.windows[-1].measured if trial.windows else None
         if last is not None and (event.attempt, event.step) <= (last.attempt, last.step):
             return False
+        if not trial.windows:
+            self.measured.append(trial)
         machine = self.machines.get(trial.machine or "")
         trial.windows.append(Window(event, len(machine.running) if machine else 1))
         return True

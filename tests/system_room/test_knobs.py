@@ -100,7 +100,7 @@ class TestThreads(KnobConformance):
 
     def prepare(self) -> None:
         os.environ.pop("MKL_NUM_THREADS", None)
-        os.environ["OMP_NUM_THREADS"] = "7"
+        os.environ["OMP_NUM_THREADS"] = str(sys.modules["torch"].get_num_threads())
 
     def observe(self) -> object:
         torch = sys.modules["torch"]
@@ -144,31 +144,18 @@ class TestMemory(KnobConformance):
     def make(self) -> Knob:
         return Memory()
 
-    def observe(self) -> object:
-        """Whether more than 32 MiB lie idle."""
-        libc = ctypes.CDLL(None)
-        libc.mallinfo.restype = Blocks
-        return libc.mallinfo().fordblks > 32 << 20 and resident_bytes() > 96 << 20
-
     def prepare(self) -> None:
         importlib.import_module("numpy")
+        self.before = resident_bytes()
+
+    def observe(self) -> object:
+        """Whether memory lies idle: the process has more of it than before, and uses none."""
+        return resident_bytes() > self.before + (64 << 20)
 
     def after_apply(self) -> None:
         """Memory is taken, and freed."""
         array = importlib.import_module("numpy").ones(16 << 20)  # 128 MiB
         array.sum()
-
-
-class Blocks(ctypes.Structure):
-    """What mallinfo(3) returns."""
-
-    _fields_ = [
-        (name, ctypes.c_int)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
 
 
 class TestMemoryLimit(KnobConformance):
@@ -487,6 +474,27 @@ def test_kept_memory_need_not_come_anew() -> None:
     assert after < before, "what it had is given back, but glibc cannot be told to do as before"
     assert resident[1] > resident[0] + (80 << 20)
     assert resident[2] < resident[0] + (20 << 20)
+
+
+def test_where_memory_is_short_none_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thriftune.system.knobs.memory._plenty", lambda: False)
+    with pytest.raises(CannotTurn, match="not much more memory left"):
+        Memory().apply("kept")
+
+
+def set_by_hand() -> str:
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(2)
+    try:
+        Threads().apply(1)
+    except CannotTurn as refused:
+        return f"{refused}; {torch.get_num_threads()}"
+    return "was turned"
+
+
+def test_who_sets_the_threads_by_hand_has_the_last_word() -> None:
+    said = fresh(set_by_hand, variables={"OMP_NUM_THREADS": "1"})
+    assert said == "the training code has set PyTorch's threads to 2 itself; 2"
 
 
 def test_it_takes_the_gnu_c_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,17 +53,23 @@ class Choice(NamedTuple):
     looks: bool  # it is looked at, and not known to be good
 
 
-def measured_effects(costs: Sequence[tuple[str, float]]) -> Effects:
-    """`costs`: of windows in their order, the key of the setting and the cost of a step."""
+def measured_effects(costs: Sequence[tuple[str, float]], known: Mapping[str, float] | None = None) -> Effects:
+    """`costs`: of windows in their order, the key of the setting and the cost of a step.
+
+    Of a trial that began with something turned, the others are compared with that; `known` says how it compares to
+    nothing turned.
+    """
     logs: dict[str, list[float]] = {}
     for setting, cost in costs:
         logs.setdefault(setting, []).append(math.log(cost))
-    base = logs.pop(UNTURNED, [])
-    if not base:
+    ratios = {**(known or {}), UNTURNED: 1.0}
+    comparable = sorted(ratios.keys() & logs)
+    base = UNTURNED if UNTURNED in logs else max(comparable, key=lambda each: len(logs[each]), default=None)
+    if base is None:
         return Effects({}, 0, _USUAL_NOISE)
-    middle = fmean(base)
-    found = {setting: Effect(fmean(each) - middle, len(each)) for setting, each in logs.items()}
-    return Effects(found, len(base), _noise([base, *logs.values()]))
+    middle = fmean(logs[base]) - math.log(ratios[base])
+    found = {each: Effect(fmean(logs[each]) - middle, len(logs[each])) for each in logs if each != UNTURNED}
+    return Effects(found, len(logs[base]), _noise(list(logs.values())))
 
 
 def _noise(groups: Sequence[Sequence[float]]) -> float:
@@ -80,7 +86,7 @@ def with_known(own: Effects, known: Mapping[str, float]) -> Effects:
     prior = {
         setting: Effect(math.log(ratio), MOST_LOOKS) for setting, ratio in known.items() if setting != UNTURNED
     }
-    return Effects({**prior, **own.of}, max(own.base_looks, MOST_LOOKS), own.noise)
+    return Effects({**prior, **own.of}, own.base_looks, own.noise)
 
 
 def choose(

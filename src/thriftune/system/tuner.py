@@ -19,7 +19,7 @@ from thriftune.history import History
 from thriftune.system.alike import by_parameter
 from thriftune.system.knobs import Knob
 from thriftune.system.known_work import Work, key, setting_of
-from thriftune.system.probing import Choice, allowed, choose, measured_effects, with_known
+from thriftune.system.probing import MOST_LOOKS, Choice, allowed, choose, measured_effects, with_known
 from thriftune.system.similarity import Similarity
 from thriftune.trial import TrialRecord, Window
 
@@ -27,7 +27,9 @@ AT_A_TIME = "at_a_time"
 """Stands among the knobs of a piece of work, where fewer trials ran beside each other than there was room for."""
 
 _NARROW_GAIN = 0.05
-_WORKS_OF_STUDY = 100
+_WORKS_OF_STUDY, _TRIALS_ASKED = 100, 40
+"""So many of the last are looked at: there may be thousands."""
+
 _STEPS_UNKNOWN = 20
 """Of a trial that does not say how many steps it has, so many are taken to be left."""
 
@@ -99,11 +101,14 @@ class SystemTuner:
         self._may_narrow = may_narrow
         self._works: dict[int, tuple[int, Work | None]] = {}  # trial -> of how many windows, and what they say
         self._refusals: dict[str, set[str]] = {}  # by kind of machine
-        self._matched: dict[int, Knowledge | None] = {}  # by trial: what past studies say
-        self._matched_here: dict[int, tuple[tuple[int, int], Knowledge | None]] = {}  # this one, knowing so much
+        # By trial: for which kind of machine what past studies say, and this one when it knew so much.
+        self._matched: dict[int, tuple[str, Knowledge | None]] = {}
+        self._matched_here: dict[int, tuple[tuple[str, int, int], Knowledge | None]] = {}
 
     def react(self, event: ev.Event, history: History) -> Iterator[ev.Decision]:
         now = event.at
+        if not history.measured and not isinstance(event, ev.Measured):
+            return  # nothing is known of anybody: on the way of thousands of short trials
         if isinstance(event, ev.Measured):
             trial = history.trials[event.trial]
             if self._may_narrow and history.narrowed is None:
@@ -120,9 +125,9 @@ class SystemTuner:
     def works(self, history: History) -> dict[str, list[Work]]:
         """What the study has learned, by kind of machine, for others to know."""
         found: dict[str, list[Work]] = {}
-        for trial in history.trials:
+        for trial in history.measured:
             if (work := self._work(trial)) is not None:
-                found.setdefault(trial.windows[0].measured.kind, []).append(work)
+                found.setdefault(_kind(trial), []).append(work)
         return found
 
     # --- one trial ----------------------------------------------------------------------------------------
@@ -147,14 +152,16 @@ class SystemTuner:
         self, trial: TrialRecord, history: History, values: Mapping[str, Sequence[Any]]
     ) -> tuple[Choice, str]:
         """And what it rests on."""
-        own = measured_effects(self._costs(trial))
         knowledge = self._knowledge(trial, history)
+        left = self._windows_left(trial, history)
         if knowledge is None:
+            own = measured_effects(self._costs(trial))
             if not own.base_looks:
                 return Choice({}, "is measured first", False), OWN
-            return choose(own, values, windows_left=self._windows_left(trial, history), every=self._every), OWN
-        effects = with_known(own, {k: r for k, r in knowledge.effects.items() if AT_A_TIME not in setting_of(k)})
-        choice = choose(effects, values, windows_left=self._windows_left(trial, history), every=self._every)
+            return choose(own, values, windows_left=left, every=self._every), OWN
+        known = {each: ratio for each, ratio in knowledge.effects.items() if AT_A_TIME not in setting_of(each)}
+        effects = with_known(measured_effects(self._costs(trial), known), known)
+        choice = choose(effects, values, windows_left=left, every=self._every)
         return choice._replace(why=f"{knowledge.source}: {choice.why}"), knowledge.by
 
     def _values(self, trial: TrialRecord, history: History) -> dict[str, Sequence[Any]]:
@@ -168,8 +175,13 @@ class SystemTuner:
             share = self._room.share(machine.slots - machine.others, staying)
         refused = self._refused(trial)
         found: dict[str, Sequence[Any]] = {}
+        begun = bool(trial.windows) and trial.windows[-1].measured.attempt == trial.attempts
         for knob in self._knobs:
-            if knob.name not in refused and not (knob.restarts and trial.windows):
+            if knob.name in refused:
+                continue
+            if knob.restarts and begun:  # it stays as it is until the trial is started again
+                found[knob.name] = [trial.setting[knob.name]] if knob.name in trial.setting else []
+            else:
                 found[knob.name] = list(knob.values(share))
         if "threads" in found:  # where cores are idle, most is to be gained by all of them
             several = sorted((count for count in found.pop("threads") if count != usual), reverse=True)
@@ -179,15 +191,14 @@ class SystemTuner:
     def _refused(self, trial: TrialRecord) -> set[str]:
         """Knobs that were to be turned, and did not: its machine does not let them, and so no other trial."""
         ends = [*(begin for begin, _ in trial.turns[1:]), len(trial.windows)]
-        kind = trial.windows[0].measured.kind if trial.windows else ""
-        found = self._refusals.setdefault(kind, set())
+        found = self._refusals.setdefault(_kind(trial), set())
         for (begin, turn), end in zip(trial.turns, ends, strict=False):
             if end - begin >= 2:  # the first of them may have begun before it was told
                 found |= turn.setting.keys() - trial.windows[end - 1].measured.setting.keys()
         return found
 
     def _costs(self, trial: TrialRecord) -> list[tuple[str, float]]:
-        seen = (window.measured for window in trial.windows if not window.measured.cold)
+        seen = (window.measured for window in _windows(trial) if not window.measured.cold)
         return [(key(each.setting), cost) for each in seen if (cost := self._cost(each)) > 0.0]
 
     def _windows_left(self, trial: TrialRecord, history: History) -> float:
@@ -205,21 +216,21 @@ class SystemTuner:
         profile = _profile(trial)
         if profile is None:
             return self._by_parameters(trial, history)
-        kind = trial.windows[0].measured.kind
-        if trial.id not in self._matched:
-            self._matched[trial.id] = _matching(self._similarity, profile, self._known(kind), KNOWN)
+        kind = _kind(trial)
+        if self._matched.get(trial.id, ("",))[0] != kind:
+            self._matched[trial.id] = kind, _matching(self._similarity, profile, self._known(kind), KNOWN)
         here = self._of_study(history, kind, besides=trial.id)
-        state = len(here), sum(len(work.effects) for work in here)
+        state = kind, len(here), sum(len(work.effects) for work in here)
         if self._matched_here.get(trial.id, (None,))[0] != state:
             found = _matching(self._similarity_here, profile, here, OTHERS)
             self._matched_here[trial.id] = state, found
-        matches = [each for each in (self._matched_here[trial.id][1], self._matched[trial.id]) if each is not None]
+        matches = [each for _, each in (self._matched_here[trial.id], self._matched[trial.id]) if each is not None]
         return min(matches, key=lambda each: each.distance, default=None)
 
     def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
         known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
-        for other in reversed(history.trials):
-            if len(known) < _WORKS_OF_STUDY and other.id != trial.id and _profile(other) is not None:
+        for other in history.measured[-_TRIALS_ASKED:]:
+            if other.id != trial.id and _profile(other) is not None:
                 work = self._work(other) or self._knowledge(other, history)
                 known += [(other.config, work.effects)] if work is not None else []
         found = by_parameter(trial.config, known, history.space)
@@ -229,14 +240,8 @@ class SystemTuner:
         return Knowledge(effects, PARAMETERS, f"as for trials with {name}")
 
     def _of_study(self, history: History, kind: str, besides: int) -> list[Work]:
-        found: list[Work] = []
-        for trial in reversed(history.trials):
-            if len(found) == _WORKS_OF_STUDY:
-                break
-            if trial.id != besides and trial.windows and trial.windows[0].measured.kind == kind:
-                work = self._work(trial)
-                found += [work] if work is not None else []
-        return found
+        like = (each for each in history.measured[-_WORKS_OF_STUDY:] if each.id != besides and _kind(each) == kind)
+        return [work for each in like if (work := self._work(each)) is not None]
 
     def _work(self, trial: TrialRecord) -> Work | None:
         """What its windows say, if they have seen more than nothing turned."""
@@ -248,7 +253,7 @@ class SystemTuner:
             effects = measured_effects(self._costs(trial))
             ratios = {setting: math.exp(effect.log_ratio) for setting, effect in effects.of.items()}
             if ratios:
-                found = Work(profile, {**ratios, **_beside(trial.windows)})
+                found = Work(profile, {**ratios, **_beside(_windows(trial))})
         self._works[trial.id] = len(trial.windows), found
         return found
 
@@ -289,11 +294,20 @@ def _is_looking(trial: TrialRecord) -> bool:
     return bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK and trial.turns[-1][0] == len(trial.windows)
 
 
+def _kind(trial: TrialRecord) -> str:
+    """Of the machine that it was measured on last."""
+    return trial.windows[-1].measured.kind if trial.windows else ""
+
+
+def _windows(trial: TrialRecord) -> list[Window]:
+    """On machines of that kind: others cannot be compared."""
+    return [window for window in trial.windows if window.measured.kind == _kind(trial)]
+
+
 def _profile(trial: TrialRecord) -> Mapping[str, float] | None:
-    """Of its first window, if nothing was turned in it."""
-    if not trial.windows or trial.windows[0].measured.setting:
-        return None
-    return trial.windows[0].measured.counters
+    """Of its first window there, if nothing was turned in it."""
+    first = next(iter(_windows(trial)), None)
+    return None if first is None or first.measured.setting else first.measured.counters
 
 
 def _beside(windows: Sequence[Window]) -> dict[str, float]:
@@ -307,7 +321,8 @@ def _beside(windows: Sequence[Window]) -> dict[str, float]:
         if window.beside < most:
             setting = {**window.measured.setting, AT_A_TIME: window.beside}
             fewer.setdefault(key(setting), []).append(_seconds(window) / window.beside)
-    return {setting: fmean(each) / fmean(usual) for setting, each in fewer.items()} if usual else {}
+    enough = {setting: each for setting, each in fewer.items() if len(each) >= MOST_LOOKS <= len(usual)}
+    return {setting: fmean(each) / fmean(usual) for setting, each in enough.items()}
 
 
 def _seconds(window: Window) -> float:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thriftune.system.knobs.knob import Knob, one_of, powers_of_two, whole
+from thriftune.system.knobs.knob import CannotTurn, Knob, one_of, powers_of_two, whole
 
 _THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
 
@@ -39,6 +39,7 @@ class Threads(Knob):
         threads = whole(value)
         first = not self._variables
         if first:
+            _check_own_choice()
             self._variables = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
             self._cores = len(os.sched_getaffinity(0))
         self._look(first)
@@ -89,6 +90,13 @@ class Threads(Knob):
             getattr(library, "clear_controlling_thread", lambda: None)()
         if torch_threads is not None and (torch := _torch()) is not None:
             torch.set_num_threads(torch_threads)
+
+
+def _check_own_choice() -> None:
+    """Training code that has said how many threads PyTorch shall have knows best."""
+    said, torch = os.environ.get("OMP_NUM_THREADS", ""), _torch()
+    if torch is not None and said.isdecimal() and torch.get_num_threads() != int(said):
+        raise CannotTurn(f"the training code has set PyTorch's threads to {torch.get_num_threads()} itself")
 
 
 class Precision(Knob):

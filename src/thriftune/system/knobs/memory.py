@@ -35,6 +35,8 @@ class Memory(Knob):
 
     def apply(self, value: Any) -> None:
         one_of(value, "kept")
+        if self._glibc is None and not _plenty():
+            raise CannotTurn("there is not much more memory left than the process has already")
         import ctypes
 
         library = ctypes.CDLL(None)
@@ -52,6 +54,17 @@ class Memory(Knob):
             return
         self._glibc.malloc_trim(0)
         self._glibc = None
+
+
+def _plenty() -> bool:
+    """Whether there is twice as much memory to be had as the process has: others may keep theirs, too."""
+    try:
+        with Path("/proc/meminfo").open() as lines:
+            free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return True
+    return free is None or free > 2 * resident
 
 
 class MemoryLimit(Knob):
