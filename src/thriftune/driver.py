@@ -75,6 +75,7 @@ class Driver:
         self._synced_at = float("-inf")
         self._unsynced = False
         self._failures_told = 0
+        self._said_how_measured = False
 
     @property
     def _spec(self) -> Spec:
@@ -184,6 +185,7 @@ class Driver:
                     self._engine.kill(entry.trial, entry.attempt)
                 case ev.Measured() | ev.Turn():
                     turned[entry.trial] = None
+                    self._say_how_measured(entry)
                 case ev.Rent():
                     answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
@@ -204,6 +206,12 @@ class Driver:
                 if type(entry) is ev.Reported:
                     self._engine.answer(entry.trial, entry.attempt, entry.number)
         return answers
+
+    def _say_how_measured(self, entry: ev.Measured | ev.Turn) -> None:
+        """Once: not every machine can count the same."""
+        if isinstance(entry, ev.Measured) and not self._said_how_measured:
+            self._said_how_measured = True
+            self._view.note(f"how trials use their machine is measured: {entry.kind}; energy by {entry.meter}")
 
     def _say_failed(self, trial: int) -> None:
         """The first few, as they happen: often every trial fails for the same reason, and at once."""

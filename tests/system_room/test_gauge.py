@@ -222,3 +222,17 @@ def test_a_long_attempt_is_measured_less_and_less_often(
         trial.report(loss=1.0)
     assert len(driver.windows) < 200, "an hour of steps of a tenth of a second"
     assert sum(window.steps for window in driver.windows) > 33_000
+
+
+def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, dial: Dial) -> None:
+    driver, instruments = Driver(), Instruments(["false"])
+    trial, gauge = begun(a_run(tmp_path), driver, dial, instruments)
+    (problem,) = gauge.problems
+    assert problem.startswith("energy: false: failed with status 1")
+    for _ in trial.steps():
+        work()
+        trial.report(loss=1.0)
+    assert not [event for event in driver.heard if isinstance(event, Warned)]
+    assert {window.meter for window in driver.windows} == {"estimate"}
+    _, again = begun(a_run(tmp_path), driver, dial, instruments)
+    assert again.problems == []

@@ -32,6 +32,7 @@ class Instruments:
         self._panel: Panel | None = None
         self._began = 0.0
         self._too_short = False  # the last attempt was, for a single window
+        self._said: str | None = None  # of the meter's problems
         self._warm = False  # the process has trained before
 
     def gauge(self, run: Run, turns: Turns, own: Sequence[Knob]) -> Gauge | None:
@@ -44,6 +45,14 @@ class Instruments:
             named = {name: make() for name, make in BUILT_IN.items()} | {knob.name: knob for knob in own}
             self._panel = Panel(list(named.values()))
         return Gauge(run, self, self._panel, turns, warm=self._warm)
+
+    def news(self) -> list[str]:
+        """What is wrong with the meter, each thing once."""
+        problem = self.energy.problem
+        if problem is None or problem == self._said:
+            return []
+        self._said = problem
+        return [f"energy: {problem}"]
 
     def over(self, gauge: Gauge | None) -> bool:
         """The attempt is: everything is put back. False: something could not be."""
@@ -83,7 +92,7 @@ class Gauge:
         self._seconds_a_step = self._seconds = 0.0  # of the last window; within steps of this one
         self._steps = 0  # of this one
         self._opened, self._before = self._began, instruments.counters.read()
-        self.problems = self._panel.turn(run.system or {}, begins=True)
+        self.problems = [*self._panel.turn(run.system or {}, begins=True), *instruments.news()]
         instruments.energy.take(1.0)
 
     @property
@@ -104,6 +113,7 @@ class Gauge:
             if self._last_step == self._run.resume_step:
                 self._cold = not self._warm
             problems = self._panel.turn(dict(self._panel.setting))  # libraries may have been loaded since
+            problems += self._instruments.news()
             self._open()
         self._in_step = True
         self._resumed = time.perf_counter()
