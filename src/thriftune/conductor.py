@@ -197,6 +197,11 @@ class Conductor:
         return None
 
     @property
+    def tunes(self) -> bool:
+        """Whether trials are to be measured."""
+        return self._tuner is not None
+
+    @property
     def halted(self) -> str | None:
         """Why the study is to stop now and be resumed later."""
         if self.history.stop_requested:

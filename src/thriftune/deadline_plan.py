@@ -24,7 +24,7 @@ from thriftune.planning.spec import JobSpec
 from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
 from thriftune.result import format_dollars, format_seconds
-from thriftune.spec import Spec, Target
+from thriftune.spec import Spec
 from thriftune.words import several
 
 _MEASURED_SHARE = 0.1
@@ -95,7 +95,8 @@ def _measured(
     ends_at = time.monotonic() + _LIMIT_SHARE * spec.deadline_seconds
     with bench.opened(kinds, max(numbers), ends_at):
         seconds = min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds))
-        found = measure(replace(spec, target=Target(**target)), numbers, seconds, 1, say, bench, ends_at)
+        runs = replace(spec, target=replace(spec.target, where=target["where"]))
+        found = measure(runs, numbers, seconds, 1, say, bench, ends_at)
     for remark in remarks(found, job):
         say(remark)
     return bench.with_waits(found.profile)

@@ -178,7 +178,8 @@ class Driver:
         for entry in log:
             match entry:
                 case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
-                    self._engine.start(make_run(self._spec, self._history, trial), entry.workers or {machine: 1})
+                    run = make_run(self._spec, self._history, trial, measured=self._conductor.tunes)
+                    self._engine.start(run, entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
                     self._engine.tell_to_end(entry.trial, entry.attempt)
                 case ev.Kill():
@@ -245,7 +246,7 @@ class Driver:
                 signal.signal(number, handler)
 
 
-def make_run(spec: Spec, history: History, trial_id: int) -> Run:
+def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = False) -> Run:
     trial = history.trials[trial_id]
     return Run(
         trial=trial.id,
@@ -260,7 +261,7 @@ def make_run(spec: Spec, history: History, trial_id: int) -> Run:
         judged=spec.judged,
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
-        system=trial.setting if spec.system is not None else None,
+        system=trial.setting if measured else None,
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
     )
 

@@ -190,7 +190,7 @@ class Measured(Event):
     """How an attempt's last `steps` steps used its machine, of which `step` was the last.
 
     - `setting`: what its knobs stood at, as far as they were turned.
-    - `cold`: the first step of its process is among them, which often takes longer than the others.
+    - `cold`: its attempt's first step is among them, which often takes longer than the others.
     - `counters`: averages a second, by name; `kind`: of machine and counters: others cannot be compared.
     - `joules`: by the meter named; one named "estimate" is none.
     """
@@ -400,8 +400,9 @@ LOOK = "look"
 
 @dataclass(frozen=True, slots=True)
 class Narrow(Decision):
-    """Run so many trials at a time on each machine, and no more, so that each has more of it."""
+    """Run so many trials at a time on each machine of so many slots, and no more, so that each has more of it."""
 
+    slots: int
     at_a_time: int
     why: str
 

@@ -48,7 +48,8 @@ class History:
         self.fleet = Fleet()
         self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
         self.measured: list[TrialRecord] = []  # those of which a window is known, in the order of their first
-        self.narrowed: ev.Narrow | None = None  # fewer trials at a time than machines have room for, if so
+        self.harmed: list[TrialRecord] = []  # those that have failed with something turned
+        self.narrowed: dict[int, ev.Narrow] = {}  # by slots of a machine: fewer trials at a time than these
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry
@@ -209,6 +210,10 @@ class History:
         """A failed attempt leaves the trial waiting; whether it gets another one is decided elsewhere."""
         trial.failures += 1
         trial.stalled_losses = 0
+        if trial.setting:
+            if not trial.harmed:
+                self.harmed.append(trial)
+            trial.harmed.append(trial.setting)
         trial.error_kind, trial.error, trial.output = kind, error, output
         if self._unsound(trial):
             self._leave(trial, at, State.WAITING)
@@ -405,9 +410,9 @@ class History:
         return True
 
     def _narrow(self, event: ev.Narrow) -> bool:
-        if self.narrowed is not None and event.at_a_time == self.narrowed.at_a_time:
+        if event.slots in self.narrowed:
             return False
-        self.narrowed = event
+        self.narrowed[event.slots] = event
         return True
 
     def _move(self, event: ev.Move) -> bool:

@@ -121,6 +121,7 @@ class TrialRecord:
     setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
     turns: list[tuple[int, Turn]] = field(default_factory=list)  # with how many windows there were before it
     windows: list[Window] = field(default_factory=list)
+    harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -410,12 +411,12 @@ class Trial:
                 self._save_late()
                 return
             self._current = step
-            self._begin_step()
+            self._begin_step(step)
             yield step
 
-    def _begin_step(self) -> None:
+    def _begin_step(self, step: int) -> None:
         if self._gauge is not None:
-            for problem in self._gauge.next_step():
+            for problem in self._gauge.next_step(step):
                 self.relay(Warned(time.time(), self.id, self.attempt, problem))
 
     def report(
@@ -499,7 +500,7 @@ class Trial:
             if self.told_to_end():
                 self._save_late()
                 raise EndTrial
-            self._begin_step()
+            self._begin_step(at_step + 1)
 
     def relay(self, event: Event) -> None:
         """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks."""

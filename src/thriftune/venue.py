@@ -52,7 +52,8 @@ def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, 
     else:
         slots = spec.workers or cores()
         engine = LocalEngine(files.run, slots, dict(target))
-        yield Venue(engine, LocalCloud(slots), PresentMachines(), spec, cores() / slots)
+        policy = PresentMachines(narrows=_narrows(spec))
+        yield Venue(engine, LocalCloud(slots), policy, spec, cores() / slots)
 
 
 @contextlib.contextmanager
@@ -116,7 +117,7 @@ def _policy(
     """By a plan where there is a deadline and something to rent; else as trials want it. And the study within the
     limits of the plan: it has no machines for more trials, and what was measured took some of the deadline."""
     if not kinds:
-        return PresentMachines(where.gang, spec.workers), spec
+        return PresentMachines(where.gang, spec.workers, narrows=_narrows(spec)), spec
     if not _by_plan(spec, kinds):
         from thriftune.provisioning.growing import Growing
 
@@ -129,6 +130,11 @@ def _policy(
         say(f"{' and '.join(unused)}: do not count, as the plan for the deadline says how many there are of each")
     plan = planned(spec, where, cluster, kinds, target, files.folder, say)
     return PlanFollower(plan, machines_fail=True), within(spec, plan)
+
+
+def _narrows(spec: Spec) -> bool:
+    """Nobody has said how many trials there shall be at a time."""
+    return spec.system is not None and bool(spec.system["narrows"])
 
 
 def _by_plan(spec: Spec, kinds: Sequence[CloudProfile]) -> bool:

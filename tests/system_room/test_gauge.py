@@ -236,3 +236,33 @@ def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, di
     assert {window.meter for window in driver.windows} == {"estimate"}
     _, again = begun(a_run(tmp_path), driver, dial, instruments)
     assert again.problems == []
+
+
+def test_steps_that_are_not_reported_count_with_their_time(tmp_path: Path, quick: None, dial: Dial) -> None:
+    """One in three is."""
+    driver = Driver({}, {"dial": 1})
+    trial, _ = begun(a_run(tmp_path, max_steps=10), driver, dial)
+    seen = []
+    for step in trial.steps():
+        seen.append(dial.at)
+        work()
+        if step % 3 == 1:
+            trial.report(loss=1.0)
+    assert [(window.step, window.steps) for window in driver.windows] == [(1, 1), (4, 3), (7, 3), (10, 3)]
+    assert all(window.seconds >= 0.03 * window.steps for window in driver.windows)
+    assert seen == [0] * 4 + [1] * 6
+
+
+def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None) -> None:
+    class Lasting(Dial):
+        lasts = True
+
+    instruments, driver = Instruments(), Driver({"dial": 1})
+    for _ in range(2):
+        trial, gauge = begun(a_run(tmp_path, max_steps=2), driver, Lasting(), instruments)
+        for _ in trial.steps():
+            work()
+            trial.report(loss=1.0)
+        instruments.over(gauge)
+    assert [window.setting for window in driver.windows] == [{}, {"dial": 1}, {"dial": 1}, {"dial": 1}]
+    assert [window.cold for window in driver.windows] == [True, False, True, False]

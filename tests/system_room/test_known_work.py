@@ -133,6 +133,7 @@ def test_a_line_holds_counters_and_settings_and_nothing_else(file: Path) -> None
         "machine": HERE,
         "profile": {"user_seconds": 0.98},
         "effects": {'{"threads":1}': 0.83},
+        "under": "{}",
     }
 
 

@@ -15,6 +15,9 @@ from thriftune.system.known_work import UNTURNED, key, setting_of
 from thriftune.system.probing import (
     MOST_LOOKS,
     Choice,
+    Cost,
+    Effects,
+    Knobs,
     choose,
     in_words,
     measured_effects,
@@ -37,13 +40,19 @@ def ran(
     """What is chosen window by window, where a step under a setting takes `ratio` of what it takes with nothing
     turned (a setting that is not there: as much)."""
     rng = random.Random(seed)
-    costs: list[tuple[str, float]] = []
+    costs: list[Cost] = []
     chosen = [Choice({}, "", False)]
     for window in range(windows):
         setting = key(chosen[-1].setting)
-        costs.append((setting, ratio.get(setting, 1.0) * math.exp(rng.gauss(0.0, noise))))
-        chosen.append(choose(measured_effects(costs), values, windows_left=windows - window, every=every))
+        costs.append(Cost(setting, 1, ratio.get(setting, 1.0) * math.exp(rng.gauss(0.0, noise))))
+        effects = measured_effects(costs, {})
+        chosen.append(choose(effects, Knobs(values), windows_left=windows - window, every=every))
     return chosen
+
+
+def effects_of(*costs: tuple[str, float]) -> Effects:
+    """Of a trial that was never with others."""
+    return measured_effects([Cost(setting, 1, cost) for setting, cost in costs], {})
 
 
 KEPT, TWO, BOTH = key({"memory": "kept"}), key({"threads": 2}), key({"memory": "kept", "threads": 2})
@@ -82,11 +91,11 @@ def test_what_is_clearly_better_is_found_in_noise() -> None:
 
 
 def test_a_gain_that_may_be_noise_is_looked_at_again_and_so_is_what_it_is_compared_with() -> None:
-    effects = measured_effects([(UNTURNED, 1.0), (KEPT, 0.96)])
-    first = choose(effects, {"memory": ["kept"]}, windows_left=PLENTY)
+    effects = effects_of((UNTURNED, 1.0), (KEPT, 0.96))
+    first = choose(effects, Knobs({"memory": ["kept"]}), windows_left=PLENTY)
     assert first.looks
     assert first.setting == {"memory": "kept"}
-    again = choose(measured_effects([(UNTURNED, 1.0), (KEPT, 0.96), (KEPT, 0.96)]), VALUES, windows_left=PLENTY)
+    again = choose(effects_of((UNTURNED, 1.0), (KEPT, 0.96), (KEPT, 0.96)), Knobs(VALUES), windows_left=PLENTY)
     assert again.setting == {}
     assert again.looks
 
@@ -97,38 +106,40 @@ def test_the_grid_looks_at_every_combination() -> None:
 
 
 def test_near_the_end_nothing_is_looked_at() -> None:
-    effects = measured_effects([(UNTURNED, 1.0)])
-    assert choose(effects, VALUES, windows_left=3.0) == Choice({}, "as it is", False)
-    assert choose(effects, VALUES, windows_left=4.0).looks
+    effects = effects_of((UNTURNED, 1.0))
+    assert choose(effects, Knobs(VALUES), windows_left=3.0) == Choice({}, "as it is", False)
+    assert choose(effects, Knobs(VALUES), windows_left=4.0).looks
 
 
 def test_before_nothing_turned_was_measured_nothing_is_compared() -> None:
-    assert choose(measured_effects([]), VALUES, windows_left=PLENTY) == Choice({}, "as it is", False)
+    assert choose(effects_of(), Knobs(VALUES), windows_left=PLENTY) == Choice({}, "as it is", False)
 
 
 def test_what_may_not_be_had_now_is_not_taken() -> None:
     """The cores are another trial's again."""
-    effects = measured_effects([(UNTURNED, 1.0), (KEPT, 0.8), (BOTH, 0.4)])
-    assert choose(effects, {"memory": ["kept"], "threads": []}, windows_left=PLENTY).setting == {"memory": "kept"}
-    assert choose(effects, {"memory": ["kept"], "threads": [2]}, windows_left=0).setting == setting_of(BOTH)
+    effects = effects_of((UNTURNED, 1.0), (KEPT, 0.8), (BOTH, 0.4))
+    assert choose(effects, Knobs({"memory": ["kept"], "threads": []}), windows_left=PLENTY).setting == {
+        "memory": "kept"
+    }
+    assert choose(effects, Knobs({"memory": ["kept"], "threads": [2]}), windows_left=0).setting == setting_of(BOTH)
 
 
 def test_of_equals_the_one_with_the_fewest_threads_is_taken() -> None:
-    effects = measured_effects([(UNTURNED, 1.0), (TWO, 0.5), (key({"threads": 4}), 0.49), (BOTH, 0.49)])
-    assert choose(effects, VALUES, windows_left=0).setting == {"threads": 2}
+    effects = effects_of((UNTURNED, 1.0), (TWO, 0.5), (key({"threads": 4}), 0.49), (BOTH, 0.49))
+    assert choose(effects, Knobs(VALUES), windows_left=0).setting == {"threads": 2}
 
 
 def test_what_is_known_of_like_work_is_taken_without_a_look() -> None:
-    none = measured_effects([])
+    none = effects_of()
     known = {KEPT: 0.6, TWO: 0.9, key({"threads": 4}): 1.0, BOTH: 0.55, key({"memory": "kept", "threads": 4}): 0.6}
-    choice = choose(with_known(none, known), VALUES, windows_left=PLENTY)
+    choice = choose(with_known(none, known, {}), Knobs(VALUES), windows_left=PLENTY)
     assert choice.setting == {"memory": "kept", "threads": 2}
     assert not choice.looks
 
 
 def test_what_the_trial_itself_has_shown_counts_more_than_what_is_known() -> None:
-    own = measured_effects([(UNTURNED, 1.0), (KEPT, 1.2), (KEPT, 1.2), (KEPT, 1.2)])
-    assert choose(with_known(own, {KEPT: 0.6}), {"memory": ["kept"]}, windows_left=PLENTY).setting == {}
+    own = effects_of((UNTURNED, 1.0), (KEPT, 1.2), (KEPT, 1.2), (KEPT, 1.2))
+    assert choose(with_known(own, {KEPT: 0.6}, {}), Knobs({"memory": ["kept"]}), windows_left=PLENTY).setting == {}
 
 
 settings = st.fixed_dictionaries(
@@ -138,16 +149,66 @@ settings = st.fixed_dictionaries(
 ALL = {**VALUES, "loaders": [1, 2]}
 
 
-@given(st.lists(st.tuples(settings, st.floats(0.01, 100.0)), max_size=30), st.floats(0.0, 50.0), st.booleans())
+@given(
+    st.lists(st.tuples(settings, st.integers(1, 3), st.floats(0.01, 100.0)), max_size=30),
+    st.floats(0.0, 50.0),
+    st.booleans(),
+)
 def test_whatever_was_measured_something_that_may_be_had_is_chosen(
-    costs: list[tuple[str, float]], left: float, every: bool
+    costs: list[tuple[str, int, float]], left: float, every: bool
 ) -> None:
-    choice = choose(measured_effects(costs), ALL, windows_left=left, every=every)
+    effects = measured_effects([Cost(*cost) for cost in costs], {})
+    choice = choose(effects, Knobs(ALL), windows_left=left, every=every)
     assert all(value in ALL[name] for name, value in choice.setting.items())
     assert choice.looks <= (left >= 4)
-    assert choice == choose(measured_effects(costs), ALL, windows_left=left, every=every)
+    assert choice == choose(effects, Knobs(ALL), windows_left=left, every=every)
 
 
 def test_settings_in_words() -> None:
     assert in_words({}) == "nothing turned"
     assert in_words({"memory": "kept", "threads": 2}) == "memory kept, threads 2"
+
+
+# --- what it is compared with
+
+
+def test_only_windows_in_like_company_are_compared() -> None:
+    """Alone everything is quicker, whatever is turned."""
+    costs = [Cost(UNTURNED, 2, 1.0)] * 3 + [Cost(TWO, 1, 0.8)]
+    effects = measured_effects(costs, {})
+    assert effects.of[TWO].looks == 0
+    assert choose(effects, Knobs(VALUES), windows_left=0).setting == {}
+    again = choose(effects, Knobs({"threads": [2]}), windows_left=PLENTY)
+    assert (again.setting, again.looks) == ({}, True)
+    assert again.why == "looks again at nothing turned: others were beside it before"
+    effects = measured_effects([*costs, Cost(UNTURNED, 1, 0.8)], {})
+    assert effects.of[TWO].log_ratio == pytest.approx(0.0)
+    assert choose(effects, Knobs({"threads": [2]}), windows_left=PLENTY) == Choice(
+        {}, "nothing better was found", False
+    )
+
+
+def test_what_cannot_be_changed_stays_in_every_setting() -> None:
+    knobs = Knobs({"threads": [2]}, fixed={"memory": "kept"}, base={"memory": "kept"})
+    base = measured_effects([Cost(KEPT, 1, 1.0)], {"memory": "kept"})
+    assert choose(base, knobs, windows_left=PLENTY).setting == {"memory": "kept", "threads": 2}
+    found = measured_effects([Cost(KEPT, 1, 1.0), Cost(BOTH, 1, 0.5)], {"memory": "kept"})
+    kept = choose(found, knobs, windows_left=PLENTY)
+    assert kept.setting == {"memory": "kept", "threads": 2}
+    assert kept.why.startswith("50% less a step than with memory kept")
+    busy = Knobs({"threads": []}, fixed={"memory": "kept"}, base={"memory": "kept"})
+    assert choose(found, busy, windows_left=PLENTY).setting == {"memory": "kept"}
+
+
+def test_what_a_trial_began_with_is_looked_at_without() -> None:
+    knobs = Knobs({"memory": ["kept"]}, base={"memory": "kept"})
+    base = measured_effects([Cost(KEPT, 1, 1.0)], {"memory": "kept"})
+    assert choose(base, knobs, windows_left=PLENTY) == Choice({}, "looks at it", True)
+    better = measured_effects([Cost(KEPT, 1, 1.0), Cost(UNTURNED, 1, 0.5)], {"memory": "kept"})
+    assert choose(better, knobs, windows_left=PLENTY).setting == {}
+
+
+def test_what_trials_have_failed_with_is_not_had() -> None:
+    knobs = Knobs(VALUES, harmful=frozenset([KEPT]))
+    chosen = choose(effects_of((UNTURNED, 1.0), (KEPT, 0.5)), knobs, windows_left=0)
+    assert chosen.setting == {}

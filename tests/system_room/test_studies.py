@@ -70,7 +70,7 @@ def test_nothing_of_the_user_is_kept(tmp_path: Path) -> None:
     assert "secret_name" not in text
     for line in text.splitlines():
         piece = json.loads(line)
-        assert piece.keys() == {"version", "machine", "profile", "effects"}
+        assert piece.keys() == {"version", "machine", "profile", "effects", "under"}
         assert all(isinstance(value, (int, float)) for value in piece["profile"].values())
         assert piece["effects"].keys() == {'{"pace":"quick"}'}
 

@@ -97,8 +97,8 @@ def _sentences(result: Result, explained: Explained) -> Iterator[str]:
             f"{format_seconds(took)}: {abs(saved) / (took + saved):.0%} {rather}, looks included "
             f"(estimate, by {base} with nothing turned)."
         )
-    if explained.narrowed is not None:
-        yield f"At most {explained.narrowed.at_a_time} at a time on a machine: {explained.narrowed.why}."
+    for narrowed in explained.narrowed:
+        yield f"At most {narrowed.at_a_time} at a time on machines with room for {narrowed.slots}: {narrowed.why}."
     if explained.kinds:
         yield f"Counted on: {'; '.join(explained.kinds)}."
     if explained.joules.total:

@@ -28,7 +28,7 @@ def why_nothing(spec: Spec, began: bool) -> str:
 
 
 def study_json(result: Result, explained: Explained) -> dict[str, Any]:
-    narrowed, joules = explained.narrowed, explained.joules
+    joules = explained.joules
     began = any(trial.attempts for trial in result.trials)
     return {
         "study": result.name,
@@ -40,7 +40,10 @@ def study_json(result: Result, explained: Explained) -> dict[str, Any]:
         "saved_seconds": explained.saved_seconds,
         "compared": len(explained.compared),
         "base_windows": explained.base_windows,
-        "narrowed": narrowed and {"at": narrowed.at, "at_a_time": narrowed.at_a_time, "why": narrowed.why},
+        "narrowed": [
+            {"at": each.at, "slots": each.slots, "at_a_time": each.at_a_time, "why": each.why}
+            for each in explained.narrowed
+        ],
         "kinds": list(explained.kinds),
         "meters": list(explained.meters),
         "joules": joules.total,

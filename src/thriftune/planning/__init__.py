@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from thriftune.events import Decision, Event, Move, ShareChanged
+from thriftune.fleet import Machine
 from thriftune.history import History
 from thriftune.placement import together
 from thriftune.trial import TrialRecord
@@ -86,16 +87,19 @@ class PresentMachines(Provisioner):
 
     - `gang`: workers of each trial, on as few machines as can be.
     - `at_a_time`: trials; None: as many as find room.
+    - `narrows`: fewer on a machine, where that is known to get more done.
 
     Where others want the machines, too, it keeps to its share.
     """
 
     gang = 1
     at_a_time: int | None = None
+    narrows = False
 
-    def __init__(self, gang: int = 1, at_a_time: int | None = None) -> None:
+    def __init__(self, gang: int = 1, at_a_time: int | None = None, *, narrows: bool = False) -> None:
         self.gang = gang
         self.at_a_time = at_a_time
+        self.narrows = narrows
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
         share = history.share
@@ -114,9 +118,14 @@ class PresentMachines(Provisioner):
         if most is not None and len(history.running) >= most:
             return None
         free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free) > 0}
-        if history.narrowed is not None:
-            at_most = history.narrowed.at_a_time
-            free = {name: slots for name, slots in free.items() if len(history.machines[name].running) < at_most}
+        if self.narrows and history.narrowed:
+            free = {name: slots for name, slots in free.items() if not _is_narrow(history.machines[name], history)}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
         return together(self.gang, free)
+
+
+def _is_narrow(machine: Machine, history: History) -> bool:
+    """It has room, and yet as many trials as are good for it."""
+    narrowed = history.narrowed.get(machine.slots)
+    return narrowed is not None and len(machine.running) >= narrowed.at_a_time

@@ -99,7 +99,7 @@ class System:
         if not isinstance(self.options, Mapping):
             raise SettingError(f"system: options: {self.options!r} must be a table, such as {{loaders = [0, 2]}}")
         for name, values in self.options.items():
-            plain = isinstance(values, Sequence) and not isinstance(values, str)
+            plain = isinstance(name, str) and isinstance(values, Sequence) and not isinstance(values, str)
             if (
                 not plain
                 or not all(isinstance(value, (str, int, float, bool)) for value in values)
@@ -113,6 +113,7 @@ class System:
     def check_names(self) -> None:
         """That what is named is there; loads what it is in."""
         from thriftune.system.knobs import BUILT_IN
+        from thriftune.system.known_work import key
         from thriftune.system.similarity import SIMILARITIES
 
         SIMILARITIES.check(self.similarity)
@@ -124,6 +125,12 @@ class System:
                 isinstance(name, str) and all(callable(getattr(knob, each, None)) for each in _METHODS)
             ):
                 raise SettingError(f"system: knobs: {knob!r} must have a name, and {', '.join(_METHODS)}")
+            if not isinstance(knob, str):
+                for value in knob.values(1):
+                    key({str(name): value})  # which says what is wrong with it
+        for name, values in self.options.items():
+            for value in values:
+                key({name: value})
         twice = {str(name) for name in [*names, *self.options] if [*names, *self.options].count(name) > 1}
         if twice:
             raise SettingError(f"system: {', '.join(sorted(twice))}: there is more than one of that name")

@@ -110,7 +110,7 @@ class Explained:
     """`trials`: those that were measured or had something turned. Sums are of these, but `joules` of the study."""
 
     trials: Sequence[TrialStory]
-    narrowed: Narrow | None
+    narrowed: Sequence[Narrow]
     joules: Joules
 
     @property
@@ -161,7 +161,8 @@ def explain(history: History, now: float) -> Explained:
     measured = [trial for trial in history.trials if trial.windows or trial.turns]
     ratios = _ratios(measured)
     stories = [_story(trial, ratios, joules[trial.id], now) for trial in measured]
-    return Explained(stories, history.narrowed, Joules(ledger.joules, ledger.estimated_joules))
+    narrowed = tuple(history.narrowed.values())
+    return Explained(stories, narrowed, Joules(ledger.joules, ledger.estimated_joules))
 
 
 def _story(trial: TrialRecord, ratios: Ratios, joules: Iterable[Joules], now: float) -> TrialStory:

@@ -6,6 +6,7 @@ measured of it goes to the driver, which answers with the setting to go on with.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -16,10 +17,14 @@ from thriftune.system.energy import Energy
 from thriftune.system.knobs import BUILT_IN, Knob, Panel
 from thriftune.system.known_work import signature
 from thriftune.trial import Run
+from thriftune.words import several
 
 LEAST_SECONDS, LEAST_SHARE = 0.5, 0.05
 """A window is at least so long, and at least such a part of the attempt so far: a long one is not measured at
 every step for hours."""
+
+_PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
+"""How long a step waits for what the driver says to the window before it, at most."""
 
 
 class Instruments:
@@ -28,12 +33,13 @@ class Instruments:
     def __init__(self, meter: Sequence[str] = ()) -> None:
         self.counters = Counters()
         self.energy = Energy(meter or None)
-        self.kind = signature(self.counters.kind)
+        self.usual_threads = _usual_threads()
+        # What nothing turned means, and so what is compared with it, differs with the number of threads.
+        self.kind = f"{signature(self.counters.kind)}, {several(self.usual_threads, 'thread')} a trial"
         self._panel: Panel | None = None
         self._began = 0.0
         self._too_short = False  # the last attempt was, for a single window
         self._said: str | None = None  # of the meter's problems
-        self._warm = False  # the process has trained before
 
     def gauge(self, run: Run, turns: Turns, own: Sequence[Knob]) -> Gauge | None:
         """`own`: a user's own knobs; of one name, they win. None: it is not worth it. Where thousands of trials
@@ -44,7 +50,7 @@ class Instruments:
         if self._panel is None:
             named = {name: make() for name, make in BUILT_IN.items()} | {knob.name: knob for knob in own}
             self._panel = Panel(list(named.values()))
-        return Gauge(run, self, self._panel, turns, warm=self._warm)
+        return Gauge(run, self, self._panel, turns)
 
     def news(self) -> list[str]:
         """What is wrong with the meter, each thing once."""
@@ -59,7 +65,6 @@ class Instruments:
         self._too_short = time.perf_counter() - self._began < LEAST_SECONDS
         if gauge is None:
             return True
-        self._warm = True
         return not gauge.end()
 
 
@@ -74,48 +79,48 @@ class Turns(Protocol):
 
 
 class Gauge:
-    """Of one attempt. `warm`: its process has trained before, so its first step takes no longer than others."""
+    """Of one attempt. A window is of whole steps, whether each of them is reported or not."""
 
-    def __init__(
-        self, run: Run, instruments: Instruments, panel: Panel, turns: Turns, *, warm: bool = False
-    ) -> None:
+    def __init__(self, run: Run, instruments: Instruments, panel: Panel, turns: Turns) -> None:
         self._run = run
         self._instruments = instruments
         self._panel = panel
         self._turns = turns
-        self._began = self._resumed = time.perf_counter()
+        self._told: Mapping[str, Any] = run.system or {}
+        self._began = time.perf_counter()
+        self._last_step = run.resume_step  # of those that were reported
         self._in_step = True  # a training function that does not loop over steps() is in its first one
-        self._warm = warm
-        self._cold = True  # what comes before the first step is in it, unless steps() says when that begins
-        self._last_step = run.resume_step
+        self._looped = False  # steps() has said when the first step began
+        self._cold = True  # the attempt's first step is in the window
         self._asked = False  # a window was sent, and its answer has not come
-        self._seconds_a_step = self._seconds = 0.0  # of the last window; within steps of this one
-        self._steps = 0  # of this one
-        self._opened, self._before = self._began, instruments.counters.read()
-        self.problems = [*self._panel.turn(run.system or {}, begins=True), *instruments.news()]
-        instruments.energy.take(1.0)
+        self._seconds_a_step = self._seconds = 0.0  # of the last window; of this one, within its steps
+        self._opened_after = run.resume_step
+        self._opened = self._resumed = self._began
+        self._before: Mapping[str, float] = {}
+        self.problems = [*self._panel.turn(self._told, begins=True), *instruments.news()]
+        self._open(run.resume_step)
 
     @property
     def setting(self) -> Mapping[str, Any]:
         return self._panel.setting
 
-    def next_step(self) -> list[str]:
-        """A step begins now. What the driver has said meanwhile comes into force; returns what could not."""
-        problems: list[str] = []
+    def next_step(self, step: int) -> list[str]:
+        """The step begins now. What the driver has said meanwhile comes into force; returns what could not."""
+        if self._in_step and self._looped:  # the step before was not reported
+            self._seconds += time.perf_counter() - self._resumed
         if self._asked:
-            self._turns.wait_for_setting(0.1 * self._seconds_a_step)
+            self._turns.wait_for_setting(min(_PATIENCE_SHARE * self._seconds_a_step, _PATIENCE_SECONDS))
             self._asked = False
+        problems: list[str] = []
         told = self._turns.told_setting()
-        if told is not None and told != self._panel.setting:
-            problems = self._panel.turn(told)
-            self._open()
-        elif not self._steps:
-            if self._last_step == self._run.resume_step:
-                self._cold = not self._warm
-            problems = self._panel.turn(dict(self._panel.setting))  # libraries may have been loaded since
-            problems += self._instruments.news()
-            self._open()
-        self._in_step = True
+        turns = told is not None and told != self._told
+        if turns and told is not None:
+            self._told = told
+        begins = not (self._looped and self._seconds)  # a window does, with this step
+        if turns or begins:
+            problems = [*self._panel.turn(self._told), *self._instruments.news()]  # libraries may have come since
+            self._open(step - 1)
+        self._looped = self._in_step = True
         self._resumed = time.perf_counter()
         return problems
 
@@ -125,37 +130,45 @@ class Gauge:
         if step <= self._last_step or not self._in_step:
             return None
         self._seconds += now - self._resumed
-        self._steps += step - self._last_step
         self._last_step, self._in_step = step, False
         if self._seconds < max(LEAST_SECONDS, LEAST_SHARE * (now - self._began)):
             return None
-        counters = self._instruments.counters.read()
+        wall_seconds, steps = now - self._opened, max(1, step - self._opened_after)
+        threads = self._panel.setting.get("threads", self._instruments.usual_threads)
+        joules = self._instruments.energy.take(float(threads))
         measured = Measured(
             at=time.time(),
             trial=self._run.trial,
             attempt=self._run.attempt,
             step=step,
-            steps=self._steps,
+            steps=steps,
             seconds=self._seconds,
             setting=dict(self._panel.setting),
             cold=self._cold,
-            counters=rates(self._before, counters, now - self._opened),
+            counters=rates(self._before, self._instruments.counters.read(), wall_seconds),
             kind=self._instruments.kind,
-            joules=self._instruments.energy.take(float(self._panel.setting.get("threads", 1))),
+            joules=joules * min(1.0, self._seconds / wall_seconds),  # those within its steps
             meter=self._instruments.energy.source,
         )
-        self._seconds_a_step = self._seconds / self._steps
-        self._cold, self._asked = False, True
-        self._seconds, self._steps = 0.0, 0
+        self._seconds_a_step = self._seconds / steps
+        self._cold, self._asked, self._seconds = False, True, 0.0
+        self._opened_after = step  # until a step begins, which opens the next one
         return measured
 
     def end(self) -> list[str]:
         """Puts everything back."""
         return self._panel.restore()
 
-    def _open(self) -> None:
+    def _open(self, after_step: int) -> None:
         """A window begins."""
-        self._seconds, self._steps = 0.0, 0
-        self._opened = self._resumed = time.perf_counter()
+        self._seconds = 0.0
+        self._opened_after = after_step
         self._before = self._instruments.counters.read()
         self._instruments.energy.take(1.0)
+        self._opened = self._resumed = time.perf_counter()
+
+
+def _usual_threads() -> int:
+    """Of linear algebra, with nothing turned: workers are started with as many as are their share."""
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    return int(said) if said.isdecimal() and int(said) else len(os.sched_getaffinity(0))

@@ -51,12 +51,16 @@ class Work:
     - `profile`: by counter, its average a second in a step with nothing turned.
     - `effects`: by the key of a setting, the seconds a step takes relative to nothing turned; below 1 is better.
       Nothing turned is 1, and need not be there.
+    - `under`: the key of what was turned in that step, if something was; then the effects are relative to it.
     """
 
     profile: Mapping[str, float]
     effects: Mapping[str, float]
+    under: str = UNTURNED
 
     def __post_init__(self) -> None:
+        if not _is_key(self.under):
+            raise SettingError(f"under: {self.under!r} is not the key of a setting; use key(setting)")
         for counter, rate in self.profile.items():
             if not isinstance(counter, str) or not _is_number(rate):
                 raise SettingError(
@@ -265,6 +269,7 @@ def _line(signature: str, work: Work) -> bytes:
         "machine": signature,
         "profile": dict(work.profile),
         "effects": dict(work.effects),
+        "under": work.under,
     }
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
@@ -275,6 +280,6 @@ def _read(line: bytes, signature: str) -> Work | None:
         content = json.loads(line)
         if content["version"] != _VERSION or content["machine"] != signature:
             return None
-        return Work(content["profile"], content["effects"])
+        return Work(content["profile"], content["effects"], content.get("under", UNTURNED))
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

@@ -2,7 +2,7 @@
 
 Pure: what to do follows from what was measured and what is known of similar work. A setting is looked at for one
 window of steps. One that is worse is dropped at once; one that seems better, but by no more than such measurements
-differ by themselves, is looked at again.
+differ by themselves, is looked at again. All is relative to the setting that a trial began with, its base.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from thriftune.system.known_work import UNTURNED, key, setting_of
+from thriftune.system.known_work import key, setting_of
 
 Setting = Mapping[str, Any]
 
@@ -28,8 +28,19 @@ _WINDOWS_LEFT = 4
 _USUAL_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.02, 0.3
 
 
+class Cost(NamedTuple):
+    """What a step cost in a window, with so many trials on the machine."""
+
+    setting: str  # its key()
+    beside: int
+    cost: float
+
+
 class Effect(NamedTuple):
-    """Of a setting: the logarithm of its cost a step over that of nothing turned, and how many windows say so."""
+    """Of a setting: the logarithm of its cost a step over that of the base, and how many windows say so.
+
+    None of them can be compared with the base (`looks` is 0) where the base was only seen in other company.
+    """
 
     log_ratio: float
     looks: int
@@ -37,11 +48,14 @@ class Effect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What is known of a trial's settings, by key(); of nothing turned, only in how many windows it was seen."""
+    """What is known of a trial's settings, by key(); of the base itself, in how many windows it was seen.
+
+    - `noise`: how much the logarithms of two like windows differ by themselves.
+    """
 
     of: Mapping[str, Effect]
     base_looks: int
-    noise: float  # how much the logarithms of two like windows differ by themselves
+    noise: float = _USUAL_NOISE
 
     def error(self, effect: Effect) -> float:
         return self.noise * math.sqrt(1 / max(1, effect.looks) + 1 / max(1, self.base_looks))
@@ -53,23 +67,54 @@ class Choice(NamedTuple):
     looks: bool  # it is looked at, and not known to be good
 
 
-def measured_effects(costs: Sequence[tuple[str, float]], known: Mapping[str, float] | None = None) -> Effects:
-    """`costs`: of windows in their order, the key of the setting and the cost of a step.
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What may be turned now.
 
-    Of a trial that began with something turned, the others are compared with that; `known` says how it compares to
-    nothing turned.
+    - `values`: of each knob, what else it may stand at.
+    - `fixed`: what cannot be changed while the attempt runs.
+    - `base`: what the trial began with.
+    - `harmful`: keys of settings that trials have failed with.
     """
-    logs: dict[str, list[float]] = {}
-    for setting, cost in costs:
-        logs.setdefault(setting, []).append(math.log(cost))
-    ratios = {**(known or {}), UNTURNED: 1.0}
-    comparable = sorted(ratios.keys() & logs)
-    base = UNTURNED if UNTURNED in logs else max(comparable, key=lambda each: len(logs[each]), default=None)
-    if base is None:
-        return Effects({}, 0, _USUAL_NOISE)
-    middle = fmean(logs[base]) - math.log(ratios[base])
-    found = {each: Effect(fmean(logs[each]) - middle, len(logs[each])) for each in logs if each != UNTURNED}
-    return Effects(found, len(logs[base]), _noise(list(logs.values())))
+
+    values: Mapping[str, Sequence[Any]]
+    fixed: Setting = field(default_factory=dict)
+    base: Setting = field(default_factory=dict)
+    harmful: frozenset[str] = frozenset()
+
+    def allow(self, setting: Setting) -> bool:
+        """Whether it may be had now."""
+        return key(setting) not in self.harmful and all(
+            name in self.fixed or value in self.values.get(name, ()) for name, value in setting.items()
+        )
+
+    def complete(self, setting: Setting) -> Setting:
+        """With what cannot be changed."""
+        return {**setting, **self.fixed}
+
+
+def measured_effects(costs: Sequence[Cost], base: Setting) -> Effects:
+    """Windows are compared with those of the base with as many trials beside them, which slow each other down."""
+    logs: dict[str, dict[int, list[float]]] = {}
+    for setting, beside, cost in costs:
+        logs.setdefault(setting, {}).setdefault(beside, []).append(math.log(cost))
+    of_base = logs.pop(key(base), {})
+    if not of_base:
+        return Effects({}, 0)
+    found = {setting: _effect(groups, of_base) for setting, groups in logs.items()}
+    groups = [group for by_beside in (of_base, *logs.values()) for group in by_beside.values()]
+    return Effects(found, sum(map(len, of_base.values())), _noise(groups))
+
+
+def _effect(groups: Mapping[int, Sequence[float]], of_base: Mapping[int, Sequence[float]]) -> Effect:
+    alike = {beside: group for beside, group in groups.items() if beside in of_base}
+    looks = sum(map(len, alike.values()))
+    if looks:
+        total = sum(len(group) * (fmean(group) - fmean(of_base[beside])) for beside, group in alike.items())
+        return Effect(total / looks, looks)
+    both = (list(itertools.chain(*each.values())) for each in (groups, of_base))
+    turned, unturned = map(fmean, both)
+    return Effect(turned - unturned, 0)
 
 
 def _noise(groups: Sequence[Sequence[float]]) -> float:
@@ -81,87 +126,90 @@ def _noise(groups: Sequence[Sequence[float]]) -> float:
     return min(_MOST_NOISE, max(_LEAST_NOISE, noise))
 
 
-def with_known(own: Effects, known: Mapping[str, float]) -> Effects:
+def with_known(own: Effects, known: Mapping[str, float], base: Setting) -> Effects:
     """What was measured of the trial itself counts; where it has nothing to say, what similar work has shown."""
-    prior = {
-        setting: Effect(math.log(ratio), MOST_LOOKS) for setting, ratio in known.items() if setting != UNTURNED
-    }
-    return Effects({**prior, **own.of}, own.base_looks, own.noise)
+    prior = {each: Effect(math.log(ratio), MOST_LOOKS) for each, ratio in known.items() if each != key(base)}
+    compared = {each: effect for each, effect in own.of.items() if effect.looks or each not in prior}
+    return Effects({**prior, **compared}, own.base_looks, own.noise)
 
 
-def choose(
-    effects: Effects,
-    values: Mapping[str, Sequence[Any]],
-    *,
-    windows_left: float,
-    every: bool = False,
-) -> Choice:
-    """`values`: of each knob that may be turned now, what else it may stand at. `every`: look at every combination
-    (the paper's grid), instead of one knob after the other from the best so far.
-    """
-    best, effect = _best(effects, values)
+def choose(effects: Effects, knobs: Knobs, *, windows_left: float, every: bool = False) -> Choice:
+    """`every`: look at every combination (the paper's grid), instead of one knob after the other from the best."""
+    best, effect = _best(effects, knobs)
     if effects.base_looks and windows_left >= _WINDOWS_LEFT:
-        candidates = _combinations(values) if every else _neighbours(best, values, effects)
-        for candidate in candidates:
+        for candidate in _combinations(knobs) if every else _neighbours(best, knobs, effects):
+            if candidate == knobs.base:
+                continue
             seen = effects.of.get(key(candidate))
             if seen is None:
                 return Choice(candidate, "looks at it", True)
+            if seen.looks == 0 and seen.log_ratio < -LEAST_GAIN and knobs.allow(knobs.base):
+                again = f"looks again at {in_words(knobs.base)}: others were beside it before"
+                return Choice(knobs.base, again, True)
             if _may_be_better(seen, effects):
-                if seen.looks > effects.base_looks:
-                    return Choice({}, f"looks again at nothing turned: {in_words(candidate)} seems better", True)
+                if seen.looks > effects.base_looks and knobs.allow(knobs.base):
+                    again = f"looks again at {in_words(knobs.base)}: {in_words(candidate)} seems better"
+                    return Choice(knobs.base, again, True)
                 return Choice(candidate, "looks at it again: it seems better, but not by more than noise", True)
     if effect is None:
-        return Choice({}, "nothing better was found" if effects.of else "as it is", False)
-    gain = f"{1 - math.exp(effect.log_ratio):.0%} less a step than with nothing turned"
+        return Choice(best, "nothing better was found" if effects.of else "as it is", False)
+    gain = f"{1 - math.exp(effect.log_ratio):.0%} less a step than with {in_words(knobs.base)}"
     return Choice(best, f"{gain} (error {effects.error(effect):.0%})", False)
 
 
 def _may_be_better(seen: Effect | None, effects: Effects) -> bool:
     """By enough, and may as well not be."""
-    if seen is None or seen.looks >= MOST_LOOKS:
+    if seen is None or not 0 < seen.looks < MOST_LOOKS:
         return False
     return -2 * effects.error(seen) < seen.log_ratio < -LEAST_GAIN
 
 
-def _best(effects: Effects, values: Mapping[str, Sequence[Any]]) -> tuple[Setting, Effect | None]:
-    """Of those that may be had now; nothing turned unless another is better by enough to be told from noise. Of
-    several that are hardly different, the one with the fewest threads, which others can use, and the least turned.
+def _best(effects: Effects, knobs: Knobs) -> tuple[Setting, Effect | None]:
+    """Of those that may be had now; the base, or what of it may be had, unless another is better by enough to be
+    told from noise. Of several that are hardly different, the one with the fewest threads, which others can use,
+    and the least turned.
     """
-    good = {
-        setting: effect
-        for setting, effect in effects.of.items()
-        if effect.log_ratio < -max(LEAST_GAIN, 1.5 * effects.error(effect))
-        and allowed(setting_of(setting), values)
-    }
+    good = {}
+    for text, effect in effects.of.items():
+        setting = setting_of(text)
+        had = knobs.allow(setting) and knobs.complete(setting) == setting
+        if had and effect.looks and effect.log_ratio < -max(LEAST_GAIN, 1.5 * effects.error(effect)):
+            good[text] = effect
     if not good:
-        return {}, None
+        rest = {name: value for name, value in knobs.base.items() if knobs.allow({name: value})}
+        return knobs.complete(rest if knobs.allow(rest) else {}), None
     least = min(effect.log_ratio for effect in good.values())
     near = [setting for setting, effect in good.items() if effect.log_ratio <= least + LEAST_GAIN]
     chosen = min(near, key=lambda each: (setting_of(each).get("threads", 0), len(setting_of(each)), good[each]))
     return setting_of(chosen), good[chosen]
 
 
-def allowed(setting: Setting, values: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether it may be had now."""
-    return all(value in values.get(name, ()) for name, value in setting.items())
-
-
-def _neighbours(best: Setting, values: Mapping[str, Sequence[Any]], effects: Effects) -> Iterator[Setting]:
+def _neighbours(best: Setting, knobs: Knobs, effects: Effects) -> Iterator[Setting]:
     """One knob turned otherwise than in the best; but not where that alone has not helped, as most knobs have
     nothing to do with each other."""
-    for name, others in values.items():
+    for name, others in knobs.values.items():
         for value in others:
-            alone = effects.of.get(key({name: value}))
-            helps = alone is None or alone.log_ratio < -LEAST_GAIN or len(best.keys() | {name}) == 1
-            if best.get(name) != value and (helps or _may_be_better(alone, effects)):
-                yield {**best, name: value}
+            alone = effects.of.get(key({**knobs.base, name: value}))
+            helps = alone is None or alone.looks == 0 or alone.log_ratio < -LEAST_GAIN or best == knobs.base
+            candidate = knobs.complete({**best, name: value})
+            if candidate != best and helps and knobs.allow(candidate):
+                yield candidate
+    for name in sorted(best.keys() & knobs.base.keys() - knobs.fixed.keys()):  # it need not be good here
+        alone = effects.of.get(key(_without(knobs.base, name)))
+        if alone is None or alone.looks == 0 or alone.log_ratio < -LEAST_GAIN:
+            yield _without(best, name)
 
 
-def _combinations(values: Mapping[str, Sequence[Any]]) -> Iterator[Setting]:
-    for combination in itertools.product(*([None, *others] for others in values.values())):
-        turned = {name: value for name, value in zip(values, combination, strict=True) if value is not None}
-        if turned:
-            yield turned
+def _without(setting: Setting, name: str) -> Setting:
+    return {other: value for other, value in setting.items() if other != name}
+
+
+def _combinations(knobs: Knobs) -> Iterator[Setting]:
+    for combination in itertools.product(*([None, *others] for others in knobs.values.values())):
+        turned = {name: value for name, value in zip(knobs.values, combination, strict=True) if value is not None}
+        candidate = knobs.complete(turned)
+        if candidate != knobs.complete({}) and candidate != knobs.base and knobs.allow(candidate):
+            yield candidate
 
 
 def in_words(setting: Setting) -> str:

@@ -31,10 +31,13 @@ def make_tuner(spec: Spec, store: Store, cores_a_slot: float, own: Mapping[str, 
     assert spec.system is not None
     settings = spec.system
     own_knobs: dict[str, Knob] = {knob.name: knob for knob in own.get("knobs", ())}
-    names = [name for name in settings["knobs"] if name != "threads" or not _says_threads()]
+    variables = {**os.environ, **spec.engine_options.get("variables", {})}
+    # A user who has said how many threads there shall be has the last word.
+    says_threads = any(name in variables for name in THREAD_VARIABLES)
+    names = [name for name in settings["knobs"] if not (name == "threads" and says_threads)]
     knobs = [own_knobs[name] if name in own_knobs else BUILT_IN[name]() for name in names]
     similarity = own.get("similarity") or SIMILARITIES.make(settings["similarity"], {})
-    known: Callable[[str], Any] = cache(known_work(store).read) if settings["remember"] else lambda _: ()
+    known: Callable[[str], Any] = cache(known_work(store).read) if _is_remembered(spec) else lambda _: ()
     return SystemTuner(
         knobs,
         settings["options"],
@@ -49,15 +52,16 @@ def make_tuner(spec: Spec, store: Store, cores_a_slot: float, own: Mapping[str, 
 
 
 def remember(tuner: SystemTuner, history: History, spec: Spec, store: Store) -> str | None:
-    """Keeps what the study has learned for those to come. Why that could not be done, if so."""
-    if spec.system is None or not spec.system["remember"]:
+    """Keeps what the study has learned in its last drive for those to come. Why that could not be done, if so."""
+    if not _is_remembered(spec):
         return None
-    for kind, works in tuner.works(history).items():
+    since = history.drives[-1][0] if history.drives else 0.0
+    for kind, works in tuner.works(history, since).items():
         if (problem := known_work(store).add(kind, works)) is not None:
             return problem
     return None
 
 
-def _says_threads() -> bool:
-    """A user who has said how many threads there shall be has the last word."""
-    return any(name in os.environ for name in THREAD_VARIABLES)
+def _is_remembered(spec: Spec) -> bool:
+    """What is kept are seconds: of energy or dollars it says nothing."""
+    return spec.system is not None and bool(spec.system["remember"]) and spec.system["aim"] == "time"

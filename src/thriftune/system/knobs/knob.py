@@ -24,13 +24,15 @@ class Knob(Protocol):
     """It can only be turned before an attempt begins, not between its steps."""
     changes_results: bool = False
     """What training computes may differ by it: never turned unless the user asked for this knob by name."""
+    lasts: bool = False
+    """Once turned, it stays so as long as the process lives: restore() only puts back what can be."""
     again: bool = False
     """apply() shall be called between any two steps, with the same value, too: it is about libraries, and more of
     them may have been loaded since. It has to be quick, then."""
 
     def values(self, cores: int) -> Sequence[Any]:
-        """What may be tried where a trial may use so many cores; JSON values; as things are unturned is not among
-        them."""
+        """What may be tried where a trial may use so many cores: texts, numbers or truth values; as things are
+        unturned is not among them."""
         ...
 
     def apply(self, value: Any) -> None:

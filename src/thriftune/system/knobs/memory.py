@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class Memory(Knob):
     """
 
     name = "memory"
+    lasts = True
 
     def __init__(self) -> None:
         self._glibc: Any = None  # None: nothing is turned
@@ -60,11 +62,22 @@ def _plenty() -> bool:
     """Whether there is twice as much memory to be had as the process has: others may keep theirs, too."""
     try:
         with Path("/proc/meminfo").open() as lines:
-            free = next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), None)
+            free = [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
         resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         return True
-    return free is None or free > 2 * resident
+    return all(each > 2 * resident for each in [*free, *_free_in_groups()])
+
+
+def _free_in_groups() -> Iterator[int]:
+    """Of a container, which may have much less than the machine: by control groups of either version."""
+    groups = Path("/sys/fs/cgroup")
+    for most, used in (
+        (groups / "memory.max", groups / "memory.current"),
+        (groups / "memory/memory.limit_in_bytes", groups / "memory/memory.usage_in_bytes"),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it says "max"
+            yield int(most.read_text()) - int(used.read_text())
 
 
 class MemoryLimit(Knob):

@@ -13,7 +13,7 @@ class Panel:
     """The knobs that a worker has.
 
     `setting` is what is in force: the knobs that took their value, and entries that belong to no knob, which the
-    training code reads.
+    training code reads. A knob that lasts is in it from its first turn on, whatever is asked for.
     """
 
     def __init__(self, knobs: Sequence[Knob]) -> None:
@@ -39,7 +39,7 @@ class Panel:
         if begins:
             self._refused.clear()
         told: list[str] = []
-        for name in [name for name in self.setting if name not in setting]:
+        for name in [name for name in self.setting if name not in setting and not self._lasts(name)]:
             if self._may_turn(name, begins):
                 told += self._leave(name)
         for name, value in setting.items():
@@ -48,9 +48,12 @@ class Panel:
         return self._news(told)
 
     def restore(self) -> list[str]:
-        """Everything back, the last knob first; `setting` becomes {}. Returns what turn() does."""
-        self.setting = {}
+        """Everything back, the last knob first; of `setting` only what lasts is left. Returns what turn() does."""
+        self.setting = {name: value for name, value in self.setting.items() if self._lasts(name)}
         return self._news([sentence for name in reversed(self._knobs) for sentence in self._restore(name)])
+
+    def _lasts(self, name: str) -> bool:
+        return name in self._knobs and self._knobs[name].lasts
 
     def _may_turn(self, name: str, begins: bool) -> bool:
         return begins or name not in self._knobs or not self._knobs[name].restarts
