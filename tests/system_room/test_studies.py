@@ -200,7 +200,7 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path) -> None:
             trial.report(loss=1.0, agrees=float(threads == asked))
 
     result = tt.tune(
-        train, SPACE, minimize="loss", trials=1, max_steps=8, workers=2, stopping="none", system="auto",
+        train, SPACE, minimize="loss", trials=1, max_steps=16, workers=2, stopping="none", system="auto",
         store=tmp_path / "s.db", progress=False,
     )  # fmt: skip
     (trial,) = result.trials

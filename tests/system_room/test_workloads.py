@@ -40,7 +40,8 @@ def watched(name: str, trial: tt.Trial) -> None:
     report = trial.report
 
     def told(**metrics: Any) -> None:
-        assert all(pool["num_threads"] == THREADS[pool["user_api"]] for pool in threadpool_info())
+        wrong = [pool for pool in threadpool_info() if pool["num_threads"] != THREADS[pool["user_api"]]]
+        assert not wrong, wrong
         assert NOT_ITS_OWN[WORKLOADS[name].model] not in sys.modules
         report(**metrics)
         if (trial.id, trial.attempt) == (1, 1):
