@@ -151,7 +151,7 @@ def test_trials_with_hyperparameters_like_others_begin_with_what_was_best_for_th
     large, small = machine.start(1024), machine.start(32)
     assert machine.history.trials[large].setting == {"memory": "kept"}
     assert machine.why(large) == (
-        "as for trials with batch_size near 1024: 40% less a step than with nothing turned (error 6%)"
+        "as for trials with batch_size near 1024: 40% less a step than with nothing turned (error 7%)"
     )
     assert machine.history.trials[small].setting == {}
     assert machine.train(large) == [{"memory": "kept"}] * 12

@@ -126,9 +126,10 @@ def _noise(groups: Sequence[Sequence[float]]) -> float:
     return min(_MOST_NOISE, max(_LEAST_NOISE, noise))
 
 
-def with_known(own: Effects, known: Mapping[str, float], base: Setting) -> Effects:
-    """What was measured of the trial itself counts; where it has nothing to say, what similar work has shown."""
-    prior = {each: Effect(math.log(ratio), MOST_LOOKS) for each, ratio in known.items() if each != key(base)}
+def with_known(own: Effects, known: Mapping[str, float], base: Setting, looks: int = MOST_LOOKS) -> Effects:
+    """What was measured of the trial itself counts; where it has nothing to say, what similar work has shown in
+    so many windows."""
+    prior = {each: Effect(math.log(ratio), looks) for each, ratio in known.items() if each != key(base)}
     compared = {each: effect for each, effect in own.of.items() if effect.looks or each not in prior}
     return Effects({**prior, **compared}, own.base_looks, own.noise)
 

@@ -77,7 +77,6 @@ class Knowledge(NamedTuple):
     effects: Mapping[str, float]
     by: str
     source: str
-    distance: float = 0.0
     under: str = UNTURNED  # the setting that its effects are relative to
 
 
@@ -172,7 +171,9 @@ class SystemTuner:
             if not own.base_looks:
                 return Choice(knobs.complete(_first_setting(trial)), "is measured first", False), OWN
             return choose(own, knobs, windows_left=left, every=self._every), OWN
-        choice = choose(with_known(own, known, knobs.base), knobs, windows_left=left, every=self._every)
+        # What past studies kept was settled; another trial of this one may have looked but once.
+        looks = MOST_LOOKS if knowledge.by == KNOWN else 1
+        choice = choose(with_known(own, known, knobs.base, looks), knobs, windows_left=left, every=self._every)
         return choice._replace(why=f"{knowledge.source}: {choice.why}"), knowledge.by
 
     def _belied(self, trial: TrialRecord, known: Mapping[str, float]) -> bool:
@@ -262,10 +263,9 @@ class SystemTuner:
             state = kind, len(here), sum(len(work.effects) for work in here)
             if self._matched_here.get(trial.id, (None,))[0] != state:
                 self._matched_here[trial.id] = state, _matching(self._similarity_here, profile, here, OTHERS)
-            matches = [self._matched_here[trial.id][1], self._matched[trial.id][1]]
-            found = [each._replace(under=base) for each in matches if each is not None]
-            if found:
-                return min(found, key=lambda each: each.distance)
+            found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
+            if found is not None:
+                return found._replace(under=base)
             if base == UNTURNED:
                 return None
         return self._by_parameters(trial, history)
@@ -346,7 +346,7 @@ def _matching(
     if match is None or not match.confident:
         return None
     source = f"like {'other trials' if by == OTHERS else by} (distance {match.distance:.2g} of {match.limit:.2g})"
-    return Knowledge(match.effects, by, source, match.distance)
+    return Knowledge(match.effects, by, source)
 
 
 def _is_looking(trial: TrialRecord) -> bool:
