@@ -111,7 +111,12 @@ def test_what_is_added_is_read(
     for machine, batch in batches:
         assert known.add(machine, batch) is None
     for machine in ("here", "there"):
-        assert known.read(machine) == [work for at, batch in batches if at == machine for work in batch]
+        told: list[tuple[str, Work]] = []
+        for batch in [batch for at, batch in batches if at == machine]:
+            before = {text for text, _ in told}
+            texts = [json.dumps([work.profile, work.effects]) for work in batch]
+            told += [pair for pair in zip(texts, batch, strict=True) if pair[0] not in before]
+        assert known.read(machine) == [work for _, work in told]
 
 
 def test_nothing_is_known_at_first(file: Path) -> None:
@@ -378,3 +383,11 @@ def test_it_is_the_machine_s_whatever_this_process_may_use() -> None:
         for first in ("", "os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]); ")
     ]
     assert said[0] == said[1]
+
+
+def test_what_is_told_again_is_kept_once(file: Path) -> None:
+    """As by a study that is resumed."""
+    first, second = (Work({"user_seconds": each}, {key({"threads": 2}): 0.5}) for each in (0.5, 0.9))
+    KnownWork(file).add(HERE, [first])
+    KnownWork(file).add(HERE, [first, second])
+    assert KnownWork(file).read(HERE) == [first, second]

@@ -175,7 +175,8 @@ class KnownWork:
         return [work for line in lines if (work := _read(line, signature)) is not None]
 
     def add(self, signature: str, works: Sequence[Work]) -> str | None:
-        """Keeps what was learnt on such a machine. None, or a sentence that says why it could not be kept.
+        """Keeps what was learnt on such a machine, and is not there yet: a study that is resumed tells all it has
+        again. None, or a sentence that says why it could not be kept.
 
         Not an error, for a study is none the worse for it; but its user should be told, once.
         """
@@ -184,7 +185,9 @@ class KnownWork:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked() as file:
-                _append(file, b"".join(_line(signature, work) for work in works))
+                there = set(os.pread(file, os.fstat(file).st_size, 0).splitlines(keepends=True))
+                new = (line for work in works if (line := _line(signature, work)) not in there)
+                _append(file, b"".join(new))
                 self._cut_back(file)
         except OSError as error:
             return (

@@ -52,11 +52,11 @@ def make_tuner(spec: Spec, store: Store, cores_a_slot: float, own: Mapping[str, 
 
 
 def remember(tuner: SystemTuner, history: History, spec: Spec, store: Store) -> str | None:
-    """Keeps what the study has learned in its last drive for those to come. Why that could not be done, if so."""
+    """Keeps what the study has learned for those to come, also with drivers that were killed before they could.
+    Why that could not be done, if so."""
     if not _is_remembered(spec):
         return None
-    since = history.drives[-1][0] if history.drives else 0.0
-    for kind, works in tuner.works(history, since).items():
+    for kind, works in tuner.works(history).items():
         if (problem := known_work(store).add(kind, works)) is not None:
             return problem
     return None

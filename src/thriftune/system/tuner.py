@@ -132,11 +132,11 @@ class SystemTuner:
         elif isinstance(event, ev.MachineShared):
             yield from self._turn_all([event.machine], history, now)
 
-    def works(self, history: History, since: float = 0.0) -> dict[str, list[Work]]:
-        """What the study has learned, by kind of machine, for others to know; of trials measured since then."""
+    def works(self, history: History) -> dict[str, list[Work]]:
+        """What the study has learned, by kind of machine, for others to know."""
         found: dict[str, list[Work]] = {}
         for trial in history.measured:
-            if trial.windows[-1].measured.at >= since and (work := self._work(trial)) is not None:
+            if (work := self._work(trial)) is not None:
                 found.setdefault(_kind(trial), []).append(work)
         return found
 
