@@ -56,7 +56,7 @@ class Size(NamedTuple):
     eta: int
 
 
-USUAL = Size(9, 2, 18, 3)
+USUAL = Size(9, 3, 27, 3)
 SMALL = Size(4, 2, 8, 2)
 TINY = Size(2, 1, 2, 2)
 

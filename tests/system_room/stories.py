@@ -8,7 +8,7 @@ from typing import Any
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune.history import History
-from thriftune.system.tuner import KNOWN, OWN
+from thriftune.system.knowledge import KNOWN, OWN
 
 KIND = "a processor, 2 cores, 8 GiB, software counters"
 KEPT: Mapping[str, Any] = {"memory": "kept"}

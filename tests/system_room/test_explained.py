@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.system_room.stories import BOTH, KEPT, Story, known, tuned
 from thriftune import events as ev
 from thriftune.system.explained import Counts, Explained, TrialStory, explain
-from thriftune.system.tuner import KNOWN, OTHERS, OWN, PARAMETERS
+from thriftune.system.knowledge import KNOWN, OTHERS, OWN, PARAMETERS
 
 
 def explained(story: Story) -> Explained:

@@ -11,18 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thriftune.system.estimate import Cost, Estimate, Known
 from thriftune.system.known_work import UNTURNED, key, setting_of
-from thriftune.system.probing import (
-    MOST_LOOKS,
-    Choice,
-    Cost,
-    Effects,
-    Knobs,
-    choose,
-    in_words,
-    measured_effects,
-    with_known,
-)
+from thriftune.system.probing import MOST_LOOKS, Choice, Knobs, choose, in_words
 
 VALUES: Mapping[str, Sequence[Any]] = {"memory": ["kept"], "threads": [2, 4]}
 PLENTY = 100.0
@@ -44,15 +35,15 @@ def ran(
     chosen = [Choice({}, "", False)]
     for window in range(windows):
         setting = key(chosen[-1].setting)
-        costs.append(Cost(setting, 1, ratio.get(setting, 1.0) * math.exp(rng.gauss(0.0, noise))))
-        effects = measured_effects(costs, {})
+        costs.append(Cost(setting, 1, False, ratio.get(setting, 1.0) * math.exp(rng.gauss(0.0, noise))))
+        effects = Estimate(costs)
         chosen.append(choose(effects, Knobs(values), windows_left=windows - window, every=every))
     return chosen
 
 
-def effects_of(*costs: tuple[str, float]) -> Effects:
+def effects_of(*costs: tuple[str, float]) -> Estimate:
     """Of a trial that was never with others."""
-    return measured_effects([Cost(setting, 1, cost) for setting, cost in costs], {})
+    return Estimate([Cost(setting, 1, False, cost) for setting, cost in costs])
 
 
 KEPT, TWO, BOTH = key({"memory": "kept"}), key({"threads": 2}), key({"memory": "kept", "threads": 2})
@@ -130,16 +121,16 @@ def test_of_equals_the_one_with_the_fewest_threads_is_taken() -> None:
 
 
 def test_what_is_known_of_like_work_is_taken_without_a_look() -> None:
-    none = effects_of()
     known = {KEPT: 0.6, TWO: 0.9, key({"threads": 4}): 1.0, BOTH: 0.55, key({"memory": "kept", "threads": 4}): 0.6}
-    choice = choose(with_known(none, known, {}), Knobs(VALUES), windows_left=PLENTY)
+    choice = choose(Estimate([], known=Known(known, {}, MOST_LOOKS)), Knobs(VALUES), windows_left=PLENTY)
     assert choice.setting == {"memory": "kept", "threads": 2}
     assert not choice.looks
 
 
 def test_what_the_trial_itself_has_shown_counts_more_than_what_is_known() -> None:
-    own = effects_of((UNTURNED, 1.0), (KEPT, 1.2), (KEPT, 1.2), (KEPT, 1.2))
-    assert choose(with_known(own, {KEPT: 0.6}, {}), Knobs({"memory": ["kept"]}), windows_left=PLENTY).setting == {}
+    own = [Cost(UNTURNED, 1, False, 1.0), *[Cost(KEPT, 1, False, 1.1)] * 6]
+    estimate = Estimate(own, known=Known({KEPT: 0.8}, {}, 1))
+    assert choose(estimate, Knobs({"memory": ["kept"]}), windows_left=PLENTY).setting == {}
 
 
 settings = st.fixed_dictionaries(
@@ -150,14 +141,14 @@ ALL = {**VALUES, "loaders": [1, 2]}
 
 
 @given(
-    st.lists(st.tuples(settings, st.integers(1, 3), st.floats(0.01, 100.0)), max_size=30),
+    st.lists(st.tuples(settings, st.integers(1, 3), st.booleans(), st.floats(0.01, 100.0)), max_size=30),
     st.floats(0.0, 50.0),
     st.booleans(),
 )
 def test_whatever_was_measured_something_that_may_be_had_is_chosen(
-    costs: list[tuple[str, int, float]], left: float, every: bool
+    costs: list[tuple[str, int, bool, float]], left: float, every: bool
 ) -> None:
-    effects = measured_effects([Cost(*cost) for cost in costs], {})
+    effects = Estimate([Cost(*cost) for cost in costs])
     choice = choose(effects, Knobs(ALL), windows_left=left, every=every)
     assert all(value in ALL[name] for name, value in choice.setting.items())
     assert choice.looks <= (left >= 4)
@@ -172,40 +163,61 @@ def test_settings_in_words() -> None:
 # --- what it is compared with
 
 
-def test_only_windows_in_like_company_are_compared() -> None:
-    """Alone everything is quicker, whatever is turned."""
-    costs = [Cost(UNTURNED, 2, 1.0)] * 3 + [Cost(TWO, 1, 0.8)]
-    effects = measured_effects(costs, {})
-    assert effects.of[TWO].looks == 0
-    assert choose(effects, Knobs(VALUES), windows_left=0).setting == {}
-    again = choose(effects, Knobs({"threads": [2]}), windows_left=PLENTY)
-    assert (again.setting, again.looks) == ({}, True)
-    assert again.why == "looks again at nothing turned: others were beside it before"
-    effects = measured_effects([*costs, Cost(UNTURNED, 1, 0.8)], {})
-    assert effects.of[TWO].log_ratio == pytest.approx(0.0)
-    assert choose(effects, Knobs({"threads": [2]}), windows_left=PLENTY) == Choice(
+def test_what_was_seen_in_other_company_is_taken_where_it_is_far_better() -> None:
+    """Alone everything may be quicker, whatever is turned; but not by that much."""
+    costs = [Cost(UNTURNED, 2, False, 1.0)] * 3
+    far = choose(Estimate([*costs, Cost(TWO, 1, False, 0.6)]), Knobs({"threads": [2]}), windows_left=PLENTY)
+    assert (far.setting, far.looks) == ({"threads": 2}, False)
+    near = Estimate([*costs, Cost(TWO, 1, False, 0.9)])
+    assert choose(near, Knobs({"threads": [2]}), windows_left=0).setting == {}
+    again = choose(near, Knobs({"threads": [2]}), windows_left=PLENTY)
+    assert (again.setting, again.looks) == ({}, True), "how quick is it alone?"
+    assert again.why == "looks again at nothing turned: threads 2 seems better"
+    known = Estimate([*costs, Cost(TWO, 1, False, 0.9), Cost(UNTURNED, 1, False, 0.9)])
+    assert choose(known, Knobs({"threads": [2]}), windows_left=PLENTY) == Choice(
         {}, "nothing better was found", False
     )
 
 
+def test_a_look_that_would_tell_nothing_waits() -> None:
+    """Nobody knows how much of the first step was its being the first."""
+    cold = Estimate([Cost(UNTURNED, 1, True, 1.0)])
+    assert choose(cold, Knobs(VALUES), windows_left=PLENTY) == Choice({}, "is measured first", False)
+
+
+def test_two_knobs_that_are_known_to_help_are_both_turned_without_a_look() -> None:
+    costs = [Cost(UNTURNED, 1, False, 1.0), Cost(KEPT, 1, False, 0.6), Cost(TWO, 1, False, 0.6)]
+    choice = choose(Estimate(costs), Knobs({"memory": ["kept"], "threads": [2]}), windows_left=PLENTY)
+    assert (choice.setting, choice.looks) == ({"memory": "kept", "threads": 2}, False)
+
+
 def test_what_cannot_be_changed_stays_in_every_setting() -> None:
     knobs = Knobs({"threads": [2]}, fixed={"memory": "kept"}, base={"memory": "kept"})
-    base = measured_effects([Cost(KEPT, 1, 1.0)], {"memory": "kept"})
-    assert choose(base, knobs, windows_left=PLENTY).setting == {"memory": "kept", "threads": 2}
-    found = measured_effects([Cost(KEPT, 1, 1.0), Cost(BOTH, 1, 0.5)], {"memory": "kept"})
+    assert choose(effects_of((KEPT, 1.0)), knobs, windows_left=PLENTY).setting == {"memory": "kept", "threads": 2}
+    found = effects_of((KEPT, 1.0), (BOTH, 0.5))
     kept = choose(found, knobs, windows_left=PLENTY)
     assert kept.setting == {"memory": "kept", "threads": 2}
-    assert kept.why.startswith("50% less a step than with memory kept")
+    assert " less a step than with memory kept (error " in kept.why
     busy = Knobs({"threads": []}, fixed={"memory": "kept"}, base={"memory": "kept"})
     assert choose(found, busy, windows_left=PLENTY).setting == {"memory": "kept"}
 
 
+def test_what_lasts_is_what_others_are_compared_with() -> None:
+    knobs = Knobs({"threads": [2]}, fixed={"memory": "kept"})
+    good = choose(effects_of((UNTURNED, 1.0), (KEPT, 0.7)), knobs, windows_left=0)
+    assert (good.setting, good.why.partition(" less")[0]) == ({"memory": "kept"}, "29%")
+    bad = choose(effects_of((UNTURNED, 1.0), (KEPT, 1.2)), knobs, windows_left=0)
+    assert bad.setting == {"memory": "kept"}
+    assert bad.why == "nothing better was found, and memory kept cannot be taken back"
+    both = choose(effects_of((UNTURNED, 1.0), (KEPT, 1.2), (BOTH, 0.8)), knobs, windows_left=PLENTY)
+    assert both.setting == {"memory": "kept", "threads": 2}
+    assert "than with memory kept" in both.why
+
+
 def test_what_a_trial_began_with_is_looked_at_without() -> None:
     knobs = Knobs({"memory": ["kept"]}, base={"memory": "kept"})
-    base = measured_effects([Cost(KEPT, 1, 1.0)], {"memory": "kept"})
-    assert choose(base, knobs, windows_left=PLENTY) == Choice({}, "looks at it", True)
-    better = measured_effects([Cost(KEPT, 1, 1.0), Cost(UNTURNED, 1, 0.5)], {"memory": "kept"})
-    assert choose(better, knobs, windows_left=PLENTY).setting == {}
+    assert choose(effects_of((KEPT, 1.0)), knobs, windows_left=PLENTY) == Choice({}, "looks at it", True)
+    assert choose(effects_of((KEPT, 1.0), (UNTURNED, 0.5)), knobs, windows_left=PLENTY).setting == {}
 
 
 def test_what_trials_have_failed_with_is_not_had() -> None:

@@ -19,8 +19,8 @@ from thriftune.events import LOOK, Measured, Narrow, Turn
 from thriftune.history import History
 from thriftune.joules import Joules
 from thriftune.ledger import Ledger
+from thriftune.system.estimate import Setting
 from thriftune.system.known_work import UNTURNED, key
-from thriftune.system.probing import Setting
 from thriftune.trial import State, TrialRecord
 
 Ratios = Mapping[tuple[str, str], float]

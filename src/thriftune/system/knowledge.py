@@ -1,0 +1,222 @@
+"""What is known of how a trial uses its machine? By its own windows, by work like it, by its parameters.
+
+Pure: all follows from the study's history, and from what past studies knew when the drive began.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from thriftune import events as ev
+from thriftune.history import History
+from thriftune.system.alike import by_parameter
+from thriftune.system.estimate import Circumstances, Cost, Estimate, Evidence, Known, circumstances, evidence
+from thriftune.system.known_work import UNTURNED, Work, key, setting_of
+from thriftune.system.probing import MOST_LOOKS
+from thriftune.system.similarity import Similarity
+from thriftune.trial import TrialRecord, Window
+
+AT_A_TIME = "at_a_time"
+"""Stands among the knobs of a piece of work, where fewer trials ran beside each other than there was room for."""
+
+OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it", "its parameters"
+"""What decisions rest on."""
+
+_WORKS_OF_STUDY, _TRIALS_ASKED = 100, 40
+"""So many of the last are looked at: there may be thousands."""
+
+_TOLD_ERROR = 0.1
+"""An effect whose error is greater is told to others only where it is far from nothing."""
+
+_OTHER_WORK_ERROR = 0.1
+"""Work that is alike is not the same."""
+
+
+class Knowledge(NamedTuple):
+    """What is known of a trial beyond its own windows: by setting, its cost relative to that of `under`."""
+
+    effects: Mapping[str, float]
+    by: str
+    source: str
+    under: str = UNTURNED
+
+    def relative_to(self, base: Mapping[str, Any]) -> Known | None:
+        """What is known, relative to what the trial began with; None: that is not known."""
+        ratios = {text: ratio for text, ratio in self.effects.items() if AT_A_TIME not in setting_of(text)}
+        ratios = {self.under: 1.0, **ratios}
+        if key(base) not in ratios:
+            return None
+        of_base = ratios.pop(key(base))
+        # What past studies kept was settled; another trial of this one may have looked but once.
+        looks = MOST_LOOKS if self.by == KNOWN else 1
+        return Known({text: ratio / of_base for text, ratio in ratios.items()}, base, looks)
+
+
+class Learned:
+    """- `past`: by kind of machine, what past studies knew.
+    - `cost`: what a step cost in a window.
+    """
+
+    def __init__(
+        self,
+        past: Callable[[str], Sequence[Work]],
+        similarity: Similarity,
+        cost: Callable[[ev.Measured], float],
+    ) -> None:
+        self._past = past
+        self._similarity, self._similarity_here = similarity, deepcopy(similarity)  # each has caches of its own
+        self._cost = cost
+        # Only caches, by trial: of how many windows what they say; for which kind of machine what past studies
+        # say, and this one when it knew so much.
+        self._works: dict[int, tuple[int, Work | None]] = {}
+        self._evidence: dict[int, tuple[int, Evidence]] = {}
+        self._matched: dict[int, tuple[str, Knowledge | None]] = {}
+        self._matched_here: dict[int, tuple[tuple[str, int, int], Knowledge | None]] = {}
+
+    def of(self, trial: TrialRecord, history: History) -> Knowledge | None:
+        """Of work with a profile like the trial's, with the same turned in it; else of trials with hyperparameters
+        like its."""
+        profile = _profile(trial)
+        if profile is not None:
+            kind, base = kind_of(trial), key(first_setting(trial))
+            if self._matched.get(trial.id, ("",))[0] != kind:
+                past = [work for work in self._past(kind) if work.under == base]
+                self._matched[trial.id] = kind, _matching(self._similarity, profile, past, KNOWN)
+            works = (self.work(each) for each in _others(trial, history))
+            here = [work for work in works if work is not None and work.under == base]
+            state = kind, len(here), sum(len(work.effects) for work in here)
+            if self._matched_here.get(trial.id, (None,))[0] != state:
+                self._matched_here[trial.id] = state, _matching(self._similarity_here, profile, here, OTHERS)
+            found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
+            if found is not None:
+                return found._replace(under=base)
+            if base == UNTURNED:
+                return None
+        return self._by_parameters(trial, history)
+
+    def estimate(self, trial: TrialRecord, history: History, known: Known | None) -> Estimate:
+        """`known` is left out where what the trial itself has shown belies it."""
+        costs, expected = self._costs(trial), self._circumstances(trial, history)
+        if known is not None:
+            own = Estimate(costs, expected)
+            known = None if _belies(own, known) else known
+        return Estimate(costs, expected, known)
+
+    def work(self, trial: TrialRecord) -> Work | None:
+        """What its windows say, if they have seen more than its base."""
+        if trial.id in self._works and self._works[trial.id][0] == len(trial.windows):
+            return self._works[trial.id][1]
+        found, profile, base = None, _profile(trial), first_setting(trial)
+        estimate = Estimate(self._costs(trial))
+        ratios = {}
+        for text in estimate.settings:
+            effect = estimate.effect(setting_of(text), base)
+            if text != key(base) and (effect.error < _TOLD_ERROR or abs(effect.log_ratio) > 2 * effect.error):
+                ratios[text] = math.exp(effect.log_ratio)
+        if profile is not None and ratios:
+            found = Work(profile, {**ratios, **_beside(windows_of(trial), base)}, key(base))
+        self._works[trial.id] = len(trial.windows), found
+        return found
+
+    def _costs(self, trial: TrialRecord) -> list[Cost]:
+        return [
+            Cost(key(window.measured.setting), window.beside, window.measured.cold, cost)
+            for window in windows_of(trial)
+            if (cost := self._cost(window.measured)) > 0.0
+        ]
+
+    def _circumstances(self, trial: TrialRecord, history: History) -> Circumstances:
+        found = []
+        for other in _others(trial, history):
+            if self._evidence.get(other.id, (-1,))[0] != len(other.windows):
+                self._evidence[other.id] = len(other.windows), evidence(self._costs(other))
+            found.append(self._evidence[other.id][1])
+        return circumstances(found)
+
+    def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
+        known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
+        for other in history.measured[-_TRIALS_ASKED:]:
+            if other.id != trial.id and not first_setting(other):
+                work = self.work(other) or self.of(other, history)
+                known += [(other.config, work.effects)] if work is not None else []
+        found = by_parameter(trial.config, known, history.space)
+        if found is None:
+            return None
+        effects, name = found
+        return Knowledge(effects, PARAMETERS, f"as for trials with {name}")
+
+
+def _belies(own: Estimate, known: Known) -> bool:
+    """Something that both have seen is quite another to the trial."""
+    for text, ratio in known.ratios.items():
+        setting = setting_of(text)
+        if own.seen(setting) and own.seen(known.under):
+            effect = own.effect(setting, known.under)
+            if abs(effect.log_ratio - math.log(ratio)) > 2 * math.hypot(effect.error, _OTHER_WORK_ERROR):
+                return True
+    return False
+
+
+def _matching(
+    similarity: Similarity, profile: Mapping[str, float], works: Sequence[Work], by: str
+) -> Knowledge | None:
+    match = similarity.match(profile, works)
+    if match is None or not match.confident:
+        return None
+    source = f"like {'other trials' if by == OTHERS else by} (distance {match.distance:.2g} of {match.limit:.2g})"
+    return Knowledge(match.effects, by, source)
+
+
+def _others(trial: TrialRecord, history: History) -> Iterator[TrialRecord]:
+    """That were measured on the same kind of machine."""
+    for other in history.measured[-_WORKS_OF_STUDY:]:
+        if other.id != trial.id and kind_of(other) == kind_of(trial):
+            yield other
+
+
+def _beside(windows: Sequence[Window], base: Mapping[str, Any]) -> dict[str, float]:
+    """How much more or less all trials together got done where fewer of them ran: seconds a step, shared by those
+    that ran, relative to the base with the most of them."""
+    warm = [window for window in windows if not window.measured.cold]
+    most = max((window.beside for window in warm), default=1)
+    usual = [_seconds(each) / most for each in warm if each.beside == most and each.measured.setting == base]
+    fewer: dict[str, list[float]] = {}
+    for window in warm:
+        if window.beside < most:
+            setting = {**window.measured.setting, AT_A_TIME: window.beside}
+            fewer.setdefault(key(setting), []).append(_seconds(window) / window.beside)
+    enough = {setting: each for setting, each in fewer.items() if len(each) >= MOST_LOOKS <= len(usual)}
+    return {setting: fmean(each) / fmean(usual) for setting, each in enough.items()}
+
+
+def _seconds(window: Window) -> float:
+    return window.measured.seconds / window.measured.steps
+
+
+# --- of a trial's windows ---------------------------------------------------------------------------------
+
+
+def kind_of(trial: TrialRecord) -> str:
+    """Of the machine that it was measured on last."""
+    return trial.windows[-1].measured.kind if trial.windows else ""
+
+
+def windows_of(trial: TrialRecord) -> list[Window]:
+    """On machines of that kind: others cannot be compared."""
+    return [window for window in trial.windows if window.measured.kind == kind_of(trial)]
+
+
+def first_setting(trial: TrialRecord) -> Mapping[str, Any]:
+    """What it began with there, with which all else is compared."""
+    first = next(iter(windows_of(trial)), None)
+    return {} if first is None else first.measured.setting
+
+
+def _profile(trial: TrialRecord) -> Mapping[str, float] | None:
+    """Of its first window there."""
+    first = next(iter(windows_of(trial)), None)
+    return None if first is None else first.measured.counters
