@@ -21,6 +21,7 @@ import thriftune as tt
 from benchmarks.common import fresh
 from benchmarks.system.workloads import WORKLOADS, Workload
 from thriftune.system.energy import estimate
+from thriftune.threads import VARIABLES, limited_to
 
 SIDES = ("thriftune", "V1", "V2", "plain")
 RATIO = "accuracy_a_second"
@@ -141,24 +142,26 @@ class ByHand:
         if trial["memory"] == "kept":
             memory.apply("kept")
         threads.apply(trial["threads"])
-        began = time.perf_counter()
-        report = trial.report
-
-        def with_ratio(metrics: Any = None, /, **more: Any) -> None:
-            step = trial.run.resume_step + 1 if with_ratio.step is None else with_ratio.step + 1  # type: ignore[attr-defined]
-            with_ratio.step = step  # type: ignore[attr-defined]
-            done = step - trial.run.resume_step
-            seconds_a_step = (time.perf_counter() - began) / done
-            ratio = more[self.load.metric] / (seconds_a_step * step)
-            report(metrics, **more, **{RATIO: ratio})
-
-        with_ratio.step = None  # type: ignore[attr-defined]
-        trial.report = with_ratio  # type: ignore[method-assign]
+        trial.report = WithRatio(trial, self.load.metric)  # type: ignore[method-assign]
         try:
             self.load.train(trial)
         finally:
             threads.restore()
             memory.restore()
+
+
+class WithRatio:
+    """Reports of a trial, each with its accuracy over the time that so many steps take at this pace."""
+
+    def __init__(self, trial: tt.Trial, metric: str) -> None:
+        self._report, self._metric = trial.report, metric
+        self._before, self._done, self._began = trial.run.resume_step, 0, time.perf_counter()
+
+    def __call__(self, metrics: Any = None, /, **more: Any) -> None:
+        self._done += 1
+        seconds_a_step = (time.perf_counter() - self._began) / self._done
+        ratio = more[self._metric] / (seconds_a_step * (self._before + self._done))
+        self._report(metrics, **more, **{RATIO: ratio})
 
 
 def _cpu_seconds() -> float:
@@ -173,7 +176,7 @@ def _thread_counts() -> list[int]:
 
 
 def _surround(side: str) -> None:
-    for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"):
-        os.environ.pop(f"{name}_NUM_THREADS", None)
-        if side == "plain":
-            os.environ[f"{name}_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+    if side == "plain":
+        os.environ.update(limited_to(len(os.sched_getaffinity(0))))

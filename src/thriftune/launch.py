@@ -199,6 +199,8 @@ def drive(
                 from thriftune.system.setup import make_tuner, remember  # needs numpy, and more
 
                 tuner = make_tuner(spec, store, at.cores_a_slot, system or {})
+            elif spec.system is not None and spec.system != {**System().written, "narrows": spec.system["narrows"]}:
+                view.say("system: trials with several workers, and plans for a deadline, are left alone")
             conductor = Conductor(at.spec, history, searcher, at.provisioner, stopper, tuner)
             if not history.trials:
                 for line, notable in remarks(spec, history):

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from thriftune.events import THIS_MACHINE
 from thriftune.fleet import Machine
 from thriftune.history import History
-from thriftune.joules import Joules, joules_of, usual_watts
 from thriftune.reports import furthest
+from thriftune.system.joules import Joules, joules_of, usual_watts
 from thriftune.trial import State, Stay, TrialRecord
 
 _HOUR = 3600.0

@@ -30,14 +30,11 @@ from thriftune.printed import last_line, plain
 from thriftune.search.random import Random
 from thriftune.spec import Spec, Target
 from thriftune.stopping.checks import check_whole
+from thriftune.threads import VARIABLES, limited_to
 from thriftune.trial import Run
 from thriftune.words import config_line, several
 
 Say = Callable[[str], object]
-
-_THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR"))
-"""How many threads a library takes is told by these, and torch goes by the first. Where they are not set it counts
-the cores, and some count all that the machine has."""
 
 _GRACE_SECONDS = 10.0
 """A trial that was told to end has so long for it at least, so that it can do so in good order."""
@@ -305,10 +302,10 @@ class ThisMachine:
 def _limited(workers: int, folder: str) -> Iterator[None]:
     """Processes that are started within may use so many cores and threads; this one is as it was afterwards."""
     allowed = os.sched_getaffinity(0)
-    before = {name: os.environ.get(name) for name in _THREADS}
+    before = {name: os.environ.get(name) for name in VARIABLES}
     try:
         with contextlib.chdir(folder or "."):  # where a study of this target runs
-            os.environ.update(dict.fromkeys(_THREADS, str(workers)))
+            os.environ.update(limited_to(workers))
             os.sched_setaffinity(0, sorted(allowed)[:workers])
             yield
     finally:

@@ -68,7 +68,7 @@ class KnobConformance(ABC):
     def test_it_says_what_it_is(self) -> None:
         knob = self.make()
         assert knob.name
-        assert {type(flag) for flag in (knob.restarts, knob.changes_results, knob.again)} == {bool}
+        assert {type(flag) for flag in (knob.restarts, knob.lasts, knob.again)} == {bool}
 
     def test_restoring_what_was_not_applied_does_nothing(self) -> None:
         def act() -> None:

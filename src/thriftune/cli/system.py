@@ -15,10 +15,10 @@ from thriftune.cli.system_json import profile_json, study_json, why_nothing
 from thriftune.errors import ThriftuneError
 from thriftune.events import LOOK
 from thriftune.history import History
-from thriftune.joules import NO_METER
 from thriftune.result import Result, format_seconds
 from thriftune.system.explained import Decided, Explained, Pace, TrialStory, explain
 from thriftune.system.heat_map import draw, heat_map
+from thriftune.system.joules import NO_METER
 from thriftune.system.probing import in_words
 from thriftune.trial import TrialRecord
 from thriftune.words import energy, energy_line, several

@@ -19,7 +19,7 @@ def why_nothing(spec: Spec, began: bool) -> str:
     elif spec.target.kind == "outside":
         why = "it trains in its user's own code"
     elif spec.system is None:
-        why = 'it has system = "off"'
+        why = 'it has system = "off", or is older than that'
     elif not began:
         why = "nothing has run yet"
     else:

@@ -24,6 +24,7 @@ from thriftune.engines.wire import GOODBYE, Lines, from_line, read_spool
 from thriftune.engines.worker import MARK
 from thriftune.errors import StudyBusy, ThriftuneError
 from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
+from thriftune.threads import limited_to
 from thriftune.trial import Run
 
 _OUTPUT_BYTES = 16_384
@@ -208,13 +209,14 @@ class LocalEngine:
                 "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
                 "from thriftune.engines.nursery import main; main(control, alive, settings)"
             )
+            threads = limited_to(len(os.sched_getaffinity(0)) // self._slots)
             try:
                 self._nursery = subprocess.Popen(
                     [sys.executable, "-c", code, json.dumps(start)],
                     pass_fds=[theirs.fileno(), alive.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**_thread_limits(self._slots), **os.environ},
+                    env={**threads, **os.environ},  # a user's own win
                 )
             except OSError as error:
                 ours.close()
@@ -414,9 +416,3 @@ def _send(line: socket.socket, message: dict[str, Any]) -> None:
 
 def _text(output: bytes) -> str:
     return output.decode(errors="replace").strip()
-
-
-def _thread_limits(slots: int) -> dict[str, str]:
-    """So that the workers' linear algebra shares the cores instead of fighting for them; a user's own win."""
-    share = str(max(1, len(os.sched_getaffinity(0)) // slots))
-    return {f"{name}_NUM_THREADS": share for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB")}

@@ -19,6 +19,7 @@ from thriftune.engines import Doing
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.events import Ended, Event, Failed, Killed, Lost
+from thriftune.threads import limited_to
 from thriftune.trial import Run
 from thriftune.words import amounts
 
@@ -81,7 +82,7 @@ class RayEngine:
         self._worker = worker
         self._folder = folder / "seats"
         self._prefix = f"thriftune-{study}-"
-        around = {**_threads(worker), **(variables or {})}
+        around = {**limited_to(int(worker.get("CPU", 1))), **(variables or {})}
         self._seats = Seats(cluster, node_of, worker, self._folder, self._prefix, target, around, self, is_own)
         self._crews: dict[tuple[int, int], _Crew] = {}  # by trial and attempt
         self._crew_of: dict[Held, _Crew] = {}
@@ -343,9 +344,3 @@ def _doing(crew: _Crew, worker: Mapping[str, float]) -> Doing:
         if len(crew.seats) > 1:
             waits_for = f"{amounts(worker)} each: {where}"
     return Doing(where, crew.seats[0].pid, crew.run.trial, waits_for)
-
-
-def _threads(worker: Mapping[str, float]) -> dict[str, str]:
-    """So that the workers of a node share its cores instead of fighting for them."""
-    share = str(max(1, int(worker.get("CPU", 1))))
-    return {f"{name}_NUM_THREADS": share for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB")}

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from thriftune.events import LOOK, Measured, Narrow, Turn
 from thriftune.history import History
-from thriftune.joules import Joules
 from thriftune.ledger import Ledger
 from thriftune.system.estimate import Setting
+from thriftune.system.joules import Joules
 from thriftune.system.known_work import UNTURNED, key
 from thriftune.trial import State, TrialRecord
 

@@ -14,11 +14,10 @@ from thriftune.system.knobs import BUILT_IN, Knob
 from thriftune.system.known_work import KnownWork
 from thriftune.system.similarity import SIMILARITIES
 from thriftune.system.tuner import Room, SystemTuner
+from thriftune.threads import VARIABLES
 
 _FILE = ".known-work.jsonl"
 """In the store's folder; no study can have such a name."""
-
-THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
 
 
 def known_work(store: Store) -> KnownWork:
@@ -33,7 +32,7 @@ def make_tuner(spec: Spec, store: Store, cores_a_slot: float, own: Mapping[str, 
     own_knobs: dict[str, Knob] = {knob.name: knob for knob in own.get("knobs", ())}
     variables = {**os.environ, **spec.engine_options.get("variables", {})}
     # A user who has said how many threads there shall be has the last word.
-    says_threads = any(name in variables for name in THREAD_VARIABLES)
+    says_threads = any(name in variables for name in VARIABLES)
     names = [name for name in settings["knobs"] if not (name == "threads" and says_threads)]
     knobs = [own_knobs[name] if name in own_knobs else BUILT_IN[name]() for name in names]
     similarity = own.get("similarity") or SIMILARITIES.make(settings["similarity"], {})

@@ -15,15 +15,13 @@ class CannotTurn(Exception):
 class Knob(Protocol):
     """One thing about the machine that a running trial may change between steps. Users may write their own.
 
-    A class that inherits from this one may be turned between steps, changes no results, and is left alone while
-    its value stays the same, unless it says otherwise.
+    A class that inherits from this one may be turned between steps, and is left alone while its value stays the
+    same, unless it says otherwise. None is turned unless it is named, or changes no results.
     """
 
     name: str
     restarts: bool = False
     """It can only be turned before an attempt begins, not between its steps."""
-    changes_results: bool = False
-    """What training computes may differ by it: never turned unless the user asked for this knob by name."""
     lasts: bool = False
     """Once turned, it stays so as long as the process lives: restore() only puts back what can be."""
     again: bool = False

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.system.knobs.knob import CannotTurn, Knob, one_of, powers_of_two, whole
-
-_THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
+from thriftune.threads import VARIABLES
 
 
 class Threads(Knob):
@@ -40,10 +39,10 @@ class Threads(Knob):
         first = not self._variables
         if first:
             _check_own_choice()
-            self._variables = {name: os.environ.get(name) for name in _THREAD_VARIABLES}
+            self._variables = {name: os.environ.get(name) for name in VARIABLES}
             self._cores = len(os.sched_getaffinity(0))
         self._look(first)
-        for name in _THREAD_VARIABLES:
+        for name in VARIABLES:
             if os.environ.get(name) != str(threads):
                 os.environ[name] = str(threads)
         self._set(dict.fromkeys(self._libraries, threads), threads)
@@ -103,7 +102,6 @@ class Precision(Knob):
     """Matrices of 32-bit floats are multiplied by the faster, less exact ways that the hardware has: "tf32"."""
 
     name = "precision"
-    changes_results = True
     again = True  # PyTorch may be loaded later
 
     def __init__(self) -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.cli import studies
 from tests.system_room.stories import Story
 from thriftune import events as ev
-from thriftune.joules import NO_METER
 from thriftune.ledger import Ledger
 from thriftune.system.energy import BUSY_CORE_WATTS
+from thriftune.system.joules import NO_METER
 
 
 def ledger(story: Story) -> Ledger:
