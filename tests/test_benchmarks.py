@@ -88,7 +88,7 @@ def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
         assert row["met"] is None
 
 
-@pytest.mark.parametrize("name", ["system.compare", "system.again"])
+@pytest.mark.parametrize("name", ["system.compare", "system.again", "system.similarity"])
 def test_those_of_how_trials_use_their_machine(name: str) -> None:
     """With the one workload whose data is always there."""
     told = json.loads(run(f"benchmarks.{name}", "--json", "--quick", "--workload", "text_rnn"))

@@ -94,14 +94,14 @@ def make_spec(
         workers=cores() if workers is None and here else workers,
         engine="local" if here else "ray",
         engine_options=where.options,
-        system=_system(system, target, narrows=workers is None),
+        system=_system(system, target, workers is None),
         storage="" if storage is None else str(Path(storage).expanduser().absolute()),
         keep=keep,
         disk_full=disk_full,
     )
 
 
-def _system(given: str | System | Mapping[str, Any], target: Target, *, narrows: bool) -> Mapping[str, Any] | None:
+def _system(given: str | System | Mapping[str, Any], target: Target, narrows: bool) -> Mapping[str, Any] | None:
     found = system_of(given)
     if found is None or target.kind == "outside":
         return None
@@ -199,7 +199,7 @@ def drive(
                 from thriftune.system.setup import make_tuner, remember  # needs numpy, and more
 
                 tuner = make_tuner(spec, store, at.cores_a_slot, system or {})
-            elif spec.system is not None and spec.system != {**System().written, "narrows": spec.system["narrows"]}:
+            elif spec.system is not None and spec.system != _system("auto", spec.target, spec.system["narrows"]):
                 view.say("system: trials with several workers, and plans for a deadline, are left alone")
             conductor = Conductor(at.spec, history, searcher, at.provisioner, stopper, tuner)
             if not history.trials:
