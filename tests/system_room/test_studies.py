@@ -41,8 +41,9 @@ def tuned(store: Path, **more: Any) -> tt.Result:
         "stopping": "none",
         "searcher": "random",
         "system": PACED,
+        "progress": False,
     }
-    return tt.tune(paced, SPACE, minimize="loss", store=store, progress=False, **{**given, **more})
+    return tt.tune(paced, SPACE, minimize="loss", store=store, **{**given, **more})
 
 
 def looks(result: tt.Result) -> int:
@@ -212,12 +213,17 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path) -> None:
 
 
 @pytest.mark.cluster
-def test_on_a_ray_cluster(tmp_path: Path) -> None:
+def test_on_a_ray_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with nodes() as cluster:
         cluster.add(1)
         result = tuned(tmp_path / "s.db", engine=tt.Ray(address=cluster.address), workers=None, trials=2)
-    assert [dict(trial.setting) for trial in result.trials] == [{"pace": "quick"}] * 2
-    assert all(trial.windows for trial in result.trials)
+        assert [dict(trial.setting) for trial in result.trials] == [{"pace": "quick"}] * 2
+        assert all(trial.windows for trial in result.trials)
+        cluster.add(1)
+        engine = tt.Ray(address=cluster.address, gang=2)
+        left = tuned(tmp_path / "gang.db", engine=engine, workers=None, trials=1, max_steps=2, progress=True)
+    assert not any(trial.windows for trial in left.trials)
+    assert "system: trials with several workers, and plans for a deadline, are left alone" in capfd.readouterr().err
 
 
 # --- what a user may say ----------------------------------------------------------------------------------
