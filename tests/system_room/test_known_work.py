@@ -329,9 +329,11 @@ def test_a_file_replaced_or_removed_just_before_it_is_locked(file: Path, monkeyp
 def test_no_place_for_it(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     for path, why in (
         (tmp_path / "taken" / "known_work.jsonl", "Not a directory|File exists"),
-        (tmp_path / "folder", "Is a directory"),
+        (tmp_path / "folder", "it is no plain file"),
+        (tmp_path / "pipe", "it is no plain file"),  # which nobody writes to: reading it would never end
         (Path("/proc/known_work.jsonl"), "No such file|Permission denied"),
     ):
         problem = KnownWork(path).add(HERE, [numbered("n", 1)])

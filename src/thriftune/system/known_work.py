@@ -13,6 +13,7 @@ over. Readers need no lock. The newest lines count, and the file is cut back to 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import json
@@ -169,7 +170,7 @@ class KnownWork:
     def read(self, signature: str) -> list[Work]:
         """All that is known of work on such a machine, the newest last. What cannot be read is not known."""
         try:
-            lines = _newest(self._path.read_bytes())
+            lines = _newest(self._path.read_bytes()) if self._path.is_file() else []  # a pipe would be waited for
         except OSError:
             return []
         return [work for line in lines if (work := _read(line, signature)) is not None]
@@ -183,6 +184,8 @@ class KnownWork:
         if not works:
             return None
         try:
+            if self._path.exists() and not self._path.is_file():
+                raise FileExistsError(errno.EEXIST, "it is no plain file")
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._locked() as file:
                 there = set(os.pread(file, os.fstat(file).st_size, 0).splitlines(keepends=True))
