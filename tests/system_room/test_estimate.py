@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thriftune.system.estimate import Cost, Estimate, Known, circumstances, evidence
+from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Known, evidence
 from thriftune.system.known_work import UNTURNED, key, setting_of
 
 KEPT, TWO, BOTH = key({"memory": "kept"}), key({"threads": 2}), key({"memory": "kept", "threads": 2})
@@ -22,9 +22,9 @@ def warm(setting: str, cost: float, beside: int = 1) -> Cost:
 def test_more_windows_make_it_surer() -> None:
     few = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.8)]).effect({"memory": "kept"}, {})
     many = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.8)] * 10).effect({"memory": "kept"}, {})
-    assert few.log_ratio == pytest.approx(math.log(0.8), abs=0.02)
+    assert few.log_ratio == pytest.approx(math.log(0.8), abs=0.03)
     assert many.log_ratio == pytest.approx(math.log(0.8), abs=0.002)
-    assert 0.06 < few.error < 0.08
+    assert 0.12 < few.error < 0.15
     assert many.error < 0.02
 
 
@@ -45,7 +45,7 @@ def test_other_company_leaves_doubt_and_is_learned_of() -> None:
     assert doubt.error > 0.14
     sure = Estimate([*apart, warm(UNTURNED, 0.75)]).effect({"threads": 2}, {})
     assert sure.log_ratio == pytest.approx(math.log(0.6 / 0.75), abs=0.04)
-    assert sure.error < 0.08
+    assert sure.error < 0.1
 
 
 def test_how_much_company_and_first_steps_cost_is_learned_of_other_trials() -> None:
@@ -55,14 +55,12 @@ def test_how_much_company_and_first_steps_cost_is_learned_of_other_trials() -> N
                   for beside in (1, 2) for cold in (False, True) for _ in range(2)])
         for scale in (0.1, 1.0, 7.0)
     ]  # fmt: skip
-    expected = circumstances(others)
-    assert expected.expected == pytest.approx([math.log(1.25), math.log(1.5)], abs=0.02)
-    assert expected.covariance[0, 0] < 0.15**2 / 4, "surer than without them"
-    assert circumstances(()).expected == pytest.approx([0.0, 0.1])
+    told = NO_EVIDENCE.plus(others[0]).plus(others[1]).plus(others[2])
+    assert told.minus(others[2]).free == others[0].free + others[1].free
     apart = [warm(UNTURNED, 1.0, beside=2), Cost(TWO, 1, True, 0.6)]
-    told = Estimate(apart, expected).effect({"threads": 2}, {})
-    assert told.log_ratio == pytest.approx(math.log(0.6 / 1.5 * 1.25), abs=0.1)
-    assert told.error < Estimate(apart).effect({"threads": 2}, {}).error / 2
+    effect = Estimate(apart, told).effect({"threads": 2}, {})
+    assert effect.log_ratio == pytest.approx(math.log(0.6 / 1.5 * 1.25), abs=0.1)
+    assert effect.error < Estimate(apart).effect({"threads": 2}, {}).error / 2
 
 
 def test_one_setting_in_one_company_tells_nothing_of_company() -> None:
@@ -83,7 +81,7 @@ def test_what_is_known_counts_like_windows() -> None:
 
 
 def test_knobs_that_are_known_alone_are_known_together_but_for_what_they_do_to_each_other() -> None:
-    estimate = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.7), warm(TWO, 0.6)])
+    estimate = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.7), warm(TWO, 0.6)] * 4)
     both = estimate.effect(setting_of(BOTH), {})
     assert both.log_ratio == pytest.approx(math.log(0.42), abs=0.05)
     assert estimate.effect({"memory": "kept"}, {}).error < both.error < 0.2
@@ -95,7 +93,7 @@ def test_a_look_at_what_is_less_known_tells_more() -> None:
     at_home = estimate.error_after({"memory": "kept"}, {}, {}, 1)
     assert at_kept < at_home < estimate.effect({"memory": "kept"}, {}).error
     looked = Estimate([warm(UNTURNED, 1.0)] * 5 + [warm(KEPT, 0.9)] * 2)
-    assert looked.effect({"memory": "kept"}, {}).error == pytest.approx(at_kept, rel=0.1)
+    assert looked.effect({"memory": "kept"}, {}).error == pytest.approx(at_kept, rel=0.3)
 
 
 def test_in_other_company_a_look_at_what_is_well_known_tells_more() -> None:
@@ -109,9 +107,21 @@ def test_noise_is_what_windows_that_are_alike_differ_by() -> None:
     rng = random.Random(0)
     noisy = Estimate([warm(UNTURNED, math.exp(rng.gauss(0.0, 0.2))) for _ in range(100)])
     assert noisy.noise == pytest.approx(0.2, rel=0.2)
-    assert Estimate([]).noise == 0.05
-    assert Estimate([warm(UNTURNED, 1.0), warm(KEPT, 5.0)]).noise == 0.05
+    assert Estimate([]).noise == 0.1
+    assert Estimate([warm(UNTURNED, 1.0), warm(KEPT, 5.0)]).noise == 0.1
     assert Estimate([warm(UNTURNED, 1.0)] * 1000).noise == 0.02
+    slowly = [warm(UNTURNED, 1.01**step) for step in range(100)]
+    assert Estimate(slowly).noise < 0.03, "what changes slowly is no noise"
+    others = evidence([warm(UNTURNED, 1.0 + step % 2) for step in range(50)])
+    assert Estimate([], others).noise > 0.4, "those of the same study are as noisy"
+
+
+def test_what_gets_slower_as_it_goes_on_is_not_slower_by_what_is_turned_then() -> None:
+    costs = [Cost(UNTURNED, 1, False, 0.1 * step, step) for step in range(1, 7)]
+    costs += [Cost(KEPT, 1, False, 0.1 * step, step) for step in range(7, 19)]
+    effect = Estimate(costs).effect({"memory": "kept"}, {})
+    assert abs(effect.log_ratio) < 2 * effect.error
+    assert abs(effect.log_ratio) < 0.3
 
 
 settings = st.sampled_from([UNTURNED, KEPT, TWO, BOTH])
@@ -122,7 +132,7 @@ costs = st.lists(st.builds(Cost, settings, st.integers(1, 16), st.booleans(), st
 def test_whatever_was_measured_an_effect_is_a_number_and_the_opposite_of_its_reverse(
     measured: list[Cost], one: str, other: str
 ) -> None:
-    estimate = Estimate(measured, circumstances([evidence(measured)]))
+    estimate = Estimate(measured, evidence(measured))
     there, back = (estimate.effect(setting_of(a), setting_of(b)) for a, b in ((one, other), (other, one)))
     assert math.isfinite(there.log_ratio)
     assert 0.0 <= there.error < 1.0

@@ -223,7 +223,9 @@ def test_on_a_ray_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
         engine = tt.Ray(address=cluster.address, gang=2)
         left = tuned(tmp_path / "gang.db", engine=engine, workers=None, trials=1, max_steps=2, progress=True)
     assert not any(trial.windows for trial in left.trials)
-    assert "system: trials with several workers, and plans for a deadline, are left alone" in capfd.readouterr().err
+    assert (
+        "system: trials with several workers, and plans for a deadline, are left alone" in capfd.readouterr().err
+    )
 
 
 # --- what a user may say ----------------------------------------------------------------------------------

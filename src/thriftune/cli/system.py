@@ -23,6 +23,8 @@ from thriftune.system.probing import in_words
 from thriftune.trial import TrialRecord
 from thriftune.words import energy, energy_line, several
 
+_SURE = 1.5  # errors, as for decisions
+_FIRST_STEPS = "an attempt's first step is in it, which often takes longer"
 _SHOWN = 20
 _WIDTH = 80
 
@@ -74,6 +76,8 @@ def _show_study(console: Console, result: Result, explained: Explained) -> None:
     )
     if any(story.by_others for story in stories[-_SHOWN:]):
         console.print(Text("~ by what other trials gained by the same setting", style="dim"))
+    if any(pace is not None and pace.cold for story in stories[-_SHOWN:] for pace in (story.unturned, story.now)):
+        console.print(Text(f"* {_FIRST_STEPS}", style="dim"))
 
 
 def _sentences(result: Result, explained: Explained) -> Iterator[str]:
@@ -84,18 +88,19 @@ def _sentences(result: Result, explained: Explained) -> Iterator[str]:
     if windows:
         yield (
             f"{several(counts.looks, 'window')} ({counts.looks / windows:.0%}) looked at settings; {counts.kept} "
-            f"had one that was kept, and {counts.untouched} came before anything was turned."
+            f"had one that was kept, and {counts.untouched} came before any decision."
         )
     compared = explained.compared
-    took, saved = sum(story.seconds for story in compared), explained.saved_seconds
-    if saved and took + saved > 0.0:
-        which = "these" if len(compared) == len(explained.trials) else f"{len(compared)} of them"
+    took, saved, error = sum(story.seconds for story in compared), explained.saved_seconds, explained.saved_error
+    which = "these" if len(compared) == len(explained.trials) else f"{len(compared)} of them"
+    if saved and abs(saved) < _SURE * error:
+        yield f"What {which} would have taken with nothing turned cannot be told from noise."
+    elif saved and took + saved > 0.0:
         rather = "less" if saved > 0 else "more"
-        base = several(explained.base_windows, "window")
         yield (
             f"With nothing turned, {which} would have taken {format_seconds(took + saved)} instead of "
             f"{format_seconds(took)}: {abs(saved) / (took + saved):.0%} {rather}, looks included "
-            f"(estimate, by {base} with nothing turned)."
+            f"(estimate, error {error / (took + saved):.0%})."
         )
     for narrowed in explained.narrowed:
         yield f"At most {narrowed.at_a_time} at a time on machines with room for {narrowed.slots}: {narrowed.why}."
@@ -114,19 +119,24 @@ def _cells(story: TrialStory) -> tuple[str, ...]:
         _seconds(story.unturned),
         _seconds(story.now),
         _gain(story),
-        "looks at it" if story.found == LOOK else f"by {story.found}" if story.found else "-",
+        _found(story),
         energy(story.joules.total),
     )
 
 
+def _found(story: TrialStory) -> str:
+    """A trial may have ended while it looked."""
+    return "looked" if story.found == LOOK else f"by {story.found}" if story.found else "-"
+
+
 def _seconds(pace: Pace | None) -> str:
-    return "-" if pace is None else f"{pace.seconds_a_step:.3g}"
+    return "-" if pace is None else f"{pace.seconds_a_step:.3g}{'*' if pace.cold else ''}"
 
 
 def _gain(story: TrialStory) -> str:
-    if story.gain is None:
+    if story.gain is None or story.gain_error is None:
         return "-"
-    return f"{'~' if story.by_others else ''}{story.gain:.0%}"
+    return f"{'~' if story.by_others else ''}{round(story.gain, 2) + 0.0:.0%} ±{story.gain_error:.0%}"
 
 
 # --- a trial ----------------------------------------------------------------------------------------------
@@ -144,7 +154,7 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
     facts.add_row("time", Text(_time(story)))
     facts.add_row("energy", Text(energy_line(*story.joules)))
     untouched, looks, kept = story.counts
-    told = f"{looks} looked, {kept} had what was kept, {untouched} came before anything was turned"
+    told = f"{looks} looked, {kept} had what was kept, {untouched} came before any decision"
     facts.add_row("windows", Text(f"{len(story.windows)} of {several(story.steps, 'step')}: {told}"))
     for kind in dict.fromkeys(window.kind for window in story.windows):
         facts.add_row("counted on", Text(kind or "-"))
@@ -154,6 +164,8 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
         base = story.unturned
         rows = [(in_words(setting), *_compared(pace, base)) for setting, pace in story.paces]
         table(console, ("setting", "windows", "s/step", "spread", "relative"), rows)
+        if any(pace.cold for _, pace in story.paces):
+            console.print(Text(f"* {_FIRST_STEPS}", style="dim"))
     if story.decisions:
         section(console, "decisions")
         for number, decided in enumerate(story.decisions, 1):
@@ -167,13 +179,16 @@ def _time(story: TrialStory) -> str:
     if story.unturned_seconds is None or not story.saved_seconds:
         return took
     by = ", by what other trials gained" if story.by_others else ""
-    return f"{took}; with nothing turned, {format_seconds(story.unturned_seconds)} (estimate{by})"
+    if abs(story.saved_seconds) < _SURE * story.saved_error:
+        return f"{took}; what it would be with nothing turned cannot be told from noise"
+    error = f"error {format_seconds(story.saved_error)}"
+    return f"{took}; with nothing turned, {format_seconds(story.unturned_seconds)} (estimate{by}, {error})"
 
 
 def _compared(pace: Pace, base: Pace | None) -> tuple[str, ...]:
     spread = "-" if pace.spread is None else f"{pace.spread:.1%}"
     relative = f"{pace.seconds_a_step / base.seconds_a_step:.2f}" if base and base.seconds_a_step else "-"
-    return str(pace.windows), f"{pace.seconds_a_step:.3g}", spread, relative
+    return str(pace.windows), _seconds(pace), spread, relative
 
 
 def _decision(number: int, decided: Decided) -> Iterator[str]:
@@ -187,7 +202,8 @@ def _measured(pace: Pace | None) -> str:
     if pace is None:
         return "nothing to compare"
     spread = "" if pace.spread is None else f", spread {pace.spread:.1%}"
-    return f"{pace.seconds_a_step:.3g} s a step ({several(pace.windows, 'window')}{spread})"
+    first = ", with an attempt's first step" if pace.cold else ""
+    return f"{pace.seconds_a_step:.3g} s a step ({several(pace.windows, 'window')}{spread}{first})"
 
 
 def _show_heat(console: Console, history: History, story: TrialStory) -> None:

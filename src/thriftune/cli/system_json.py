@@ -38,8 +38,8 @@ def study_json(result: Result, explained: Explained) -> dict[str, Any]:
         "windows": explained.windows,
         **_counts_json(explained.counts),
         "saved_seconds": explained.saved_seconds,
+        "saved_error": explained.saved_error,
         "compared": len(explained.compared),
-        "base_windows": explained.base_windows,
         "narrowed": [
             {"at": each.at, "slots": each.slots, "at_a_time": each.at_a_time, "why": each.why}
             for each in explained.narrowed
@@ -83,10 +83,12 @@ def _story_json(story: TrialStory) -> dict[str, Any]:
         "unturned": _pace_json(story.unturned),
         "now": _pace_json(story.now),
         "gain": story.gain,
+        "gain_error": story.gain_error,
         "by_others": story.by_others,
         "seconds": story.seconds,
         "unturned_seconds": story.unturned_seconds,
         "saved_seconds": story.saved_seconds,
+        "saved_error": story.saved_error,
         "joules": story.joules.total,
         "joules_estimated": story.joules.estimated > 0.0,
         "settings": [{"setting": dict(setting), **(_pace_json(pace) or {})} for setting, pace in story.paces],

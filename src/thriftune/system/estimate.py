@@ -1,17 +1,18 @@
 """What does a step of a trial cost with each setting? All that was measured and is known, in one estimate.
 
 The logarithm of a step's cost is a sum: what the trial costs, what each knob that is turned adds, what several do
-together, what more trials on the machine add (the same for each doubling of them), and what an attempt's first
-step adds. Of each there is an expectation before anything is measured, so that every window says what it can, and
-nothing more: Bayesian linear regression. Two settings can so be compared that were seen in other company, or of
-which one was seen at an attempt's beginning only; the estimate's error tells how well.
+together, what more trials on the machine add (the same for each doubling of them), what an attempt's first step
+adds, and what each doubling of the steps so far does, as some training gets slower or quicker as it goes on. Of
+each there is an expectation before anything is measured, so that every window says what it can, and nothing more:
+Bayesian linear regression. Two settings can so be compared that were seen in other company, or of which one was
+seen at an attempt's beginning only; the estimate's error tells how well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,30 +23,37 @@ from thriftune.system.known_work import key, setting_of
 Setting = Mapping[str, Any]
 Array = npt.NDArray[np.float64]
 
-_TRIAL, _COMPANY, _COLD = "the trial", "each doubling of trials on the machine", "an attempt's first step"
+_TRIAL = "the trial"
+_CIRCUMSTANCES = ("each doubling of trials on the machine", "an attempt's first step", "each doubling of steps")
 """What a cost is made of, beside what is turned; settings' parts are named by their keys."""
 
 _TRIAL_ERROR, _KNOB_ERROR, _TOGETHER_ERROR = 10.0, 0.4, 0.1
 """How far the logarithms may be from nothing, before anything is known. Knobs hardly work on each other."""
 
-_COMPANY_EXPECTED, _COMPANY_ERROR = 0.0, 0.15
-_COLD_EXPECTED, _COLD_ERROR = 0.1, 0.3
-_OTHER_TRIAL_ERRORS = np.array([0.05, 0.1])
-"""By how much these two differ from one trial of a study to another."""
+_EXPECTED = np.array([0.0, 0.1, 0.0])
+_ERRORS = np.array([0.15, 0.3, 0.2])
+_OTHER_TRIAL_ERRORS = np.array([0.05, 0.1, 0.03])
+"""Of the circumstances: what is expected, how far that may be off, and by how much trials of a study differ."""
 
 _KNOWN_ERROR = 0.07
 """Of what one window of similar work says of a trial."""
 
-_USUAL_NOISE, _LEAST_NOISE, _MOST_NOISE = 0.05, 0.02, 0.3
+_USUAL_NOISE, _USUAL_WEIGHT = 0.1, 2
+_LEAST_NOISE = 0.02
+_MOST_OF_OTHERS = 20
+"""How much windows differ by themselves is expected to be so much, as if so many had said so; other trials count
+like so many more at most."""
 
 
 class Cost(NamedTuple):
-    """What a step cost in a window, with so many trials on the machine; `cold`: an attempt's first is in it."""
+    """What a step cost in a window, with so many trials on the machine; `cold`: an attempt's first is in it.
+    `step`: the window's last."""
 
     setting: str  # its key()
     beside: int
     cold: bool
     cost: float
+    step: int = 1
 
 
 class Effect(NamedTuple):
@@ -55,45 +63,42 @@ class Effect(NamedTuple):
     error: float
 
 
-class Circumstances(NamedTuple):
-    """What is expected of company and of first steps, by what was seen of other trials."""
-
-    expected: Array
-    covariance: Array
-
-
 class Evidence(NamedTuple):
-    """What one trial says of company and of first steps; several are added up."""
+    """What trials say of the circumstances, and of noise: `spread` is the sum of so many (`free`) squares."""
 
     precision: Array
     weighted: Array
+    spread: float
+    free: int
+
+    def plus(self, other: Evidence) -> Evidence:
+        sums = self.precision + other.precision, self.weighted + other.weighted
+        return Evidence(*sums, self.spread + other.spread, self.free + other.free)
+
+    def minus(self, other: Evidence) -> Evidence:
+        rest = self.precision - other.precision, self.weighted - other.weighted
+        return Evidence(*rest, self.spread - other.spread, self.free - other.free)
+
+
+NO_EVIDENCE = Evidence(np.zeros((3, 3)), np.zeros(3), 0.0, 0)
 
 
 def evidence(costs: Sequence[Cost]) -> Evidence:
-    """By windows of one setting that differ in nothing else."""
-    precision, weighted = np.zeros((2, 2)), np.zeros(2)
-    groups: dict[str, list[tuple[float, float, float]]] = {}
+    """Of one trial, by windows of one setting that differ in nothing else."""
+    groups: dict[str, list[list[float]]] = {}
     for cost in costs:
-        row = math.log2(max(1, cost.beside)), float(cost.cold), math.log(cost.cost)
+        row = [*_circumstances(cost.beside, cost.cold, cost.step), math.log(cost.cost)]
         groups.setdefault(cost.setting, []).append(row)
+    spread, free = _spread(costs)
+    weight = _noise(spread, free) ** -2
+    precision, weighted = NO_EVIDENCE[:2]
     for group in groups.values():
         rows = np.array(group)
         rows -= rows.mean(axis=0)
-        seen, logs = rows[:, :2], rows[:, 2]
-        precision += seen.T @ seen
-        weighted += seen.T @ logs
-    return Evidence(precision / _USUAL_NOISE**2, weighted / _USUAL_NOISE**2)
-
-
-def circumstances(seen: Iterable[Evidence]) -> Circumstances:
-    errors = np.array([_COMPANY_ERROR, _COLD_ERROR])
-    precision = np.diag(errors**-2)
-    weighted = precision @ np.array([_COMPANY_EXPECTED, _COLD_EXPECTED])
-    for each in seen:
-        precision = precision + each.precision
-        weighted = weighted + each.weighted
-    covariance = np.linalg.inv(precision)
-    return Circumstances(covariance @ weighted, covariance + np.diag(_OTHER_TRIAL_ERRORS**2))
+        seen, logs = rows[:, :-1], rows[:, -1]
+        precision = precision + weight * seen.T @ seen
+        weighted = weighted + weight * seen.T @ logs
+    return Evidence(precision, weighted, spread, free)
 
 
 class Known(NamedTuple):
@@ -108,29 +113,35 @@ class Known(NamedTuple):
 class Estimate:
     """Of one trial's settings."""
 
-    def __init__(
-        self, costs: Sequence[Cost], expected: Circumstances | None = None, known: Known | None = None
-    ) -> None:
+    def __init__(self, costs: Sequence[Cost], others: Evidence = NO_EVIDENCE, known: Known | None = None) -> None:
+        """`others`: what other trials of the study say."""
         self._looks: dict[str, int] = {}
         for cost in costs:
             self._looks[cost.setting] = self._looks.get(cost.setting, 0) + 1
         self.windows = len(costs)
         self.known = known
-        self.noise = _noise(costs)
-        rows = [(_window(setting_of(c.setting), c.beside, c.cold), math.log(c.cost), self.noise) for c in costs]
+        spread, free = _spread(costs)
+        weight = min(1.0, _MOST_OF_OTHERS / max(1, others.free))
+        self.noise = _noise(spread + weight * others.spread, free + weight * others.free)
+        self._step = max((cost.step for cost in costs), default=1)
+        rows = [
+            (_window(setting_of(each.setting), each.beside, each.cold, each.step), math.log(each.cost), self.noise)
+            for each in costs
+        ]
         if known is not None:
             error = _KNOWN_ERROR / math.sqrt(known.looks)
             for text, ratio in known.ratios.items():
                 rows.append((_difference(setting_of(text), known.under), math.log(ratio), error))
-        self._fit(rows, expected or circumstances(()))
+        self._fit(rows, others)
 
-    def _fit(self, rows: Sequence[tuple[Mapping[str, float], float, float]], expected: Circumstances) -> None:
-        names = [_TRIAL, _COMPANY, _COLD, *sorted({n for row, _, _ in rows for n in row} - _PARTS)]
+    def _fit(self, rows: Sequence[tuple[Mapping[str, float], float, float]], others: Evidence) -> None:
+        names = [_TRIAL, *_CIRCUMSTANCES, *sorted({n for row, _, _ in rows for n in row} - _PARTS)]
         self._place = {name: place for place, name in enumerate(names)}
+        expected, covariance = _expected(others)
         mean = np.zeros(len(names))
-        mean[1:3] = expected.expected
+        mean[1:4] = expected
         precision = np.diag([_prior_error(name) ** -2 for name in names])
-        precision[1:3, 1:3] = np.linalg.inv(expected.covariance)
+        precision[1:4, 1:4] = np.linalg.inv(covariance)
         weighted = precision @ mean
         if rows:
             seen = np.zeros((len(rows), len(names)))
@@ -166,7 +177,7 @@ class Estimate:
 
     def error_after(self, setting: Setting, than: Setting, look_at: Setting, beside: int) -> float:
         """What the error of the effect would be after one more window."""
-        row, window = _difference(setting, than), _window(look_at, beside, False)
+        row, window = _difference(setting, than), _window(look_at, beside, False, self._step + 1)
         told = self._shared(row, window) ** 2 / (self._shared(window, window) + self.noise**2)
         return math.sqrt(max(0.0, self._shared(row, row) - told))
 
@@ -182,7 +193,7 @@ class Estimate:
         return total
 
 
-_PARTS = frozenset([_TRIAL, _COMPANY, _COLD])
+_PARTS = frozenset([_TRIAL, *_CIRCUMSTANCES])
 
 
 def _parts(setting: Setting) -> list[str]:
@@ -191,9 +202,21 @@ def _parts(setting: Setting) -> list[str]:
     return [*alone, key(setting)] if len(alone) > 1 else alone
 
 
-def _window(setting: Setting, beside: int, cold: bool) -> dict[str, float]:
-    row = {_TRIAL: 1.0, _COMPANY: math.log2(max(1, beside)), _COLD: float(cold)}
-    return row | dict.fromkeys(_parts(setting), 1.0)
+def _window(setting: Setting, beside: int, cold: bool, step: int) -> dict[str, float]:
+    around = dict(zip(_CIRCUMSTANCES, _circumstances(beside, cold, step), strict=True))
+    return {_TRIAL: 1.0, **around, **dict.fromkeys(_parts(setting), 1.0)}
+
+
+def _circumstances(beside: int, cold: bool, step: int) -> tuple[float, float, float]:
+    return math.log2(max(1, beside)), float(cold), math.log2(max(1, step))
+
+
+def _expected(others: Evidence) -> tuple[Array, Array]:
+    """Of the circumstances of a trial, and how sure that is."""
+    prior = np.diag(_ERRORS**-2)
+    covariance = np.linalg.inv(prior + others.precision).astype(np.float64)
+    expected: Array = covariance @ (prior @ _EXPECTED + others.weighted)
+    return expected, covariance + np.diag(_OTHER_TRIAL_ERRORS**2)
 
 
 def _difference(setting: Setting, than: Setting) -> dict[str, float]:
@@ -209,13 +232,16 @@ def _prior_error(name: str) -> float:
     return _KNOB_ERROR if len(setting_of(name)) == 1 else _TOGETHER_ERROR
 
 
-def _noise(costs: Sequence[Cost]) -> float:
-    """By how much the logarithms of windows differ that are alike in everything. The usual is taken for two of
-    them, so that two that happen to agree do not make a third seem another."""
+def _spread(costs: Sequence[Cost]) -> tuple[float, int]:
+    """By how much windows differ from the one before that is alike in everything: halves of squares, and of how
+    many. What changes slowly does not count."""
     groups: dict[tuple[str, int, bool], list[float]] = {}
-    for setting, beside, cold, cost in costs:
-        groups.setdefault((setting, beside, cold), []).append(math.log(cost))
-    spread = sum((value - fmean(group)) ** 2 for group in groups.values() for value in group)
-    free = sum(len(group) - 1 for group in groups.values())
-    noise = math.sqrt((spread + 2 * _USUAL_NOISE**2) / (free + 2))
-    return min(_MOST_NOISE, max(_LEAST_NOISE, noise))
+    for cost in costs:
+        groups.setdefault((cost.setting, cost.beside, cost.cold), []).append(math.log(cost.cost))
+    steps = [later - earlier for group in groups.values() for earlier, later in pairwise(group)]
+    return sum(step**2 for step in steps) / 2, len(steps)
+
+
+def _noise(spread: float, free: float) -> float:
+    usual = _USUAL_WEIGHT * _USUAL_NOISE**2
+    return max(_LEAST_NOISE, math.sqrt((spread + usual) / (free + _USUAL_WEIGHT)))

@@ -1,38 +1,45 @@
 """What was decided, and by which measurements? Of each trial and of a whole study, read off its history.
 
-Windows that hold an attempt's first step are told, but not compared: that step often takes longer. Nor are windows
-compared that are of different kinds of machine. What would have been with nothing turned is an estimate: by the
-trial's own windows with nothing turned, or, where it has none, by what the same setting has gained other trials.
+What a setting has gained is an estimate, the same one that decisions rest on, and has an error: by the trial's own
+windows, or, where none of them has nothing turned, by what the same setting has gained other trials. Windows on
+different kinds of machine are not compared.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
-from statistics import geometric_mean, stdev
+from statistics import stdev
 from typing import NamedTuple
 
 from thriftune.events import LOOK, Measured, Narrow, Turn
 from thriftune.history import History
 from thriftune.ledger import Ledger
-from thriftune.system.estimate import Setting
+from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
 from thriftune.system.joules import Joules
+from thriftune.system.knowledge import costs_of, kind_of
 from thriftune.system.known_work import UNTURNED, key
-from thriftune.trial import State, TrialRecord
+from thriftune.trial import State, TrialRecord, Window
 
-Ratios = Mapping[tuple[str, str], float]
-"""By kind of machine and setting, how long a step takes relative to one with nothing turned."""
+Estimates = Mapping[tuple[int, str], Estimate]
+"""By trial and kind of machine."""
+
+Effects = Mapping[tuple[str, str], Effect]
+"""By kind of machine and setting, of how long a step takes, relative to one with nothing turned."""
 
 
 class Pace(NamedTuple):
-    """How long a step takes, over some windows. `spread`: by what part of it they differ; None: it is just one."""
+    """How long a step takes, over some windows. `spread`: by what part of it they differ; None: it is just one.
+    `cold`: each of them holds an attempt's first step, which often takes longer; else none does."""
 
     seconds_a_step: float
     windows: int
     spread: float | None
+    cold: bool = False
 
 
 class Decided(NamedTuple):
@@ -65,9 +72,10 @@ class TrialStory:
 
     - `setting`: as it was last turned; `found`: how that was come upon.
     - `paces`: of each setting on the machine where it was last, in the order in which they were measured first.
-    - `gain`: how much less a step takes now than with nothing turned; `by_others`: they told, not its own windows.
+    - `gain`: how much less a step takes now than with nothing turned, and `gain_error`, how far that may be off;
+      `by_others`: they told, not its own windows.
     - `seconds`: that it has been on machines; `saved_seconds`: how many more it would have been with nothing
-      turned, which is an estimate; None: nobody can tell.
+      turned, which is an estimate (and `saved_error`, how far that may be off); None: nobody can tell.
     """
 
     trial: int
@@ -78,9 +86,11 @@ class TrialStory:
     counts: Counts
     paces: Sequence[tuple[Setting, Pace]]
     gain: float | None
+    gain_error: float | None
     by_others: bool
     seconds: float
     saved_seconds: float | None
+    saved_error: float
     joules: Joules
 
     @property
@@ -137,9 +147,8 @@ class Explained:
         return fsum(story.saved_seconds or 0.0 for story in self.trials)
 
     @property
-    def base_windows(self) -> int:
-        """With nothing turned: what that estimate rests on. Few of them, and it is a rough one."""
-        return sum(story.unturned.windows for story in self.trials if story.unturned is not None)
+    def saved_error(self) -> float:
+        return math.hypot(*(story.saved_error for story in self.trials))
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -159,16 +168,22 @@ def explain(history: History, now: float) -> Explained:
         for work in row.work:
             joules[work.trial].append(work.joules)
     measured = [trial for trial in history.trials if trial.windows or trial.turns]
-    ratios = _ratios(measured)
-    stories = [_story(trial, ratios, joules[trial.id], now) for trial in measured]
+    estimates = _estimates(measured)
+    by_others = _by_others(estimates)
+    stories = [_story(trial, estimates, by_others, joules[trial.id], now) for trial in measured]
     narrowed = tuple(history.narrowed.values())
     return Explained(stories, narrowed, Joules(ledger.joules, ledger.estimated_joules))
 
 
-def _story(trial: TrialRecord, ratios: Ratios, joules: Iterable[Joules], now: float) -> TrialStory:
+def _story(
+    trial: TrialRecord, estimates: Estimates, by_others: Effects, joules: Iterable[Joules], now: float
+) -> TrialStory:
     windows = [window.measured for window in trial.windows]
-    paces = _paces([window for window in windows if window.kind == windows[-1].kind])
-    gain, by_others = _gain(trial.setting, paces, ratios, windows[-1].kind if windows else "")
+    kind = kind_of(trial)
+    paces = _paces([window for window in windows if window.kind == kind])
+    effect, told = None, False
+    if trial.setting and any(window.setting == trial.setting for window in windows):
+        effect, told = _effect(estimates.get((trial.id, kind)), by_others, kind, trial.setting)
     decisions, counts = _decisions(trial, windows)
     seconds = trial.seconds
     if trial.state is State.RUNNING and trial.started_at is not None:
@@ -177,15 +192,16 @@ def _story(trial: TrialRecord, ratios: Ratios, joules: Iterable[Joules], now: fl
     return TrialStory(
         trial.id,
         trial.setting,
-        _found([turn for _, turn in trial.turns]),
+        trial.turns[-1][1].by if trial.turns else "",
         decisions,
         windows,
         counts,
         [(json.loads(setting), pace) for setting, pace in paces.items()],
-        gain,
-        by_others,
+        None if effect is None else 1.0 - math.exp(effect.log_ratio),
+        None if effect is None else math.exp(effect.log_ratio) * effect.error,
+        told,
         seconds,
-        _saved(windows, ratios),
+        *_saved(trial, estimates, by_others),
         Joules(*(fsum(each) for each in totals)),
     )
 
@@ -230,22 +246,18 @@ def _step(trial: TrialRecord, begin: int, turn: Turn) -> int:
     return max([*told, *seen], default=(0.0, 0))[1]
 
 
-def _found(turns: Sequence[Turn]) -> str:
-    """What the last decision rests on."""
-    return turns[-1].by if turns else ""
-
-
 # --- comparisons ------------------------------------------------------------------------------------------
 
 
 def _pace(windows: Sequence[Measured]) -> Pace | None:
-    warm = [window for window in windows if not window.cold]
-    if not warm:
+    if not windows:
         return None
-    mean = fsum(window.seconds for window in warm) / sum(window.steps for window in warm)
-    if len(warm) == 1 or not mean:
-        return Pace(mean, len(warm), None)
-    return Pace(mean, len(warm), stdev(window.seconds / window.steps for window in warm) / mean)
+    warm = [window for window in windows if not window.cold]
+    cold, windows = not warm, warm or windows
+    mean = fsum(window.seconds for window in windows) / sum(window.steps for window in windows)
+    if len(windows) == 1 or not mean:
+        return Pace(mean, len(windows), None, cold)
+    return Pace(mean, len(windows), stdev(window.seconds / window.steps for window in windows) / mean, cold)
 
 
 def _paces(windows: Sequence[Measured]) -> dict[str, Pace]:
@@ -255,51 +267,66 @@ def _paces(windows: Sequence[Measured]) -> dict[str, Pace]:
     return {setting: pace for setting, each in by_setting.items() if (pace := _pace(each)) is not None}
 
 
-def _by_kind(windows: Sequence[Measured]) -> dict[str, dict[str, Pace]]:
-    of_kind: dict[str, list[Measured]] = defaultdict(list)
-    for window in windows:
-        of_kind[window.kind].append(window)
-    return {kind: _paces(each) for kind, each in of_kind.items()}
-
-
-def _ratios(trials: Sequence[TrialRecord]) -> Ratios:
-    """By the trials that have measured both."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+def _estimates(trials: Sequence[TrialRecord]) -> Estimates:
+    costs: dict[tuple[int, str], list[Cost]] = {}
     for trial in trials:
-        for kind, paces in _by_kind([window.measured for window in trial.windows]).items():
-            base = paces.get(UNTURNED)
-            for setting, pace in paces.items():
-                if base is not None and base.seconds_a_step and pace.seconds_a_step:
-                    found[kind, setting].append(pace.seconds_a_step / base.seconds_a_step)
-    return {of: geometric_mean(each) for of, each in found.items()}
+        of_kind: dict[str, list[Window]] = defaultdict(list)
+        for window in trial.windows:
+            of_kind[window.measured.kind].append(window)
+        costs |= {(trial.id, kind): costs_of(each, _seconds_a_step) for kind, each in of_kind.items()}
+    told = {of: evidence(each) for of, each in costs.items()}
+    total: dict[str, Evidence] = {}
+    for (_, kind), each in told.items():
+        total[kind] = total.get(kind, NO_EVIDENCE).plus(each)
+    return {of: Estimate(each, total[of[1]].minus(told[of])) for of, each in costs.items()}
 
 
-def _gain(setting: Setting, paces: Mapping[str, Pace], ratios: Ratios, kind: str) -> tuple[float | None, bool]:
+def _seconds_a_step(measured: Measured) -> float:
+    return measured.seconds / measured.steps
+
+
+def _by_others(estimates: Estimates) -> Effects:
+    """By the trials that have measured both, each by how sure it is."""
+    found: dict[tuple[str, str], list[Effect]] = defaultdict(list)
+    for (_, kind), estimate in estimates.items():
+        for text in estimate.settings if estimate.seen({}) else ():
+            found[kind, text].append(estimate.effect(json.loads(text), {}))
+    return {of: _mean(each) for of, each in found.items() if of[1] != UNTURNED}
+
+
+def _mean(effects: Sequence[Effect]) -> Effect:
+    weights = [effect.error**-2 for effect in effects]
+    log_ratio = fsum(w * effect.log_ratio for w, effect in zip(weights, effects, strict=True)) / fsum(weights)
+    return Effect(log_ratio, fsum(weights) ** -0.5)
+
+
+def _effect(
+    estimate: Estimate | None, by_others: Effects, kind: str, setting: Setting
+) -> tuple[Effect | None, bool]:
     """And whether others told it."""
-    now, base = paces.get(key(setting)), paces.get(UNTURNED)
-    if not setting or now is None:
-        return None, False
-    if base is not None and base.seconds_a_step:
-        return 1.0 - now.seconds_a_step / base.seconds_a_step, False
-    ratio = ratios.get((kind, key(setting)))
-    return (None, False) if ratio is None else (1.0 - ratio, True)
+    if estimate is not None and estimate.seen({}) and estimate.seen(setting):
+        return estimate.effect(setting, {}), False
+    effect = by_others.get((kind, key(setting)))
+    return effect, effect is not None
 
 
-def _saved(windows: Sequence[Measured], ratios: Ratios) -> float | None:
-    """How many seconds more they would have taken with nothing turned. None: there is nothing to compare with."""
-    turned = [window for window in windows if window.setting]
-    if not turned:
-        return 0.0
-    paces = _by_kind(windows)
-    saved = []
-    for window in turned:
-        base = paces[window.kind].get(UNTURNED)
-        ratio = ratios.get((window.kind, key(window.setting)))
-        if base is not None and not window.cold:
-            saved.append(window.steps * base.seconds_a_step - window.seconds)
-        elif ratio is not None and not window.cold:
-            saved.append(window.seconds / ratio - window.seconds)
-    return fsum(saved) if saved else None
+def _saved(trial: TrialRecord, estimates: Estimates, by_others: Effects) -> tuple[float | None, float]:
+    """How many seconds more its windows would have taken with nothing turned, and how far that may be off. None:
+    there is nothing to compare with."""
+    turned: dict[tuple[str, str], float] = defaultdict(float)
+    for window, _ in trial.windows:
+        if window.setting:
+            turned[window.kind, key(window.setting)] += window.seconds
+    saved, errors = [], []
+    for (kind, text), seconds in turned.items():
+        effect, _ = _effect(estimates[trial.id, kind], by_others, kind, json.loads(text))
+        if effect is not None:
+            unturned = seconds * math.exp(-effect.log_ratio)
+            saved.append(unturned - seconds)
+            errors.append(unturned * effect.error)
+    if turned and not saved:
+        return None, 0.0
+    return fsum(saved), fsum(errors)
 
 
 def _names(given: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from thriftune import events as ev
 from thriftune.history import History
 from thriftune.system.alike import by_parameter
-from thriftune.system.estimate import Circumstances, Cost, Estimate, Evidence, Known, circumstances, evidence
+from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
 from thriftune.system.probing import MOST_LOOKS
 from thriftune.system.similarity import Similarity
@@ -24,6 +24,7 @@ AT_A_TIME = "at_a_time"
 """Stands among the knobs of a piece of work, where fewer trials ran beside each other than there was room for."""
 
 OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it", "its parameters"
+PROCESS = "its process"
 """What decisions rest on."""
 
 _WORKS_OF_STUDY, _TRIALS_ASKED = 100, 40
@@ -100,11 +101,11 @@ class Learned:
 
     def estimate(self, trial: TrialRecord, history: History, known: Known | None) -> Estimate:
         """`known` is left out where what the trial itself has shown belies it."""
-        costs, expected = self._costs(trial), self._circumstances(trial, history)
+        costs, others = self._costs(trial), self._evidence_of_others(trial, history)
         if known is not None:
-            own = Estimate(costs, expected)
+            own = Estimate(costs, others)
             known = None if _belies(own, known) else known
-        return Estimate(costs, expected, known)
+        return Estimate(costs, others, known)
 
     def work(self, trial: TrialRecord) -> Work | None:
         """What its windows say, if they have seen more than its base."""
@@ -123,19 +124,15 @@ class Learned:
         return found
 
     def _costs(self, trial: TrialRecord) -> list[Cost]:
-        return [
-            Cost(key(window.measured.setting), window.beside, window.measured.cold, cost)
-            for window in windows_of(trial)
-            if (cost := self._cost(window.measured)) > 0.0
-        ]
+        return costs_of(windows_of(trial), self._cost)
 
-    def _circumstances(self, trial: TrialRecord, history: History) -> Circumstances:
-        found = []
+    def _evidence_of_others(self, trial: TrialRecord, history: History) -> Evidence:
+        total = NO_EVIDENCE
         for other in _others(trial, history):
             if self._evidence.get(other.id, (-1,))[0] != len(other.windows):
                 self._evidence[other.id] = len(other.windows), evidence(self._costs(other))
-            found.append(self._evidence[other.id][1])
-        return circumstances(found)
+            total = total.plus(self._evidence[other.id][1])
+        return total
 
     def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
         known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
@@ -195,6 +192,14 @@ def _beside(windows: Sequence[Window], base: Mapping[str, Any]) -> dict[str, flo
 
 def _seconds(window: Window) -> float:
     return window.measured.seconds / window.measured.steps
+
+
+def costs_of(windows: Sequence[Window], cost_of: Callable[[ev.Measured], float]) -> list[Cost]:
+    return [
+        Cost(key(measured.setting), beside, measured.cold, cost, measured.step)
+        for measured, beside in windows
+        if (cost := cost_of(measured)) > 0.0
+    ]
 
 
 # --- of a trial's windows ---------------------------------------------------------------------------------

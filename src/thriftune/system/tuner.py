@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from thriftune import events as ev
 from thriftune.history import History
 from thriftune.system.knobs import Knob
-from thriftune.system.knowledge import AT_A_TIME, OWN, Learned, first_setting, kind_of
+from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS, Learned, first_setting, kind_of
 from thriftune.system.known_work import Work, key, setting_of
 from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
@@ -134,8 +134,13 @@ class SystemTuner:
         estimate = self._learned.estimate(trial, history, known)
         left, beside = self._windows_left(trial, history), _beside(trial, history)
         choice = choose(estimate, knobs, windows_left=left, beside=beside, every=self._every)
-        if knowledge is None or estimate.known is None:
+        if not estimate.windows and choice.setting and choice.setting == knobs.fixed:
+            return choice._replace(why="its process has it from before"), PROCESS
+        looked = {key(turn.setting) for _, turn in trial.turns if turn.by == ev.LOOK}
+        if knowledge is None or estimate.known is None or choice.looks:
             return choice, OWN
+        if key(choice.setting) in looked or (looked and choice.setting == knobs.home):
+            return choice, OWN  # it has found out by itself
         return choice._replace(why=f"{knowledge.source}: {choice.why}"), knowledge.by
 
     def _turnable(self, trial: TrialRecord, history: History) -> Knobs:
