@@ -52,6 +52,7 @@ class Machine:
     kind: str = "one"
     deaf: frozenset[str] = frozenset()  # knobs that do not turn here
     always: Mapping[str, Any] = field(default_factory=dict)  # in force from before
+    waiting: float = 0.0  # for cores, by whatever else runs there
 
     def __post_init__(self) -> None:
         self.take(ev.DriverStarted(0.0, 1, "here"))
@@ -82,7 +83,16 @@ class Machine:
         self.now += seconds
         self.take(
             ev.Measured(
-                self.now, trial, 1, step, 1, seconds, setting, step == 1, profile(record.config), self.kind
+                self.now,
+                trial,
+                1,
+                step,
+                1,
+                seconds,
+                setting,
+                step == 1,
+                {**profile(record.config), "cpu_pressure_seconds": self.waiting},
+                self.kind,
             )
         )
         self.history.apply(ev.Reported(self.now, trial, 1, step, step, {"loss": 1.0}))
@@ -434,3 +444,23 @@ def test_steps_of_unequal_length_do_not_pass_for_what_a_knob_does(seconds: Calla
     told = [ratio for work in works for ratio in work.effects.values()]
     assert all(0.85 < ratio < 1.15 for ratio in told), "nothing that is wrong is told to others"
     assert machine.history.trials[2].setting == {}
+
+
+def test_cores_that_other_programs_wait_for_are_not_taken() -> None:
+    machine = Machine(tuner(knobs=[Threads()]), waiting=0.6)
+    trial = machine.start(32)
+    assert [machine.step(trial) for _ in range(5)] == [{}] * 5
+    machine.waiting = 0.02
+    machine.step(trial)
+    assert machine.step(trial) == {"threads": 2}, "they are free again"
+    machine.waiting = 0.6
+    assert [machine.step(trial) for _ in range(2)] == [{"threads": 2}] * 2, "what it has seen to be good is kept"
+
+
+def test_where_steps_differ_much_it_looks_all_the_same() -> None:
+    """After three windows more of them would tell little."""
+    machine = Machine(tuner(knobs=[Plain()]), speed=lambda *_: 1.0)
+    trial = machine.start(32)
+    record = machine.history.trials[trial]
+    machine.speed = lambda *_: 1.0 + 0.6 * (len(record.windows) % 2)
+    assert {"memory": "kept"} in machine.train(trial, 8)

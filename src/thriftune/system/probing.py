@@ -80,7 +80,8 @@ def choose(
                 continue
             looks, seen = estimate.looks(candidate), estimate.effect(candidate, home)
             if looks == 0 and (every or estimate.effect(candidate, best).error > _UNKNOWN_ERROR):
-                if estimate.error_after(candidate, home, candidate, beside) > _UNKNOWN_ERROR:
+                unsure = estimate.error_after(candidate, home, candidate, beside) > _UNKNOWN_ERROR
+                if unsure and estimate.looks(home) < MOST_LOOKS:
                     return Choice(home, "is measured first", False)
                 return Choice(candidate, "looks at it", True)
             if 0 < looks < MOST_LOOKS and _may_be_better(seen):

@@ -22,6 +22,10 @@ from thriftune.system.similarity import Similarity
 from thriftune.trial import TrialRecord
 
 _NARROW_GAIN = 0.05
+_WAITING, _BUSY = "cpu_pressure_seconds", 0.25
+"""Where programs wait for a core for such a part of the time, none is idle; threads that have to share a core can
+take twenty times as long, as they wait for each other."""
+
 _TRIALS_ASKED = 100
 """So many of the last are asked what their machines have refused: there may be thousands."""
 
@@ -153,6 +157,8 @@ class SystemTuner:
             staying = 1 + sum(not _is_leaving(each) for each in beside)
             share = self._room.share(machine.slots - machine.others, staying)
         last = trial.windows[-1].measured if trial.windows else None
+        if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
+            share = usual  # some other program has these cores
         begun = last is not None and last.attempt == trial.attempts
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
         values: dict[str, Sequence[Any]] = {}
