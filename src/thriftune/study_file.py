@@ -110,6 +110,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     for key, value in data.items():
         check_key(key, value, _TYPES)
+    if isinstance(said := data.get("system"), str) and said not in ("auto", "off"):
+        raise SettingError(f"system: {said!r} must be {_TYPES['system'][1]}")
     folder = path.parent
     if not data.get("space"):
         raise SettingError("space: there is none; write [space.NAME] for every parameter")

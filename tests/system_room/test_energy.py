@@ -349,9 +349,62 @@ class TestCommand:
         burn(0.1)
         assert 0 < energy.take(1.0) <= 250.5 + 1e-6
         assert asked(bin_) == ["--all of it"] * len(asked(bin_))
-        joules.write_text("10\n")  # it has been started again
+        joules.write_text("10\n")
+        burn(0.05)
+        assert energy.take(0.0) >= 3.5 * 0.04
+        assert energy.estimated
+        fallen = f"the meter {path} has fallen, from 1250.5 to 10; joules are estimated from CPU time"
+        assert energy.problem == fallen
+        joules.write_text("2000\n")
+        energy.take(1.0)
+        assert (energy.source, energy.problem) == ("estimate", fallen), "it is not believed again"
+        energy.close()
+
+    @pytest.mark.parametrize(
+        ("still_seconds", "cpu_seconds", "believed"),
+        [(9.0, 9.0, True), (10.5, 0.5, True), (10.5, 2.0, False), (3600.0, 30.0, True), (3600.0, 3600.0, False)],
+    )
+    def test_one_that_does_not_rise_while_there_is_work_is_not_believed(
+        self,
+        program: Program,
+        monkeypatch: pytest.MonkeyPatch,
+        still_seconds: float,
+        cpu_seconds: float,
+        believed: bool,
+    ) -> None:
+        clock, worked = [1000.0], [0.0]
+        monkeypatch.setattr(meters, "_cpu_seconds", lambda: worked[0])
+        program("my-meter", "echo 5")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: clock[0])
+            meter = meters.command_meter(["my-meter"])
+            clock[0] += 6.0
+            worked[0] += 6.0
+            program("my-meter", "echo 7")
+            assert meter.joules() == pytest.approx(2.0), "it has risen, and counts from here"
+            clock[0] += still_seconds
+            worked[0] += cpu_seconds
+            if believed:
+                meter.joules()
+            else:
+                with pytest.raises(meters.MeterFailed, match="the meter my-meter has not risen for 10 seconds"):
+                    meter.joules()
+
+    def test_one_that_stands_still_is_said_and_estimated(
+        self, program: Program, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name, value in (("_FIRST_SPAN_SECONDS", 0.0), ("_ASKED_EVERY_SECONDS", 0.0), ("_WAITS_PER_ASKING", 0)):
+            monkeypatch.setattr(meters, name, value)
+        energy = Energy([str(program("my-meter", "echo 5"))])
         burn(0.05)
         assert energy.take(1.0) == 0.0
+        assert energy.problem is None
+        monkeypatch.setattr(meters, "_STILL_SECONDS", 0.1)
+        monkeypatch.setattr(meters, "_AT_WORK_SHARE", 0.0)  # however busy this machine is
+        burn(0.2)
+        assert energy.take(0.0) >= 3.5 * 0.19
+        assert energy.problem is not None
+        assert energy.problem.endswith("has not risen for 0.1 seconds; joules are estimated from CPU time")
         energy.close()
 
     def test_it_is_asked_seldom_and_reckoned_on(

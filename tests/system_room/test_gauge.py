@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -266,3 +267,14 @@ def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None
         instruments.over(gauge)
     assert [window.setting for window in driver.windows] == [{}, {"dial": 1}, {"dial": 1}, {"dial": 1}]
     assert [window.cold for window in driver.windows] == [True, False, True, False]
+
+
+def test_what_cannot_be_put_back_is_told_when_the_attempt_is_over(tmp_path: Path, quick: None) -> None:
+    class Stuck(Dial):
+        def restore(self) -> None:
+            sys.exit("it is stuck")
+
+    instruments = Instruments()
+    _, gauge = begun(a_run(tmp_path, system={"dial": 1}), Driver(), Stuck(), instruments)
+    assert instruments.over(gauge) == ["dial: cannot be put back: SystemExit: it is stuck"]
+    assert instruments.over(None) == []

@@ -101,11 +101,42 @@ def test_one_that_cannot_be_put_back_is_told_and_does_not_keep_the_others() -> N
     panel = Panel(dials)
     panel.turn({"a": 1, "b": 1, "c": 1})
     dials[1].stuck = True
-    assert panel.restore() == ["b: cannot be put back: OSError: it is stuck"]
+    told = ["b: cannot be put back: OSError: it is stuck"]
+    assert panel.turn({}) == told
+    assert panel.restore() == told, "once more, for the process is not as it was"
     assert (machine, panel.setting) == ({"b": 1}, {})
     dials[1].stuck = False
     assert panel.restore() == []
     assert machine == {}
+
+
+class Exit(Dial):
+    """Raises what it is turned to, and once more when it is put back."""
+
+    def apply(self, value: Any) -> None:
+        self._error = value
+        raise value
+
+    def restore(self) -> None:
+        raise self._error
+
+
+def test_one_that_exits_is_like_any_that_raises() -> None:
+    panel = Panel([Exit("a", {})])
+    told = panel.turn({"a": SystemExit("some\nlines")})
+    assert told == [
+        "a: cannot be some lines: SystemExit: some lines",
+        "a: cannot be put back: SystemExit: some lines",
+    ]
+    assert panel.restore() == told[1:]
+
+
+def test_an_interrupt_is_not_the_knobs() -> None:
+    panel = Panel([Exit("a", {})])
+    with pytest.raises(KeyboardInterrupt):
+        panel.turn({"a": KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        panel.restore()
 
 
 def test_a_knob_that_restarts_waits_for_an_attempt_to_begin() -> None:

@@ -148,6 +148,41 @@ def test_a_knob_of_ones_own_is_turned_in_the_worker_and_put_back(tmp_path: Path,
     assert int(lines[0].split()[1]) != os.getpid()
 
 
+class Stuck(Note):
+    """Cannot be put back."""
+
+    name = "stuck"
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def apply(self, value: Any) -> None: ...
+
+    def restore(self) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(OSError("no\nway back"), "OSError: no way back"), (SystemExit(3), "SystemExit: 3")]
+)
+def test_where_a_knob_cannot_be_put_back_it_is_said_and_the_next_trial_has_another_process(
+    error: BaseException, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def train(trial: tt.Trial) -> float:
+        return float(os.getpid())
+
+    result = tt.tune(
+        train, SPACE, minimize="loss", trials=2, retries=0, workers=1, system=tt.System(knobs=[Stuck(error)]),
+        store=tmp_path / "s.db",
+    )  # fmt: skip
+    assert [trial.attempts for trial in result.trials] == [1, 1]
+    assert len({trial.value for trial in result.trials}) == 2
+    lines = capfd.readouterr().err.splitlines()
+    for trial in result.trials:
+        assert trial.warnings == [f"stuck: cannot be put back: {said}"]
+        assert sum(f"trial {trial.id}: stuck: cannot be put back: {said}" in line for line in lines) == 1
+
+
 SCRIPT = """
 import sys
 from tests.system_room.test_studies import tuned
@@ -231,6 +266,42 @@ def test_on_a_ray_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
 # --- what a user may say ----------------------------------------------------------------------------------
 
 
+class Switch(tt.system.Knob):
+    """As the test says."""
+
+    def __init__(self, name: str = "switch", values: Any = ("on",)) -> None:
+        self.name = name
+        self.given = values
+
+    def values(self, cores: int) -> Any:
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given
+
+    def apply(self, value: Any) -> None: ...
+
+    def restore(self) -> None: ...
+
+
+class Bare(tt.system.Knob):
+    """Has no values(), but the one of all knobs."""
+
+    name = "bare"
+
+    def apply(self, value: Any) -> None: ...
+
+    def restore(self) -> None: ...
+
+
+def _made(kind: Any) -> Any:
+    """Whatever a type checker says to that."""
+    return kind()
+
+
+class MyThreads(tt.system.Threads):
+    """One that is built in, in a way of one's own."""
+
+
 @pytest.mark.parametrize(
     ("system", "error"),
     [
@@ -243,14 +314,55 @@ def test_on_a_ray_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
         ({"aim": "fun"}, "system: aim: 'fun' must be one of 'time', 'energy', 'dollars'"),
         ({"probing": "guess"}, "system: probing: 'guess' must be one of"),
         ({"similarity": "luck"}, "similarity 'luck' is not known; use one of"),
+        ({"similarity": tt.system.Nearest}, "similarity: Nearest is a class; give an object"),
         ({"meter": "watts"}, "system: meter: 'watts' must be a list of strings"),
+        ({"meter": 3}, "system: meter: 3 must be a list of strings"),
+        ({"meter": None}, "system: meter: None must be a list of strings"),
+        ({"meter": ["watts", 3]}, "system: meter: .* must be a list of strings"),
         ({"knobs": [object()]}, "system: knobs: .* must have a name, and values, apply, restore"),
+        ({"knobs": [Switch]}, r"system: knobs: Switch is a class; give an object, Switch\(\)"),
+        (
+            {"knobs": [Switch(values=None)]},
+            r"system: knobs: switch: values\(\) must return a list, .* returned None",
+        ),
+        ({"knobs": [Switch(values=3)]}, r"system: knobs: switch: values\(\) must return a list, .* returned 3"),
+        ({"knobs": [Switch(values="on")]}, r"system: knobs: switch: values\(\) must return a list, .* 'on'"),
+        ({"knobs": [Switch(values=[{}])]}, "system: knobs: switch: {} is no plain value"),
+        ({"knobs": [Switch(values=OSError("a\nb"))]}, "system: knobs: switch: .* it raised OSError: a b"),
+        ({"knobs": [Switch(values=SystemExit(3))]}, "system: knobs: switch: .* it raised SystemExit: 3"),
+        ({"knobs": [_made(Bare)]}, r"system: knobs: bare: values\(\) must return a list"),
+        ({"knobs": [Switch("")]}, "system: knobs: the name '' must be a word"),
+        ({"knobs": [Switch("a\n")]}, r"system: knobs: the name 'a\\n' must be a word"),
+        ({"knobs": [Switch("a: b")]}, "system: knobs: the name 'a: b' must be a word"),
+        ({"knobs": [Switch("nice")]}, "system: knobs: 'nice' is the name of a built-in knob"),
+        ({"knobs": [Switch("gpu_power")]}, "system: knobs: 'gpu_power' is the name of a built-in knob"),
+        ({"knobs": ["memory", "memory"]}, "system: memory: there is more than one of that name"),
+        ({"knobs": ["threads", MyThreads()]}, "system: threads: there is more than one of that name"),
+        ({"options": {"cores": [1, 2]}}, "system: options: 'cores' is the name of a built-in knob"),
+        ({"options": {"": [1, 2]}}, "system: options: the name '' must be a word"),
+        ({"options": {" a": [1, 2]}}, "system: options: the name ' a' must be a word"),
+        ({"options": {3: [1, 2]}}, "system: options: the name 3 must be a word"),
+        ({"options": {"a": 3}}, "system: options: a: 3 must be a list of at least two"),
+        ({"options": {"a": [1, 1]}}, r"system: options: a: \[1, 1\] must be different values"),
+        ({"options": {"a": [0, 1, True]}}, "system: options: a: .* must be different values"),
+        ({"options": {"a": [1.0, 1]}}, "system: options: a: .* must be different values"),
+        ({"options": {"a": [1.0, float("nan")]}}, "system: options: a: nan is no plain value"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(system: Any, error: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=error):
+    with pytest.raises(SettingError, match=error) as refused:
         tt.tune(paced, SPACE, minimize="loss", trials=1, system=system, store=tmp_path / "s.db")
+    assert "\n" not in str(refused.value)
     assert not (tmp_path / "s.db").exists()
+    if isinstance(system, dict) and "knob" not in system:
+        with pytest.raises(SettingError, match=error):
+            tt.System(**system)
+
+
+def test_knobs_and_options_of_all_sorts_are_taken() -> None:
+    knobs = [Switch("large cache-2"), Switch("größe", range(0)), MyThreads(), tt.system.MemoryLimit(1 << 40)]
+    found = tt.System(knobs=knobs, options={"my mode": ["a", "b"], "flag": [False, True], "n": (0, 0.5)})
+    assert found.written["knobs"] == ["large cache-2", "größe", "threads", "memory_limit"]
 
 
 ONE_PARAMETER = '[space.x]\ntype = "float"\nlow = 0.0\nhigh = 1.0\n'
@@ -269,9 +381,14 @@ def test_a_study_file_says_the_same(tmp_path: Path) -> None:
     file.write_text(text.format('system = {knobs = ["memory"], aim = "energy"}\nworkers = 2'))
     said = tt.System(knobs=["memory"], aim="energy").written
     assert read_study_file(file).spec.system == {**said, "narrows": False}
-    file.write_text(text.format("system = 3"))
-    with pytest.raises(SettingError, match="system: 3 must be"):
-        read_study_file(file)
+    for line, error in (
+        ("system = 3", "system: 3 must be 'auto', 'off', or a table such as {knobs"),
+        ('system = "on"', "system: 'on' must be 'auto', 'off', or a table such as {knobs"),
+        ("system = {meter = 3}", "system: meter: 3 must be a list of strings"),
+    ):
+        file.write_text(text.format(line))
+        with pytest.raises(SettingError, match=error):
+            read_study_file(file)
 
 
 def test_commands_are_left_alone(tmp_path: Path) -> None:
@@ -280,6 +397,8 @@ def test_commands_are_left_alone(tmp_path: Path) -> None:
     text = 'command = ["echo", "{x}"]\nminimize = "loss"\ntrials = 1\n%s\n' + ONE_PARAMETER
     file = tmp_path / "study.toml"
     file.write_text(text % "")
+    assert read_study_file(file).spec.system is None
+    file.write_text(text % 'system = "off"')
     assert read_study_file(file).spec.system is None
     file.write_text(text % 'system = {aim = "energy"}')
     with pytest.raises(SettingError, match="system: the process of a command is its own"):

@@ -223,6 +223,34 @@ def test_a_knob_that_does_not_turn_here_is_not_turned_again() -> None:
     assert not machine.history.trials[third].turns, "two have been refused it"
 
 
+class Dial(Plain):
+    """With many values."""
+
+    name = "dial"
+
+    def values(self, cores: int) -> Sequence[int]:  # type: ignore[override]
+        return range(1, 9)
+
+
+def test_a_knob_that_was_refused_three_values_is_not_tried_with_the_others() -> None:
+    machine = Machine(tuner(knobs=[Dial(), Plain()]), deaf=frozenset(["dial"]))
+    first, second = machine.start(1024), machine.start(1024)
+    for trial in (first, second):
+        settings = [machine.step(trial) for _ in range(MAX_STEPS)]
+        told = [turn.setting["dial"] for _, turn in machine.history.trials[trial].turns if "dial" in turn.setting]
+        assert told == sorted(set(told))
+        assert len(told) == 3
+        assert settings[-1] == {"memory": "kept"}, "there is time for the others"
+    machine.end(first)
+    third = machine.start(1024)
+    machine.train(third)
+    assert not any("dial" in turn.setting for _, turn in machine.history.trials[third].turns), "two have found out"
+    again = tuner(knobs=[Dial(), Plain()])
+    for trial in (first, second, third):
+        record = machine.history.trials[trial]
+        assert again._refused(record, machine.history) == machine.tuner._refused(record, machine.history)
+
+
 def test_options_of_the_training_code_are_tried_like_knobs() -> None:
     def loaders(config: Mapping[str, Any], setting: Mapping[str, Any], beside: int) -> float:
         return {0: 1.0, 1: 0.8, 2: 0.5}[setting.get("loaders", 0)]

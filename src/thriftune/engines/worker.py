@@ -214,8 +214,10 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
             surroundings.keep_import_path()
         gauge = None if instruments is None else instruments.gauge(run, link, knobs)
         outcome = attempt(train, run, link, gauge)
-        as_before = instruments is None or instruments.over(gauge)
-        stay = surroundings.restore() and as_before and isinstance(outcome, Ended)
+        problems = [] if instruments is None else instruments.over(gauge)
+        for problem in problems:
+            link.send(Warned(time.time(), run.trial, run.attempt, problem))
+        stay = surroundings.restore() and not problems and isinstance(outcome, Ended)
         link.send_last(outcome, stay=stay)
         if not stay:
             break

@@ -87,53 +87,26 @@ class System:
                 raise SettingError(f"system: {name}: {value!r} must be one of {', '.join(map(repr, may))}")
         if isinstance(self.knobs, str) or not isinstance(self.knobs, Sequence):
             raise SettingError(f"system: knobs: {self.knobs!r} must be a list, such as ['memory', 'threads']")
-        self._check_options()
-        if isinstance(self.meter, str) or not all(isinstance(part, str) for part in self.meter):
+        if not isinstance(self.options, Mapping):
+            raise SettingError(f"system: options: {self.options!r} must be a table, such as {{loaders = [0, 2]}}")
+        listed = isinstance(self.meter, Sequence) and not isinstance(self.meter, str)
+        if not listed or not all(isinstance(part, str) for part in self.meter):
             raise SettingError(
                 f"system: meter: {self.meter!r} must be a list of strings, such as ['my-meter', '-j']"
             )
         if not isinstance(self.remember, bool):
             raise SettingError(f"system: remember: {self.remember!r} must be true or false")
+        self._check_parts()
 
-    def _check_options(self) -> None:
-        if not isinstance(self.options, Mapping):
-            raise SettingError(f"system: options: {self.options!r} must be a table, such as {{loaders = [0, 2]}}")
-        for name, values in self.options.items():
-            plain = isinstance(name, str) and isinstance(values, Sequence) and not isinstance(values, str)
-            if (
-                not plain
-                or not all(isinstance(value, (str, int, float, bool)) for value in values)
-                or len(values) < 2
-            ):
-                raise SettingError(
-                    f"system: options: {name}: {values!r} must be a list of at least two numbers, strings or "
-                    "truth values, the usual one first"
-                )
-
-    def check_names(self) -> None:
-        """That what is named is there; loads what it is in."""
-        from thriftune.system.knobs import BUILT_IN
-        from thriftune.system.known_work import key
+    def _check_parts(self) -> None:
+        """Loads what they are in: now, and not with this room."""
+        from thriftune.system.checks import check_apart, check_knobs, check_options
         from thriftune.system.similarity import SIMILARITIES
 
         SIMILARITIES.check(self.similarity)
-        names = [knob if isinstance(knob, str) else getattr(knob, "name", None) for knob in self.knobs]
-        for knob, name in zip(self.knobs, names, strict=True):
-            if isinstance(knob, str) and knob not in BUILT_IN:
-                raise SettingError(f"system: knobs: {knob!r} is not known; use one of {', '.join(BUILT_IN)}")
-            if not isinstance(knob, str) and not (
-                isinstance(name, str) and all(callable(getattr(knob, each, None)) for each in _METHODS)
-            ):
-                raise SettingError(f"system: knobs: {knob!r} must have a name, and {', '.join(_METHODS)}")
-            if not isinstance(knob, str):
-                for value in knob.values(1):
-                    key({str(name): value})  # which says what is wrong with it
-        for name, values in self.options.items():
-            for value in values:
-                key({name: value})
-        twice = {str(name) for name in [*names, *self.options] if [*names, *self.options].count(name) > 1}
-        if twice:
-            raise SettingError(f"system: {', '.join(sorted(twice))}: there is more than one of that name")
+        check_knobs(self.knobs)
+        check_options(self.options)
+        check_apart(self.knobs, self.options)
 
     @property
     def own(self) -> dict[str, Any]:
@@ -155,9 +128,6 @@ class System:
         }
 
 
-_METHODS = ("values", "apply", "restore")
-
-
 def system_of(given: str | System | Mapping[str, Any] | None) -> System | None:
     """As a user gives it: "auto", "off", a System, or a study file's table. None: off."""
     if given is None or given == "off":
@@ -165,13 +135,10 @@ def system_of(given: str | System | Mapping[str, Any] | None) -> System | None:
     if given == "auto":
         return System()
     if isinstance(given, System):
-        given.check_names()
         return given
     if isinstance(given, Mapping):
         may = System.__dataclass_fields__
         if unknown := [name for name in given if name not in may]:
             raise SettingError(f"system: {', '.join(unknown)} is not known; it has {', '.join(may)}")
-        found = System(**given)
-        found.check_names()
-        return found
+        return System(**given)
     raise SettingError(f"system: {given!r} must be 'auto', 'off', or tt.System(...)")

@@ -30,7 +30,8 @@ class Energy:
     `command` is a program with its arguments (no shell) that prints one number: the joules that the machine has
     drawn so far, since any start. It is asked at most every 5 seconds, and less often the longer it takes;
     in between, the power that it last showed goes on, and the next answer puts right what was said too much or
-    too little. If it fails, takes over a second or prints anything else, the estimate is used from then on.
+    too little. If it fails, takes over a second or prints anything else, the estimate is used from then on; so it
+    is if the number falls, or stays the same for 10 seconds of work.
 
     `problem` says so, and why a meter that is there cannot be used. With NVML and without RAPL, only what the
     cards draw is counted.

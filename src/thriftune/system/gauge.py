@@ -60,12 +60,11 @@ class Instruments:
         self._said = problem
         return [f"energy: {problem}"]
 
-    def over(self, gauge: Gauge | None) -> bool:
-        """The attempt is: everything is put back. False: something could not be."""
+    def over(self, gauge: Gauge | None) -> list[str]:
+        """The attempt is: everything is put back. Returns what could not be: this process is no good for
+        another."""
         self._too_short = time.perf_counter() - self._began < LEAST_SECONDS
-        if gauge is None:
-            return True
-        return not gauge.end()
+        return [] if gauge is None else gauge.end()
 
 
 class Turns(Protocol):
@@ -156,7 +155,7 @@ class Gauge:
         return measured
 
     def end(self) -> list[str]:
-        """Puts everything back."""
+        """Puts everything back; returns what could not be."""
         return self._panel.restore()
 
     def _open(self, after_step: int) -> None:

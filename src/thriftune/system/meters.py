@@ -19,10 +19,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+_CARDS_SECONDS = 0.05  # asking takes some milliseconds, and a window ends where the next begins
 _PATIENCE_SECONDS = 1.0  # with a program that is asked while training waits
 _ASKED_EVERY_SECONDS = 5.0
 _WAITS_PER_ASKING = 50  # one that takes 0.5 s is asked every 25 s, so that training stands still for 2 % of them
 _FIRST_SPAN_SECONDS = 0.5  # over less, joules say little about power
+_STILL_SECONDS = 10.0  # a meter that has not risen for so long is not believed,
+_AT_WORK_SHARE = 0.1  # if for such a part of them this process was at work
 
 
 class MeterFailed(Exception):
@@ -85,13 +88,17 @@ class _Nvml:
         self._cards = [library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())]
         if not self._cards:
             raise MeterFailed("NVML: no cards")
+        self._said, self._said_at = 0.0, -math.inf
 
     def joules(self) -> float:
-        try:
-            millijoules = map(self._library.nvmlDeviceGetTotalEnergyConsumption, self._cards)
-            return float(sum(millijoules)) / 1e3
-        except Exception as error:  # the library's own
-            raise MeterFailed(f"NVML: {error}") from error
+        now = time.monotonic()
+        if now - self._said_at >= _CARDS_SECONDS:
+            try:
+                millijoules = map(self._library.nvmlDeviceGetTotalEnergyConsumption, self._cards)
+                self._said, self._said_at = float(sum(millijoules)) / 1e3, now
+            except Exception as error:  # the library's own
+                raise MeterFailed(f"NVML: {error}") from error
+        return self._said
 
 
 def cards() -> Meter | None:
@@ -127,6 +134,7 @@ class _Asked:
         self._in_watts = in_watts
         self._known = self._said = self._watts = 0.0
         self._at = time.monotonic()
+        self._risen_at, self._worked_before = self._at, _cpu_seconds()  # when it last rose
         self._answer = self._ask()
         if in_watts:
             self._watts = self._answer
@@ -142,12 +150,26 @@ class _Asked:
                 self._known += (before + self._answer) / 2 * seconds
                 self._watts = self._answer
             else:
-                drawn = max(0.0, self._answer - before)  # less: the meter has started again
+                self._check_rise(before, now)
+                drawn = self._answer - before
                 self._known += drawn
                 self._watts = drawn / seconds
             self._at = now
         self._said = max(self._said, self._known + self._watts * (now - self._at))
         return self._said
+
+    def _check_rise(self, before: float, now: float) -> None:
+        """A figure that falls, or stands still while there is work, is not that of joules so far."""
+        worked = _cpu_seconds()
+        if self._answer < before:
+            raise MeterFailed(
+                f"the meter {self._command[0]} has fallen, from {before:.12g} to {self._answer:.12g}"
+            )
+        if self._answer > before:
+            self._risen_at, self._worked_before = now, worked
+        still_seconds = now - self._risen_at
+        if still_seconds >= _STILL_SECONDS and worked - self._worked_before >= _AT_WORK_SHARE * still_seconds:
+            raise MeterFailed(f"the meter {self._command[0]} has not risen for {_STILL_SECONDS:g} seconds")
 
     def _ask(self) -> float:
         asked_at = time.monotonic()
@@ -158,6 +180,11 @@ class _Asked:
             return self._parse(text)
         except ValueError:
             raise MeterFailed(f"{self._command[0]}: printed {text[:80]!r}, not a number") from None
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of its children that have ended."""
+    return sum(os.times()[:4])
 
 
 def _one_number(text: str) -> float:

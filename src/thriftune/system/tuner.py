@@ -29,6 +29,12 @@ take twenty times as long, as they wait for each other."""
 _TRIALS_ASKED = 100
 """So many of the last are asked what their machines have refused: there may be thousands."""
 
+_VALUES_REFUSED = 3
+"""A knob that was refused so many of its values is not tried with the others: each takes two windows."""
+
+_ANY = ""
+"""Among what was refused, stands for all values of a knob; no value's key is that."""
+
 _STEPS_UNKNOWN = 20
 """Of a trial that does not say how many steps it has, so many are taken to be left."""
 
@@ -174,23 +180,26 @@ class SystemTuner:
         values |= {name: list(others[1:]) for name, others in self._options.items()}
         refused = self._refused(trial, history)
         values = {name: [each for each in others if (name, key({name: each})) not in refused]
-                  for name, others in values.items()}  # fmt: skip
+                  for name, others in values.items() if (name, _ANY) not in refused}  # fmt: skip
         return Knobs(values, fixed, first_setting(trial), _harmful(history))
 
     def _refused(self, trial: TrialRecord, history: History) -> set[tuple[str, str]]:
-        """What knobs were to be turned to, and were not: by this trial's process, or by those of two others."""
+        """What knobs were to be turned to, and were not: by this trial's process, or by those of two others.
+        A knob with _ANY is not to be turned to anything."""
         others = Counter(each for other in history.measured[-_TRIALS_ASKED:] for each in self._refused_by(other))
         return self._refused_by(trial) | {each for each, count in others.items() if count > 1}
 
     def _refused_by(self, trial: TrialRecord) -> set[tuple[str, str]]:
         state = len(trial.windows)
         if self._refusals.get(trial.id, (-1,))[0] != state:
-            found = set()
+            found: set[tuple[str, str]] = set()
             ends = [*(begin for begin, _ in trial.turns[1:]), state]
             for (begin, turn), end in zip(trial.turns, ends, strict=False):
                 if end - begin >= 2:  # the first of them may have begun before it was told
                     for name in turn.setting.keys() - trial.windows[end - 1].measured.setting.keys():
                         found.add((name, key({name: turn.setting[name]})))
+            values_refused = Counter(name for name, _ in found)
+            found |= {(name, _ANY) for name, count in values_refused.items() if count >= _VALUES_REFUSED}
             self._refusals[trial.id] = state, found
         return self._refusals[trial.id][1]
 

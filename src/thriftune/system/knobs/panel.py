@@ -48,9 +48,13 @@ class Panel:
         return self._news(told)
 
     def restore(self) -> list[str]:
-        """Everything back, the last knob first; of `setting` only what lasts is left. Returns what turn() does."""
+        """Everything back, the last knob first; of `setting` only what lasts is left.
+
+        Returns a sentence for each that could not be put back, also where that was told before: this process is
+        not as it was.
+        """
         self.setting = {name: value for name, value in self.setting.items() if self._lasts(name)}
-        return self._news([sentence for name in reversed(self._knobs) for sentence in self._restore(name)])
+        return [sentence for name in reversed(self._knobs) for sentence in self._restore(name)]
 
     def _lasts(self, name: str) -> bool:
         return name in self._knobs and self._knobs[name].lasts
@@ -68,9 +72,9 @@ class Panel:
                 return self._leave(name) if name in self.setting else []
             try:
                 knob.apply(value)
-            except Exception as error:  # a user's own may raise anything
+            except (Exception, SystemExit) as error:  # a user's own may raise anything
                 self._refused.setdefault(name, []).append(value)
-                return [f"{name}: cannot be {value}: {_why(error)}", *self._leave(name)]
+                return [_sentence(f"{name}: cannot be {value}", error), *self._leave(name)]
         self.setting[name] = value
         return []
 
@@ -82,8 +86,8 @@ class Panel:
         if name in self._knobs:
             try:
                 self._knobs[name].restore()
-            except Exception as error:
-                return [f"{name}: cannot be put back: {_why(error)}"]
+            except (Exception, SystemExit) as error:
+                return [_sentence(f"{name}: cannot be put back", error)]
         return []
 
     def _news(self, told: list[str]) -> list[str]:
@@ -92,5 +96,7 @@ class Panel:
         return news
 
 
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, CannotTurn) else f"{type(error).__name__}: {error}"
+def _sentence(what: str, error: BaseException) -> str:
+    """In one line, whatever the error has."""
+    why = str(error) if isinstance(error, CannotTurn) else f"{type(error).__name__}: {error}"
+    return " ".join(f"{what}: {why}".split())
