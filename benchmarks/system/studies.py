@@ -4,18 +4,21 @@
 - "V1" (PipeTune's Tune V1): the same search with everything as it is by default: one trial a core, each with one
   thread, which is what thriftune does without `system`, and Ray Tune with its defaults.
 - "V2" (Tune V2): what the knobs do is searched for like hyperparameters, in the same number of trials, and the aim
-  is accuracy over duration.
+  is accuracy over duration. A trial has as many cores as threads, and waits until they are free.
 - "plain": as V1, with as many threads in each trial as the libraries take by themselves.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import thriftune as tt
 from benchmarks.common import fresh
@@ -93,7 +96,7 @@ def _alone(workload: str, side: str, config: dict[str, Any], store: str) -> Outc
 
 
 def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more: Any) -> Outcome:
-    train = ByHand(load) if side == "V2" else load.train
+    train = ByHand(load, f"{store}.cores") if side == "V2" else load.train
     started, cpu_before = time.perf_counter(), _cpu_seconds()
     result = tt.tune(
         train,
@@ -134,10 +137,15 @@ class ByHand:
     """A training function that sets up its process as its configuration says, and reports how well it does for
     the time it takes."""
 
-    def __init__(self, load: Workload) -> None:
-        self.load = load
+    def __init__(self, load: Workload, cores: str) -> None:
+        """`cores`: a folder by which trials agree on who has them."""
+        self.load, self._cores = load, Path(cores)
 
     def __call__(self, trial: tt.Trial) -> None:
+        with taken(trial["threads"], self._cores):
+            self._train(trial)
+
+    def _train(self, trial: tt.Trial) -> None:
         memory, threads = tt.system.Memory(), tt.system.Threads()
         if trial["memory"] == "kept":
             memory.apply("kept")
@@ -148,6 +156,35 @@ class ByHand:
         finally:
             threads.restore()
             memory.restore()
+
+
+@contextlib.contextmanager
+def taken(count: int, folder: Path) -> Iterator[None]:
+    """So many of the machine's cores at once, when they are free, as a cluster gives them to who asks for them.
+    The kernel lets go of them when their holder dies."""
+    folder.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        door, *cores = (
+            stack.enter_context((folder / str(name)).open("w")) for name in ("door", *os.sched_getaffinity(0))
+        )
+        waits = True
+        while waits:
+            fcntl.flock(door, fcntl.LOCK_EX)  # one looks at a time
+            free = [core for core in cores if _is_locked_now(core)]
+            waits = len(free) < count
+            for core in free if waits else free[count:]:
+                fcntl.flock(core, fcntl.LOCK_UN)
+            fcntl.flock(door, fcntl.LOCK_UN)
+            time.sleep(0.01 if waits else 0.0)
+        yield
+
+
+def _is_locked_now(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class WithRatio:

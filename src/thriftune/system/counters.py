@@ -17,6 +17,7 @@ from pathlib import Path
 from thriftune.system.perf_events import Events
 
 GAUGES = frozenset({"resident_bytes", "threads"})
+"""How much there was; all other counters are so much a second."""
 
 _IO_NAMES = {
     b"rchar": "read_bytes",  # asked for, wherever it came from

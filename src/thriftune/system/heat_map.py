@@ -20,8 +20,6 @@ from thriftune.words import short
 PACE = "seconds_a_step"
 """The first row: not a counter, but what all of this is about."""
 
-"""How much there was; all other counters are so much a second."""
-
 _SHADES = "·░▒▓█"
 _MOST_LABEL, _WIDEST_CELL = 23, 4  # characters
 _TURNED, _STEP = "turned", "up to step"
