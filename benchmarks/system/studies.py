@@ -34,13 +34,14 @@ GIVEN_BACK = "given back"
 @dataclass(frozen=True)
 class Outcome:
     """`seconds`: of the whole study; `training_seconds`: of the best trial, from its first report to its last.
-    `joules`: an estimate by CPU time.
+    `curve`: of each of its reports, seconds since the first, and accuracy. `joules`: an estimate by CPU time.
     `looks`: windows in which a setting was only looked at. `first_turned`: after how many windows something was
     first turned, of each trial in which it was."""
 
     side: str
     seconds: float
     training_seconds: float
+    curve: tuple[tuple[float, float], ...]
     accuracy: float
     config: dict[str, Any]
     joules: float
@@ -49,6 +50,12 @@ class Outcome:
     looks: int
     first_turned: tuple[int, ...]
     settings: tuple[str, ...]
+
+    def seconds_to(self, accuracy: float) -> float | None:
+        """Of training, until the best trial was as good as this; None: it never was. The first step is taken to
+        have been like the others: libraries are loaded in it."""
+        a_step = self.training_seconds / max(1, len(self.curve) - 1)
+        return next((at + a_step for at, reached in self.curve if reached >= accuracy), None)
 
 
 class Size(NamedTuple):
@@ -116,6 +123,7 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
         side,
         seconds,
         best.reports[-1].at - best.reports[0].at,
+        tuple((report.at - best.reports[0].at, report.metrics[load.metric]) for report in best.reports),
         best.metrics[load.metric],
         dict(best.config),
         estimate(_cpu_seconds() - cpu_before, seconds, len(os.sched_getaffinity(0))),
