@@ -1,7 +1,7 @@
 """What does a study cost that is like an earlier one? Second and later studies of each workload, in one store.
 
-Other configurations each time, by another seed. Nothing should be looked at any more: what is best is known after
-a trial's first step, or before.
+Other configurations each time, by another seed; the later studies are smaller than the first. Nothing should be
+looked at any more: what is best is known after a trial's first window, or before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks.common import Row, main, say, scratch
-from benchmarks.system.studies import SMALL, TINY, run
+from benchmarks.system.studies import SMALL, TINY, USUAL, run
 from benchmarks.system.workloads import WORKLOADS
 
 
@@ -20,12 +20,12 @@ def further(parser: argparse.ArgumentParser) -> None:
 
 def measure(options: argparse.Namespace) -> list[Row]:
     rows = []
-    rounds, size = (1, TINY) if options.quick else (options.rounds, SMALL)
+    rounds, sizes = (1, (TINY, TINY)) if options.quick else (options.rounds, (USUAL, SMALL))
     for name in options.workload or WORKLOADS:
         with scratch() as folder:
             found = []
             for seed in range(rounds + 1):
-                found.append(run(name, "thriftune", seed, folder / "s.db", size))
+                found.append(run(name, "thriftune", seed, folder / "s.db", sizes[seed > 0]))
                 say(f"{name}: {found[-1].looks} of {found[-1].windows} windows looked, {found[-1].seconds:.1f} s")
         first, *later = found
         looks = sum(outcome.looks for outcome in later)

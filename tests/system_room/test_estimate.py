@@ -70,13 +70,13 @@ def test_one_setting_in_one_company_tells_nothing_of_company() -> None:
 
 def test_what_is_known_counts_like_windows() -> None:
     known = Known({KEPT: 0.6}, {}, 3)
-    estimate = Estimate([], known=known)
+    estimate = Estimate([], known=[known])
     effect = estimate.effect({"memory": "kept"}, {})
     assert effect.log_ratio == pytest.approx(math.log(0.6), abs=0.01)
     assert effect.error == pytest.approx(0.04, abs=0.001)
     assert estimate.looks({"memory": "kept"}) == 3
     assert not estimate.seen({"memory": "kept"})
-    both = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.8)] * 3, known=known).effect({"memory": "kept"}, {})
+    both = Estimate([warm(UNTURNED, 1.0), warm(KEPT, 0.8)] * 3, known=[known]).effect({"memory": "kept"}, {})
     assert math.log(0.6) < both.log_ratio < math.log(0.8)
 
 

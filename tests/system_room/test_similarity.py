@@ -104,10 +104,12 @@ def distance(one: Mapping[str, float], other: Mapping[str, float]) -> float:
         ({"written_calls": 1e5}, True),
         # What others do says little.
         ({"run_delay_seconds": 0.2, "involuntary_switches": 900.0}, True),
+        # Whether the files that it reads were in memory says nothing of it.
+        ({"disk_read_bytes": 2e9, "blocks_in": 4e6, "major_faults": 9000.0}, True),
     ],
 )
 def test_what_counts_as_a_difference(change: dict[str, float], alike: bool) -> None:
-    before = {**A_PROFILE, "major_faults": 0.0, "write_bytes": 0.0}
+    before = {**A_PROFILE, "major_faults": 0.0, "write_bytes": 0.0, "disk_read_bytes": 0.0, "blocks_in": 0.0}
     before |= {"run_delay_seconds": 0.01, "involuntary_switches": 200.0}
     for one, other in ((before, before | change), (before | change, before)):
         match = Nearest().match(one, [Work(other, {})])
@@ -234,11 +236,11 @@ def limit(known: Sequence[Work]) -> float:
 
 def test_the_limit_widens_where_work_further_apart_agrees() -> None:
     apart = distance(row_of_work([ONE] * 20, 2.0)[9].profile, row_of_work([ONE] * 20, 2.0)[10].profile)
-    assert apart > 1.5
+    assert 1.5 * apart > 2.0
     assert limit(row_of_work([ONE] * 20, 2.0)) == pytest.approx(1.5 * apart, rel=0.1)
-    assert limit(row_of_work([ONE] * 8, 2.0)) == 1.5, "these are too few to tell"
-    assert limit(row_of_work([ONE, TWO] * 10, 2.0)) == 1.5, "these do not agree"
-    assert limit(row_of_work([ONE] * 20, 1.01)) == 1.5, "that they are close is no reason to think more of noise"
+    assert limit(row_of_work([ONE] * 8, 2.0)) == 2.0, "these are too few to tell"
+    assert limit(row_of_work([ONE, TWO] * 10, 2.0)) == 2.0, "these do not agree"
+    assert limit(row_of_work([ONE] * 20, 1.01)) == 2.0, "that they are close is no reason to think more of noise"
 
 
 def test_pieces_are_merged_by_their_geometric_mean() -> None:

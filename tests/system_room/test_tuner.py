@@ -198,6 +198,23 @@ def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
     assert not any("looks" in turn.why for _, turn in machine.history.trials[trial].turns)
 
 
+def test_what_trials_of_a_study_found_out_apart_the_next_study_knows_together() -> None:
+    """One had looked at memory, beside another; one at threads, alone, in a process that kept memory before."""
+    before = Machine(tuner(knobs=[Memory(), Threads()]))
+    trial, beside = before.start(1024), before.start(1024)
+    assert {key(setting) for setting in before.train(trial)} == {"{}", '{"memory":"kept"}'}
+    before.end(beside)
+    before.always = {"memory": "kept"}
+    assert before.train(before.start(1024))[-1] == {"memory": "kept", "threads": 2}
+
+    known = before.tuner.works(before.history)["one"]
+    assert {work.under for work in known} == {"{}", '{"memory":"kept"}'}
+    machine = Machine(tuner(known, knobs=[Memory(), Threads()]))
+    trial = machine.start(1024)
+    assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * (MAX_STEPS - 1)
+    assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
+
+
 def test_other_machines_know_nothing_of_this_one() -> None:
     past = Machine(tuner())
     past.train(past.start(1024))

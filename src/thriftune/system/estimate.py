@@ -113,8 +113,8 @@ class Known(NamedTuple):
 class Estimate:
     """Of one trial's settings."""
 
-    def __init__(self, costs: Sequence[Cost], others: Evidence = NO_EVIDENCE, known: Known | None = None) -> None:
-        """`others`: what other trials of the study say."""
+    def __init__(self, costs: Sequence[Cost], others: Evidence = NO_EVIDENCE, known: Sequence[Known] = ()) -> None:
+        """`others`: what other trials of the study say. `known`: of each piece of similar work, what it says."""
         self._looks: dict[str, int] = {}
         for cost in costs:
             self._looks[cost.setting] = self._looks.get(cost.setting, 0) + 1
@@ -128,10 +128,10 @@ class Estimate:
             (_window(setting_of(each.setting), each.beside, each.cold, each.step), math.log(each.cost), self.noise)
             for each in costs
         ]
-        if known is not None:
-            error = _KNOWN_ERROR / math.sqrt(known.looks)
-            for text, ratio in known.ratios.items():
-                rows.append((_difference(setting_of(text), known.under), math.log(ratio), error))
+        for piece in known:
+            error = _KNOWN_ERROR / math.sqrt(piece.looks)
+            for text, ratio in piece.ratios.items():
+                rows.append((_difference(setting_of(text), piece.under), math.log(ratio), error))
         self._fit(rows, others)
 
     def _fit(self, rows: Sequence[tuple[Mapping[str, float], float, float]], others: Evidence) -> None:
@@ -157,13 +157,13 @@ class Estimate:
     @property
     def settings(self) -> list[str]:
         """Keys of those that were seen, or are known."""
-        known = [] if self.known is None else [key(self.known.under), *self.known.ratios]
+        known = [text for piece in self.known for text in (key(piece.under), *piece.ratios)]
         return list(dict.fromkeys([*self._looks, *known]))
 
     def looks(self, setting: Setting) -> int:
         """Windows that show it, of this trial and of what is known."""
-        known = self.known is not None and key(setting) in self.known.ratios
-        return self._looks.get(key(setting), 0) + (self.known.looks if self.known is not None and known else 0)
+        text = key(setting)
+        return self._looks.get(text, 0) + sum(piece.looks for piece in self.known if text in piece.ratios)
 
     def seen(self, setting: Setting) -> bool:
         """In this trial itself."""

@@ -36,6 +36,9 @@ _TOLD_ERROR = 0.1
 _OTHER_WORK_ERROR = 0.1
 """Work that is alike is not the same."""
 
+_STUDY_ERROR = 0.15
+"""What a study's trials say together is told of each of them, where its error is no greater."""
+
 
 class Knowledge(NamedTuple):
     """What is known of a trial beyond its own windows: by setting, its cost relative to that of `under`."""
@@ -87,10 +90,11 @@ class Learned:
             if self._matched.get(trial.id, ("",))[0] != kind:
                 past = [work for work in self._past(kind) if work.under == base]
                 self._matched[trial.id] = kind, _matching(self._similarity, profile, past, KNOWN)
-            works = (self.work(each) for each in _others(trial, history))
-            here = [work for work in works if work is not None and work.under == base]
-            state = kind, len(here), sum(len(work.effects) for work in here)
+            others = list(_others(trial, history))
+            state = kind, len(others), sum(len(work.effects) for work in map(self.work, others) if work)
             if self._matched_here.get(trial.id, (None,))[0] != state:
+                told = _together(others, [self.work(other) for other in others])
+                here = [work for work in told if work.under == base]
                 self._matched_here[trial.id] = state, _matching(self._similarity_here, profile, here, OTHERS)
             found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
             if found is not None:
@@ -102,26 +106,43 @@ class Learned:
     def estimate(self, trial: TrialRecord, history: History, known: Known | None) -> Estimate:
         """`known` is left out where what the trial itself has shown belies it."""
         costs, others = self._costs(trial), self._evidence_of_others(trial, history)
-        if known is not None:
-            own = Estimate(costs, others)
-            known = None if _belies(own, known) else known
-        return Estimate(costs, others, known)
+        if known is None or _belies(Estimate(costs, others), known):
+            return Estimate(costs, others)
+        return Estimate(costs, others, [known])
+
+    def works(self, history: History) -> dict[str, list[Work]]:
+        """What the study has learned, by kind of machine."""
+        by_kind: dict[str, list[TrialRecord]] = {}
+        for trial in history.measured:
+            by_kind.setdefault(kind_of(trial), []).append(trial)
+        found = {}
+        for kind, trials in by_kind.items():
+            each = [self._evidence_of(trial) for trial in trials]
+            total = NO_EVIDENCE
+            for evident in each:
+                total = total.plus(evident)
+            own = [self._seen(trial, total.minus(evident)) for trial, evident in zip(trials, each, strict=True)]
+            if told := _together(trials, own):
+                found[kind] = told
+        return found
 
     def work(self, trial: TrialRecord) -> Work | None:
         """What its windows say, if they have seen more than its base."""
-        if trial.id in self._works and self._works[trial.id][0] == len(trial.windows):
-            return self._works[trial.id][1]
-        found, profile, base = None, _profile(trial), first_setting(trial)
-        estimate = Estimate(self._costs(trial))
+        if trial.id not in self._works or self._works[trial.id][0] != len(trial.windows):
+            self._works[trial.id] = len(trial.windows), self._seen(trial, NO_EVIDENCE)
+        return self._works[trial.id][1]
+
+    def _seen(self, trial: TrialRecord, others: Evidence) -> Work | None:
+        profile, base = _profile(trial), first_setting(trial)
+        estimate = Estimate(self._costs(trial), others)
         ratios = {}
         for text in estimate.settings:
             effect = estimate.effect(setting_of(text), base)
             if text != key(base) and (effect.error < _TOLD_ERROR or abs(effect.log_ratio) > 2 * effect.error):
                 ratios[text] = math.exp(effect.log_ratio)
-        if profile is not None and ratios:
-            found = Work(profile, {**ratios, **_beside(windows_of(trial), base)}, key(base))
-        self._works[trial.id] = len(trial.windows), found
-        return found
+        if profile is None or not ratios:
+            return None
+        return Work(profile, {**ratios, **_beside(windows_of(trial), base)}, key(base))
 
     def _costs(self, trial: TrialRecord) -> list[Cost]:
         return costs_of(windows_of(trial), self._cost)
@@ -129,10 +150,13 @@ class Learned:
     def _evidence_of_others(self, trial: TrialRecord, history: History) -> Evidence:
         total = NO_EVIDENCE
         for other in _others(trial, history):
-            if self._evidence.get(other.id, (-1,))[0] != len(other.windows):
-                self._evidence[other.id] = len(other.windows), evidence(self._costs(other))
-            total = total.plus(self._evidence[other.id][1])
+            total = total.plus(self._evidence_of(other))
         return total
+
+    def _evidence_of(self, trial: TrialRecord) -> Evidence:
+        if self._evidence.get(trial.id, (-1,))[0] != len(trial.windows):
+            self._evidence[trial.id] = len(trial.windows), evidence(self._costs(trial))
+        return self._evidence[trial.id][1]
 
     def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
         known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
@@ -145,6 +169,28 @@ class Learned:
             return None
         effects, name = found
         return Knowledge(effects, PARAMETERS, f"as for trials with {name}")
+
+
+def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list[Work]:
+    """Of each trial what its own windows say, and of what it has not looked at, what they say together: few trials
+    look at much, and not from what the next one begins with."""
+    together = Estimate((), known=[_as_known(work) for work in own if work is not None])
+    found = []
+    for trial, work in zip(trials, own, strict=True):
+        profile, base = _profile(trial), first_setting(trial)
+        effects = {}
+        for text in together.settings:
+            effect = together.effect(setting_of(text), base)
+            if text != key(base) and effect.error < _STUDY_ERROR:
+                effects[text] = math.exp(effect.log_ratio)
+        if profile is not None and effects:
+            found.append(Work(profile, effects | dict(work.effects if work is not None else {}), key(base)))
+    return found
+
+
+def _as_known(work: Work) -> Known:
+    ratios = {text: ratio for text, ratio in work.effects.items() if AT_A_TIME not in setting_of(text)}
+    return Known(ratios, setting_of(work.under), 1)
 
 
 def _belies(own: Estimate, known: Known) -> bool:

@@ -3,7 +3,8 @@
 Counters span ten orders of magnitude, so they are compared by their logarithms: what counts is by which factor two
 pieces of work differ. Two allowances keep noise from passing for a difference. Below some rate nothing of a
 counter is worth noticing, be it a page read now and then or a handful of system calls. And the same work measured
-twice differs by some factor anyway, most of all in what others on the machine do to it.
+twice differs by some factor anyway, most of all in what others on the machine do to it. Some counters are left
+out: whether a file was in memory already says nothing of who reads it, and no event is to count twice.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ _NEGLIGIBLE_EVENTS = 100.0  # a second, of all others
 _NOISE = 0.2  # of the logarithm, from one measurement of the same work to the next
 _NOISE_BY_OTHERS = 1.0  # of what depends on who else is busy
 _BY_OTHERS = ("pressure", "delay", "switches", "migrations")
+_FROM_DISK = ("blocks_in", "disk_read_bytes", "major_faults", "page_faults_major")
+_COUNTED_TWICE = (
+    "page_faults",
+    "page_faults_minor",
+    "task_clock_seconds",
+    "context_switches",
+)  # also by getrusage
+_LEFT_OUT = frozenset([*_FROM_DISK, *_COUNTED_TWICE])
 _NOTICEABLE = math.log1p(1.0)  # the logarithm of a rate that is just not negligible
 
 
@@ -40,7 +49,7 @@ class Profiles:
     def of(cls, profiles: Sequence[Mapping[str, float]]) -> Profiles:
         import numpy as np
 
-        counters = sorted({counter for profile in profiles for counter in profile})
+        counters = sorted({counter for profile in profiles for counter in profile} - _LEFT_OUT)
         negligible = np.array([_negligible(counter) for counter in counters])
         noise = np.array([_noise(counter) for counter in counters])
         return cls(counters, negligible, noise, _logarithms(profiles, counters, negligible))

@@ -25,6 +25,7 @@ AS_GOOD = 0.03
 """Settings whose steps are no longer than this fraction above the shortest are as good as the best."""
 
 _SLACK = 1.5  # so many times its usual distance, and no further, may work be away and count as alike
+_ALIKE = 2.0  # times what noise makes of it; to take what was best for such work costs no more than to look once
 _LOOKED_AT = 200  # pieces, the newest, to find the usual distance; more tell no more, and take their time
 _MOST_CLUSTERS = 20
 
@@ -84,7 +85,7 @@ class Nearest:
     divided by each counter's noise, not by its standard deviation over what is known: divided by that, a counter
     which alone tells work apart would weigh no more than one which tells nothing.
 
-    The limit is 1.5. Where work that agrees on what is best is usually further apart, it is 1.5 times that: the
+    The limit is 2. Where work that agrees on what is best is usually further apart, it is 1.5 times that: the
     median distance from a piece to the nearest other, if nine in ten of these agree (one more that does not is
     counted in advance, so there must be nine).
     """
@@ -111,7 +112,7 @@ class Nearest:
 def _neighbourhood(known: Sequence[Work]) -> tuple[Profiles, float]:
     """Its profiles, and the limit."""
     profiles = Profiles.of([work.profile for work in known])
-    return profiles, _SLACK * max(1.0, _usual_distance(known, profiles))
+    return profiles, max(_ALIKE, _SLACK * _usual_distance(known, profiles))
 
 
 def _usual_distance(known: Sequence[Work], profiles: Profiles) -> float:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from thriftune import events as ev
 from thriftune.history import History
 from thriftune.system.knobs import Knob
-from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS, Learned, first_setting, kind_of
+from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS, Learned, first_setting
 from thriftune.system.known_work import Work, key, setting_of
 from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
@@ -110,11 +110,7 @@ class SystemTuner:
 
     def works(self, history: History) -> dict[str, list[Work]]:
         """What the study has learned, by kind of machine, for others to know."""
-        found: dict[str, list[Work]] = {}
-        for trial in history.measured:
-            if (work := self._learned.work(trial)) is not None:
-                found.setdefault(kind_of(trial), []).append(work)
-        return found
+        return self._learned.works(history)
 
     # --- one trial ----------------------------------------------------------------------------------------
 
@@ -147,7 +143,7 @@ class SystemTuner:
         if not estimate.windows and choice.setting and choice.setting == knobs.fixed:
             return choice._replace(why="its process has it from before"), PROCESS
         looked = {key(turn.setting) for _, turn in trial.turns if turn.by == ev.LOOK}
-        if knowledge is None or estimate.known is None or choice.looks:
+        if knowledge is None or not estimate.known or choice.looks:
             return choice, OWN
         if key(choice.setting) in looked or (looked and choice.setting == knobs.home):
             return choice, OWN  # it has found out by itself
