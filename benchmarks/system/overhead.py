@@ -1,7 +1,8 @@
 """What does it cost where nothing can be gained? One core, and epochs of a millisecond.
 
-The same study with `system="auto"` and "off", in turns; the ratio of CPU time of the trial's own process and of
-wall time. And what a look at the counters takes, as a part of the half second between two of them.
+The same study with `system="auto"` and "off", twice in each round, the one that came first also last, so that a
+machine that gets slower or faster does so to both; the ratio of CPU time of the trial's own process and of wall
+time. And what a look at the counters takes, as a part of the half second between two of them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
     walls, cpus = [], []
     for number in range(rounds):
         with scratch() as folder:
-            found = {}
-            for side in ("auto", "off") if number % 2 else ("off", "auto"):
-                found[side] = fresh(one, side, str(Path(folder) / f"{side}.db"), steps)
-            walls.append(found["auto"][0] / found["off"][0])
-            cpus.append(found["auto"][1] / found["off"][1])
+            found: dict[str, list[tuple[float, float]]] = {"auto": [], "off": []}
+            first, second = ("auto", "off") if number % 2 else ("off", "auto")
+            for turn, side in enumerate((first, second, second, first)):
+                found[side].append(fresh(one, side, str(Path(folder) / f"{turn}.db"), steps))
+            (wall, cpu), (wall_off, cpu_off) = (map(sum, zip(*found[side], strict=True)) for side in found)
+            walls.append(wall / wall_off)
+            cpus.append(cpu / cpu_off)
             say(f"round {number + 1}: {walls[-1] - 1:+.1%} of time, {cpus[-1] - 1:+.1%} of CPU time")
     reading = _reading_seconds()
     judge = not options.quick

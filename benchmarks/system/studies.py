@@ -35,8 +35,8 @@ GIVEN_BACK = "given back"
 class Outcome:
     """`seconds`: of the whole study; `training_seconds`: of the best trial, from its first report to its last.
     `curve`: of each of its reports, seconds since the first, and accuracy. `joules`: an estimate by CPU time.
-    `looks`: windows in which a setting was only looked at. `first_turned`: after how many windows something was
-    first turned, of each trial in which it was."""
+    `looks`: windows in which a setting was only looked at. `turned`: trials in which something was turned; `late`:
+    those of them in which it could have been before, after their first window, with as many others there."""
 
     side: str
     seconds: float
@@ -48,7 +48,8 @@ class Outcome:
     steps: int
     windows: int
     looks: int
-    first_turned: tuple[int, ...]
+    turned: int
+    late: int
     settings: tuple[str, ...]
 
     def seconds_to(self, accuracy: float) -> float | None:
@@ -130,7 +131,8 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
         sum(trial.step for trial in history.trials),
         len(windows),
         looks,
-        tuple(trial.turns[0][0] for trial in history.trials if trial.turns),
+        sum(bool(trial.turns) for trial in history.trials),
+        sum(_is_late(trial) for trial in history.trials if trial.turns),
         tuple(str(dict(trial.setting)) for trial in history.trials),
     )
 
@@ -139,6 +141,12 @@ def _looks(trial: tt.TrialRecord) -> int:
     """Windows that followed a decision to look."""
     ends = [*(begin for begin, _ in trial.turns[1:]), len(trial.windows)]
     return sum(end - begin for (begin, turn), end in zip(trial.turns, ends, strict=False) if "looks" in turn.why)
+
+
+def _is_late(trial: tt.TrialRecord) -> bool:
+    first = trial.turns[0][0]
+    beside = trial.windows[first].beside if first < len(trial.windows) else 1
+    return any(window.beside <= beside for window in trial.windows[1:first])
 
 
 class ByHand:

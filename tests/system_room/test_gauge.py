@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -278,3 +279,10 @@ def test_what_cannot_be_put_back_is_told_when_the_attempt_is_over(tmp_path: Path
     _, gauge = begun(a_run(tmp_path, system={"dial": 1}), Driver(), Stuck(), instruments)
     assert instruments.over(gauge) == ["dial: cannot be put back: SystemExit: it is stuck"]
     assert instruments.over(None) == []
+
+
+def test_a_worker_loads_no_more_for_it_than_it_needs() -> None:
+    """Every worker pays for it, also where training takes no such library."""
+    code = "import thriftune.engines.worker, thriftune.system.gauge, sys; print('numpy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"

@@ -17,7 +17,6 @@ from thriftune.system.energy import Energy
 from thriftune.system.knobs import BUILT_IN, Knob, Panel
 from thriftune.system.known_work import signature
 from thriftune.trial import Run
-from thriftune.words import several
 
 LEAST_SECONDS, LEAST_SHARE = 0.5, 0.05
 """A window is at least so long, and at least such a part of the attempt so far: a long one is not measured at
@@ -35,7 +34,8 @@ class Instruments:
         self.energy = Energy(meter or None)
         self.usual_threads = _usual_threads()
         # What nothing turned means, and so what is compared with it, differs with the number of threads.
-        self.kind = f"{signature(self.counters.kind)}, {several(self.usual_threads, 'thread')} a trial"
+        threads = "1 thread" if self.usual_threads == 1 else f"{self.usual_threads} threads"
+        self.kind = f"{signature(self.counters.kind)}, {threads} a trial"
         self._panel: Panel | None = None
         self._began = 0.0
         self._too_short = False  # the last attempt was, for a single window
