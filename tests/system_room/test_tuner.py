@@ -183,6 +183,18 @@ def test_cores_that_nobody_else_uses_are_used_and_given_back() -> None:
     assert machine.history.trials[trial].setting == {}, "they are another's again"
 
 
+def test_a_trial_that_begins_leaves_idle_cores_to_those_that_come_with_it() -> None:
+    """The trials of a rung are started one after the other; a step with more threads than cores may take long."""
+    machine = Machine(tuner())
+    trial = machine.start(32)
+    for _ in range(6):
+        machine.step(trial)
+    assert machine.history.trials[trial].setting == {"threads": 2}
+    machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
+    machine.take(ev.Place(machine.now, trial, 2, "here", 0))
+    assert machine.history.trials[trial].setting == {}
+
+
 def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
     past = Machine(tuner())
     trial, other = past.start(1024), past.start(32)

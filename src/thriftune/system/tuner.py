@@ -153,15 +153,17 @@ class SystemTuner:
         """On the cores that are the trial's now."""
         machine = history.machines.get(trial.machine or "")
         usual = self._room.usual_threads
+        last = trial.windows[-1].measured if trial.windows else None
+        begun = last is not None and last.attempt == trial.attempts
         share = usual
-        if machine is not None:
+        # A trial that begins is often one of several: those that come after it would wait for a whole step of its
+        # until the cores are given back, and both are slowed down by threads that share a core.
+        if machine is not None and begun:
             beside = (history.trials[each] for each in machine.running if each != trial.id)
             staying = 1 + sum(not _is_leaving(each) for each in beside)
             share = self._room.share(machine.slots - machine.others, staying)
-        last = trial.windows[-1].measured if trial.windows else None
         if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
             share = usual  # some other program has these cores
-        begun = last is not None and last.attempt == trial.attempts
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
         values: dict[str, Sequence[Any]] = {}
         fixed: dict[str, Any] = {}
