@@ -23,8 +23,12 @@ STUDIES, DRAWS = 20, 1000
 BUSY, BAR = 0.85, 0.30
 
 
+def further(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--studies", type=int, default=STUDIES, help="how many come; one in five is unseen")
+
+
 def measure(options: argparse.Namespace) -> list[Row]:
-    studies, size = (2, TINY) if options.quick else (STUDIES, USUAL)
+    studies, size = (2, TINY) if options.quick else (options.studies, USUAL)
     rng = random.Random(0)
     kinds = [SEEN[number % len(SEEN)] for number in range(studies)]  # by turns, as in the paper
     for place in rng.sample(range(studies), studies // 5):
@@ -79,4 +83,4 @@ def responses(between: Sequence[float], took: Sequence[float]) -> list[float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(measure))
+    raise SystemExit(main(measure, further=further))

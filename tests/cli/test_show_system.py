@@ -144,6 +144,7 @@ def test_a_trial_has_its_decisions_and_its_profile(typed: Type, measured: None) 
         "before: 0.8 s a step (1 window); after: 0.73 s a step (1 window)",
         "3. after step 4: memory kept, threads 2",
         "profile by step",
+        "first steps of attempts do not count for least and most",
         "0 all along: idle",
     ):
         assert line in lines

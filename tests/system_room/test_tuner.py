@@ -16,7 +16,7 @@ from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.system import Knob
 from thriftune.system.knobs import Memory, Threads
-from thriftune.system.knowledge import AT_A_TIME, OWN
+from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS
 from thriftune.system.known_work import Work, key
 from thriftune.system.similarity import Nearest
 from thriftune.system.tuner import Room, SystemTuner
@@ -447,6 +447,7 @@ def test_what_lasts_is_what_the_next_trial_of_the_process_begins_with() -> None:
     machine.always = {"memory": "kept"}
     settings = machine.train(trial)
     assert settings == [{"memory": "kept"}] * MAX_STEPS
+    assert {turn.by for _, turn in machine.history.trials[trial].turns} == {PROCESS}, "it has found out nothing"
     assert not machine.tuner.works(machine.history), "nothing else was seen"
     assert machine.history.trials[trial].setting == {"memory": "kept"}
 

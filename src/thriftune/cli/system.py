@@ -211,5 +211,7 @@ def _show_heat(console: Console, history: History, story: TrialStory) -> None:
     section(console, "profile by step")
     for line in draw(found, min(_WIDTH, console.width)):
         console.print(Text(line, no_wrap=True, overflow="crop"))
+    if any(window.cold for window in story.windows):
+        console.print(Text("first steps of attempts do not count for least and most", style="dim"))
     if found.still:
         console.print(Text(f"0 all along: {', '.join(found.still)}", style="dim"))

@@ -14,6 +14,8 @@ _METHODS = ("values", "apply", "restore")
 _CLASSES: Mapping[str, Any] = {**BUILT_IN, MemoryLimit.name: MemoryLimit, GpuPower.name: GpuPower}
 _WORDS = re.compile(r"[\w-]+( [\w-]+)*")
 _IN_WORDS = "must be a word of letters, digits, _ and -"
+MOST_VALUES = 100
+"""Each may be looked at, for a window of a trial; and what is best is sought among them after every window."""
 
 
 def check_knobs(knobs: Sequence[str | Knob]) -> None:
@@ -34,6 +36,7 @@ def check_options(options: Mapping[str, Sequence[Any]]) -> None:
                 f"system: options: {name}: {values!r} must be a list of at least two numbers, strings or "
                 "truth values, the usual one first"
             )
+        _check_few("options", name, values)
         _check_plain("options", name, values)
         if len(set(values)) < len(values):  # 1, 1.0 and True are equal, and could not be told apart
             raise SettingError(
@@ -87,7 +90,16 @@ def _values(knob: Knob) -> Sequence[Any]:
         raise SettingError(
             f"system: knobs: {knob.name}: values() must return a list, such as ['on']; it returned {values!r}"
         )
+    _check_few("knobs", knob.name, values)
     return values
+
+
+def _check_few(setting: str, name: str, values: Sequence[Any]) -> None:
+    if len(values) > MOST_VALUES:
+        raise SettingError(
+            f"system: {setting}: {name}: {len(values)} values are too many, as each may be tried for a while; "
+            f"give {MOST_VALUES} at most"
+        )
 
 
 def _check_plain(setting: str, name: str, values: Sequence[Any]) -> None:

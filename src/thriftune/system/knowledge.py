@@ -111,7 +111,8 @@ class Learned:
         return Estimate(costs, others, [known])
 
     def works(self, history: History) -> dict[str, list[Work]]:
-        """What the study has learned, by kind of machine."""
+        """What the study has learned, by kind of machine: of the last of its trials, so as not to crowd out what
+        other studies know."""
         by_kind: dict[str, list[TrialRecord]] = {}
         for trial in history.measured:
             by_kind.setdefault(kind_of(trial), []).append(trial)
@@ -123,7 +124,7 @@ class Learned:
                 total = total.plus(evident)
             own = [self._seen(trial, total.minus(evident)) for trial, evident in zip(trials, each, strict=True)]
             if told := _together(trials, own):
-                found[kind] = told
+                found[kind] = told[-_WORKS_OF_STUDY:]
         return found
 
     def work(self, trial: TrialRecord) -> Work | None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from thriftune import events as ev
 from thriftune.history import History
+from thriftune.system.checks import MOST_VALUES
 from thriftune.system.knobs import Knob
 from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS, Learned, first_setting
 from thriftune.system.known_work import Work, key, setting_of
@@ -144,7 +145,8 @@ class SystemTuner:
             return choice._replace(why="its process has it from before"), PROCESS
         looked = {key(turn.setting) for _, turn in trial.turns if turn.by == ev.LOOK}
         if knowledge is None or not estimate.known or choice.looks:
-            return choice, OWN
+            inherited = bool(choice.setting) and not looked and choice.setting == knobs.fixed == knobs.base
+            return choice, PROCESS if inherited else OWN
         if key(choice.setting) in looked or (looked and choice.setting == knobs.home):
             return choice, OWN  # it has found out by itself
         return choice._replace(why=f"{knowledge.source}: {choice.why}"), knowledge.by
@@ -171,7 +173,7 @@ class SystemTuner:
             if knob.name in in_force and (knob.lasts or (knob.restarts and begun)):
                 fixed[knob.name] = in_force[knob.name]
             elif not (knob.restarts and begun):  # it stays as it is until the trial is started again
-                values[knob.name] = list(knob.values(share))
+                values[knob.name] = list(knob.values(share))[:MOST_VALUES]
         if "threads" in values:  # where cores are idle, most is to be gained by all of them
             several = sorted((count for count in values.pop("threads") if count != usual), reverse=True)
             values = {"threads": several, **values}
