@@ -16,7 +16,7 @@ from thriftune.history import History
 from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
-from thriftune.system.probing import MOST_LOOKS
+from thriftune.system.probing import LEAST_GAIN, MOST_LOOKS
 from thriftune.system.similarity import Similarity
 from thriftune.trial import TrialRecord, Window
 
@@ -195,12 +195,14 @@ def _as_known(work: Work) -> Known:
 
 
 def _belies(own: Estimate, known: Known) -> bool:
-    """Something that both have seen is quite another to the trial."""
+    """Something that both have seen is good for one and not for the other. By how much does not matter: the first
+    windows of its own say less than they will."""
     for text, ratio in known.ratios.items():
         setting = setting_of(text)
         if own.seen(setting) and own.seen(known.under):
-            effect = own.effect(setting, known.under)
-            if abs(effect.log_ratio - math.log(ratio)) > 2 * math.hypot(effect.error, _OTHER_WORK_ERROR):
+            effect, said = own.effect(setting, known.under), math.log(ratio)
+            differ = (effect.log_ratio < -LEAST_GAIN) != (said < -LEAST_GAIN)
+            if differ and abs(effect.log_ratio - said) > 2 * math.hypot(effect.error, _OTHER_WORK_ERROR):
                 return True
     return False
 
