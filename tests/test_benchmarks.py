@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks import large_store, peers, throughput
 from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
-from benchmarks.system import stream
+from benchmarks.system import stream, studies
 from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.launch import read_history
@@ -452,3 +453,27 @@ def test_what_is_not_feasible_does_not_count() -> None:
     assert regret(np.array([[0.0, 0.0]])) == 1.0
     assert regret(np.array([[0.0, 0.0], [1.0, -0.96]])) == pytest.approx(0.28, abs=0.03)
     assert regret(np.array([[0.254, -0.96]])) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_cores_are_had_all_at_once_or_waited_for(tmp_path: Path) -> None:
+    cores = len(os.sched_getaffinity(0))
+    had = []
+
+    def wait_for_all() -> None:
+        with studies.taken(cores, tmp_path / "cores"):
+            had.append("all")
+
+    waiting = threading.Thread(target=wait_for_all)
+    with studies.taken(1, tmp_path / "cores"):
+        waiting.start()
+        waiting.join(0.1)
+        had.append("one")
+    waiting.join(10)
+    assert had == ["one", "all"]
+
+
+def test_training_until_it_is_as_accurate() -> None:
+    curve = ((0.0, 0.5), (2.0, 0.7), (4.0, 0.9))
+    outcome = studies.Outcome("V1", 9.0, 4.0, curve, 0.9, {}, 0.0, 3, 0, 0, 0, 0, ())
+    found = [outcome.seconds_to(accuracy) for accuracy in (0.4, 0.6, 0.9, 0.95)]
+    assert found == [2.0, 4.0, 6.0, None], "the first step took as long as the others"

@@ -50,8 +50,7 @@ class Knowledge(NamedTuple):
 
     def relative_to(self, base: Mapping[str, Any]) -> Known | None:
         """What is known, relative to what the trial began with; None: that is not known."""
-        ratios = {text: ratio for text, ratio in self.effects.items() if AT_A_TIME not in setting_of(text)}
-        ratios = {self.under: 1.0, **ratios}
+        ratios = {self.under: 1.0, **_of_a_trial(self.effects)}
         if key(base) not in ratios:
             return None
         of_base = ratios.pop(key(base))
@@ -190,8 +189,12 @@ def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list
 
 
 def _as_known(work: Work) -> Known:
-    ratios = {text: ratio for text, ratio in work.effects.items() if AT_A_TIME not in setting_of(text)}
-    return Known(ratios, setting_of(work.under), 1)
+    return Known(_of_a_trial(work.effects), setting_of(work.under), 1)
+
+
+def _of_a_trial(effects: Mapping[str, float]) -> dict[str, float]:
+    """Those that are not of how many ran at a time."""
+    return {text: ratio for text, ratio in effects.items() if AT_A_TIME not in setting_of(text)}
 
 
 def _belies(own: Estimate, known: Known) -> bool:

@@ -26,12 +26,8 @@ _NOISE = 0.2  # of the logarithm, from one measurement of the same work to the n
 _NOISE_BY_OTHERS = 1.0  # of what depends on who else is busy
 _BY_OTHERS = ("pressure", "delay", "switches", "migrations")
 _FROM_DISK = ("blocks_in", "disk_read_bytes", "major_faults", "page_faults_major")
-_COUNTED_TWICE = (
-    "page_faults",
-    "page_faults_minor",
-    "task_clock_seconds",
-    "context_switches",
-)  # also by getrusage
+# By getrusage, too.
+_COUNTED_TWICE = ("page_faults", "page_faults_minor", "task_clock_seconds", "context_switches")
 _LEFT_OUT = frozenset([*_FROM_DISK, *_COUNTED_TWICE])
 _NOTICEABLE = math.log1p(1.0)  # the logarithm of a rate that is just not negligible
 
