@@ -156,6 +156,18 @@ def test_a_trial_has_its_decisions_and_its_profile(typed: Type, measured: None) 
     assert "minor_faults   ████████····" in profile
 
 
+def test_a_trial_that_ended_while_it_looked_says_so_and_which_steps_were_not_measured(
+    typed: Type, where: Path
+) -> None:
+    story = Story().begin().window(1.0, cold=True).window(1.0).turn({"memory": "kept"}).window(0.9)
+    for step in (4, 5):
+        story.idle(0.1).entries.append(ev.Reported(story.now, 0, 1, step, step, {"loss": 1.0}, saved=True))
+    write(where, story.end().finish())
+    lines = lines_of(typed("show", "digits", "--system", "--trial", "0"))
+    assert "setting now memory kept, only looked at" in lines
+    assert "the last 2 steps are in none, as together they were too short for one" in lines
+
+
 def test_a_long_profile_fits_the_screen(typed: Type, where: Path) -> None:
     story = Story().begin()
     for number in range(200):

@@ -69,7 +69,7 @@ def test_one_setting_in_one_company_tells_nothing_of_company() -> None:
 
 
 def test_what_is_known_counts_like_windows() -> None:
-    known = Known({KEPT: 0.6}, {}, 3)
+    known = Known({KEPT: 0.6}, {}, {KEPT: 3})
     estimate = Estimate([], known=[known])
     effect = estimate.effect({"memory": "kept"}, {})
     assert effect.log_ratio == pytest.approx(math.log(0.6), abs=0.01)

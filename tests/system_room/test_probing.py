@@ -122,14 +122,18 @@ def test_of_equals_the_one_with_the_fewest_threads_is_taken() -> None:
 
 def test_what_is_known_of_like_work_is_taken_without_a_look() -> None:
     known = {KEPT: 0.6, TWO: 0.9, key({"threads": 4}): 1.0, BOTH: 0.55, key({"memory": "kept", "threads": 4}): 0.6}
-    choice = choose(Estimate([], known=[Known(known, {}, MOST_LOOKS)]), Knobs(VALUES), windows_left=PLENTY)
+    choice = choose(
+        Estimate([], known=[Known(known, {}, dict.fromkeys(known, MOST_LOOKS))]),
+        Knobs(VALUES),
+        windows_left=PLENTY,
+    )
     assert choice.setting == {"memory": "kept", "threads": 2}
     assert not choice.looks
 
 
 def test_what_the_trial_itself_has_shown_counts_more_than_what_is_known() -> None:
     own = [Cost(UNTURNED, 1, False, 1.0), *[Cost(KEPT, 1, False, 1.1)] * 6]
-    estimate = Estimate(own, known=[Known({KEPT: 0.8}, {}, 1)])
+    estimate = Estimate(own, known=[Known({KEPT: 0.8}, {}, {})])
     assert choose(estimate, Knobs({"memory": ["kept"]}), windows_left=PLENTY).setting == {}
 
 

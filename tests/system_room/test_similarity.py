@@ -61,7 +61,7 @@ def test_by_name_and_with_options() -> None:
     assert SIMILARITIES.written(SIMILARITIES.make("kmeans", {"k": 2})) == ("kmeans", {"k": 2})
     assert SIMILARITIES.written(Nearest(neighbours=5)) == ("nearest", {"neighbours": 5})
     for wrong in ("near", 5, Nearest):
-        with pytest.raises(SettingError, match=r"^similarity"):
+        with pytest.raises(SettingError, match=r"^system: similarity"):
             SIMILARITIES.check(wrong)
 
 

@@ -149,13 +149,17 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
         return
     facts = facts_table()
     facts.add_row("trial", Text(f"{story.trial} of study {result.name}", style="bold"))
-    how = f", by {story.found}" if story.found and story.found != LOOK else ""
+    how = ", only looked at" if story.found == LOOK else f", by {story.found}" if story.found else ""
     facts.add_row("setting now", Text(f"{in_words(story.setting)}{how}"))
     facts.add_row("time", Text(_time(story)))
     facts.add_row("energy", Text(energy_line(*story.joules)))
     untouched, looks, kept = story.counts
     told = f"{looks} looked, {kept} had what was kept, {untouched} came before any decision"
     facts.add_row("windows", Text(f"{len(story.windows)} of {several(story.steps, 'step')}: {told}"))
+    if story.windows and (rest := trial.step - story.windows[-1].step) > 0:
+        facts.add_row(
+            "", Text(f"the last {several(rest, 'step')} are in none, as together they were too short for one")
+        )
     for kind in dict.fromkeys(window.kind for window in story.windows):
         facts.add_row("counted on", Text(kind or "-"))
     console.print(facts)

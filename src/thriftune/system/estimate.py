@@ -103,11 +103,14 @@ def evidence(costs: Sequence[Cost]) -> Evidence:
 
 class Known(NamedTuple):
     """What similar work says: by key of a setting, its cost relative to that of the setting `under`, and in how
-    many windows that was seen."""
+    many windows that was seen (one, unless said)."""
 
     ratios: Mapping[str, float]
     under: Setting
-    looks: int
+    looks: Mapping[str, int]
+
+    def looks_at(self, text: str) -> int:
+        return self.looks.get(text, 1) if text in self.ratios else 0
 
 
 class Estimate:
@@ -129,8 +132,8 @@ class Estimate:
             for each in costs
         ]
         for piece in known:
-            error = _KNOWN_ERROR / math.sqrt(piece.looks)
             for text, ratio in piece.ratios.items():
+                error = _KNOWN_ERROR / math.sqrt(piece.looks_at(text))
                 rows.append((_difference(setting_of(text), piece.under), math.log(ratio), error))
         self._fit(rows, others)
 
@@ -163,7 +166,7 @@ class Estimate:
     def looks(self, setting: Setting) -> int:
         """Windows that show it, of this trial and of what is known."""
         text = key(setting)
-        return self._looks.get(text, 0) + sum(piece.looks for piece in self.known if text in piece.ratios)
+        return self._looks.get(text, 0) + sum(piece.looks_at(text) for piece in self.known)
 
     def seen(self, setting: Setting) -> bool:
         """In this trial itself."""

@@ -6,6 +6,7 @@ Pure: all follows from the study's history, and from what past studies knew when
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from statistics import fmean
@@ -41,11 +42,14 @@ _STUDY_ERROR = 0.15
 
 
 class Knowledge(NamedTuple):
-    """What is known of a trial beyond its own windows: by setting, its cost relative to that of `under`."""
+    """What is known of a trial beyond its own windows: by setting, its cost relative to that of `under`.
+
+    `told_by`: of settings, how many trials of this study have looked at them; None: past ones have."""
 
     effects: Mapping[str, float]
     by: str
     source: str
+    told_by: Mapping[str, int] | None
     under: str = UNTURNED
 
     def relative_to(self, base: Mapping[str, Any]) -> Known | None:
@@ -54,8 +58,13 @@ class Knowledge(NamedTuple):
         if key(base) not in ratios:
             return None
         of_base = ratios.pop(key(base))
-        # What past studies kept was settled; another trial of this one may have looked but once.
-        looks = MOST_LOOKS if self.by == KNOWN else 1
+        # What past studies kept was settled; trials of this one may have looked but once each, and not all of them
+        # were like this one.
+        if self.told_by is None:
+            looks = dict.fromkeys(ratios, MOST_LOOKS)
+        else:
+            looks = {text: min(count, MOST_LOOKS - 1) for text, count in self.told_by.items()}
+            looks[self.under] = MOST_LOOKS - 1  # with which each of them has compared
         return Known({text: ratio / of_base for text, ratio in ratios.items()}, base, looks)
 
 
@@ -90,11 +99,13 @@ class Learned:
                 past = [work for work in self._past(kind) if work.under == base]
                 self._matched[trial.id] = kind, _matching(self._similarity, profile, past, KNOWN)
             others = list(_others(trial, history))
-            state = kind, len(others), sum(len(work.effects) for work in map(self.work, others) if work)
+            own = [self.work(other) for other in others]
+            told_by = _told_by(own)
+            state = kind, len(others), told_by.total()
             if self._matched_here.get(trial.id, (None,))[0] != state:
-                told = _together(others, [self.work(other) for other in others])
-                here = [work for work in told if work.under == base]
-                self._matched_here[trial.id] = state, _matching(self._similarity_here, profile, here, OTHERS)
+                here = [work for work in _together(others, own) if work.under == base]
+                found = _matching(self._similarity_here, profile, here, OTHERS)
+                self._matched_here[trial.id] = state, found and found._replace(told_by=told_by)
             found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
             if found is not None:
                 return found._replace(under=base)
@@ -160,15 +171,17 @@ class Learned:
 
     def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
         known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
-        for other in history.measured[-_TRIALS_ASKED:]:
-            if other.id != trial.id and not first_setting(other):
+        others = [other for other in history.measured[-_TRIALS_ASKED:] if other.id != trial.id]
+        for other in others:
+            if not first_setting(other):
                 work = self.work(other) or self.of(other, history)
                 known += [(other.config, work.effects)] if work is not None else []
         found = by_parameter(trial.config, known, history.space)
         if found is None:
             return None
         effects, name = found
-        return Knowledge(effects, PARAMETERS, f"as for trials with {name}")
+        told_by = _told_by([self.work(other) for other in others])
+        return Knowledge(effects, PARAMETERS, f"as for trials with {name}", told_by)
 
 
 def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list[Work]:
@@ -188,8 +201,13 @@ def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list
     return found
 
 
+def _told_by(own: Sequence[Work | None]) -> Counter[str]:
+    """Of each setting, how many of them tell of it."""
+    return Counter(text for work in own if work is not None for text in work.effects)
+
+
 def _as_known(work: Work) -> Known:
-    return Known(_of_a_trial(work.effects), setting_of(work.under), 1)
+    return Known(_of_a_trial(work.effects), setting_of(work.under), {})
 
 
 def _of_a_trial(effects: Mapping[str, float]) -> dict[str, float]:
@@ -217,7 +235,7 @@ def _matching(
     if match is None or not match.confident:
         return None
     source = f"like {'other trials' if by == OTHERS else by} (distance {match.distance:.2g} of {match.limit:.2g})"
-    return Knowledge(match.effects, by, source)
+    return Knowledge(match.effects, by, source, None)
 
 
 def _others(trial: TrialRecord, history: History) -> Iterator[TrialRecord]:

@@ -56,7 +56,7 @@ class Similarity(Protocol):
 
 
 SIMILARITIES: Parts[Similarity] = Parts(
-    "similarity",
+    "system: similarity",
     {"nearest": (__name__, "Nearest"), "kmeans": (__name__, "KMeans")},
     ("match(profile, known)",),
 )

@@ -167,7 +167,8 @@ class SystemTuner:
         if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
             share = usual  # some other program has these cores
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
-        values: dict[str, Sequence[Any]] = {}
+        # A user's own code lets them vary since they are thought to matter: short trials do not come to all.
+        values: dict[str, Sequence[Any]] = {name: list(others[1:]) for name, others in self._options.items()}
         fixed: dict[str, Any] = {}
         for knob in self._knobs:
             if knob.name in in_force and (knob.lasts or (knob.restarts and begun)):
@@ -177,7 +178,6 @@ class SystemTuner:
         if "threads" in values:  # where cores are idle, most is to be gained by all of them
             several = sorted((count for count in values.pop("threads") if count != usual), reverse=True)
             values = {"threads": several, **values}
-        values |= {name: list(others[1:]) for name, others in self._options.items()}
         refused = self._refused(trial, history)
         values = {name: [each for each in others if (name, key({name: each})) not in refused]
                   for name, others in values.items() if (name, _ANY) not in refused}  # fmt: skip
