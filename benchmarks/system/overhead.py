@@ -18,7 +18,7 @@ from thriftune.system.counters import Counters
 from thriftune.system.energy import Energy
 from thriftune.system.gauge import LEAST_SECONDS
 
-ROUNDS, STEPS = 9, 1500
+ROUNDS, STEPS = 15, 1500
 BAR, READING_BAR = 0.02, 0.01
 
 

@@ -211,16 +211,28 @@ def test_cores_that_nobody_else_uses_are_used_and_given_back() -> None:
     assert machine.history.trials[trial].setting == {}, "they are another's again"
 
 
-def test_a_trial_that_begins_leaves_idle_cores_to_those_that_come_with_it() -> None:
-    """The trials of a rung are started one after the other; a step with more threads than cores may take long."""
+def test_a_trial_that_begins_leaves_cores_to_those_that_may_come_with_it() -> None:
+    """One that leaves still has its slot: another of the same rung may be about to begin there, and a step with
+    more threads than cores may take long."""
+    machine = Machine(tuner())
+    trial, leaving = machine.start(32), machine.start(32)
+    for _ in range(6):
+        machine.step(trial)
+    machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
+    machine.take(ev.Pause(machine.now, leaving, 1, "by halving"))
+    machine.take(ev.Place(machine.now, trial, 2, "here", 6))
+    assert machine.history.trials[trial].setting == {}
+
+
+def test_a_trial_that_begins_where_nobody_else_comes_has_idle_cores_at_once() -> None:
     machine = Machine(tuner())
     trial = machine.start(32)
     for _ in range(6):
         machine.step(trial)
     assert machine.history.trials[trial].setting == {"threads": 2}
     machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
-    machine.take(ev.Place(machine.now, trial, 2, "here", 0))
-    assert machine.history.trials[trial].setting == {}
+    machine.take(ev.Place(machine.now, trial, 2, "here", 6))
+    assert machine.history.trials[trial].setting == {"threads": 2}
 
 
 def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:

@@ -158,12 +158,14 @@ class SystemTuner:
         last = trial.windows[-1].measured if trial.windows else None
         begun = last is not None and last.attempt == trial.attempts
         share = usual
-        # A trial that begins is often one of several: those that come after it would wait for a whole step of its
-        # until the cores are given back, and both are slowed down by threads that share a core.
-        if machine is not None and begun:
-            beside = (history.trials[each] for each in machine.running if each != trial.id)
-            staying = 1 + sum(not _is_leaving(each) for each in beside)
-            share = self._room.share(machine.slots - machine.others, staying)
+        if machine is not None:
+            room = machine.slots - machine.others
+            # A trial that begins is often one of several: those that come after it would wait for a whole step of
+            # its until the cores are given back, and both are slowed down by threads that share a core. Where a
+            # slot is free when all else is decided, nobody comes.
+            if begun or len(machine.running) < room:
+                beside = (history.trials[each] for each in machine.running if each != trial.id)
+                share = self._room.share(room, 1 + sum(not _is_leaving(each) for each in beside))
         if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
             share = usual  # some other program has these cores
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
