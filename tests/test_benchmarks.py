@@ -21,10 +21,11 @@ from benchmarks.search.report import Comparison, best_so_far, ranks
 from benchmarks.system import stream, studies
 from tests.ray_clusters import namespaces
 from thriftune import Space
+from thriftune import events as ev
 from thriftune.launch import read_history
 from thriftune.spec import Spec
 from thriftune.store import open_store
-from thriftune.trial import State
+from thriftune.trial import State, TrialRecord, Window
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -470,6 +471,21 @@ def test_cores_are_had_all_at_once_or_waited_for(tmp_path: Path) -> None:
         had.append("one")
     waiting.join(10)
     assert had == ["one", "all"]
+
+
+@pytest.mark.parametrize(
+    ("windows_before", "others", "late"),
+    [(1, [2, 2, 2, 2], False), (3, [2, 2, 2, 2], True), (3, [2, 2, 2, 1], False), (0, [1, 1, 1, 1], False)],
+)
+def test_a_setting_comes_late_where_it_could_have_come_before(
+    windows_before: int, others: list[int], late: bool
+) -> None:
+    """`others`: how many trials were on the machine in each window."""
+    trial = TrialRecord(0, {}, 0.0)
+    for beside in others:
+        trial.windows.append(Window(ev.Measured(1.0, 0, 1, 1, 1, 1.0, {}, False, {}, "", 0.0, ""), beside))
+    trial.turns.append((windows_before, ev.Turn(1.0, 0, {"threads": 2}, "", "")))
+    assert studies._is_late(trial) is late
 
 
 def test_training_until_it_is_as_accurate() -> None:

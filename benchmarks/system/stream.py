@@ -4,7 +4,8 @@ Studies of real workloads come at random, with exponential times between them, t
 time, in the order in which they came. Four in five are of kinds that earlier studies have taught, each of which
 was run once before; the others are seen for the first time, each in a store of its own. Each study is really run,
 by both sides in turns; the waiting is then counted up from what they took, over many draws of the times between
-arrivals. These are such that the machine would be busy for 85 % of the time with Tune V1.
+arrivals. These are such that the machine would be busy for 85 % of the time with Tune V1 (and, for comparison, for
+70 and 95 %). By the same draws, some kinds of them alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,12 @@ SEEN = ("lenet_mnist", "numpy_network", "text_rnn", "lenet_fashion")
 UNSEEN = "boosted_trees"
 STUDIES, DRAWS = 20, 1000
 BUSY, BAR = 0.85, 0.30
+OTHERWISE_BUSY = (0.70, 0.95)  # what is gained depends on it: the paper does not say
+GROUPS = {
+    "the same model on other data": ("lenet_mnist", "lenet_fashion"),
+    "other models": ("numpy_network", "boosted_trees", "text_rnn"),
+}
+"""In the paper, streams are also of one kind only."""
 
 
 def further(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +51,28 @@ def measure(options: argparse.Namespace) -> list[Row]:
             for side in sides:
                 took[side].append(run(name, side, number, folder / f"{side}{known_to}.db", size))
                 say(f"{number + 1} of {studies}: {name} {side}: {took[side][-1].seconds:.1f} s")
-    between = fmean(outcome.seconds for outcome in took["V1"]) / BUSY
     theirs, mine = ([o.seconds for o in took[side]] for side in ("V1", "thriftune"))
+    return _rows(kinds, theirs, mine, judged=not options.quick)
+
+
+def _rows(kinds: Sequence[str], theirs: Sequence[float], mine: Sequence[float], judged: bool) -> list[Row]:
+    what = f"{len(kinds)} studies, {len(kinds) // 5} of them unseen"
+    rows = [_row(what, theirs, mine, BUSY, judged), *(_row(what, theirs, mine, busy) for busy in OTHERWISE_BUSY)]
+    for group, names in GROUPS.items():
+        those = [number for number, name in enumerate(kinds) if name in names]
+        if those:
+            of_v1, ours = ([took[number] for number in those] for took in (theirs, mine))
+            rows.append(_row(f"the {len(those)} studies of {group} alone", of_v1, ours, BUSY))
+    return rows
+
+
+def _row(what: str, theirs: Sequence[float], mine: Sequence[float], busy: float, judged: bool = False) -> Row:
+    """`busy`: for such a part of the time, with V1."""
+    between = fmean(theirs) / busy
     ratios, waits = [], []
     for draw in range(DRAWS):
         times = random.Random(draw)
-        arrivals = [times.expovariate(1 / between) for _ in kinds]
+        arrivals = [times.expovariate(1 / between) for _ in mine]
         v1, ours = responses(arrivals, theirs), responses(arrivals, mine)
         ratios.append(fmean(ours) / fmean(v1))
         waits.append((fmean(v1), fmean(ours)))
@@ -59,16 +82,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
         f"{less:.1%} shorter ({1 - tenths[-1]:.0%} to {1 - tenths[0]:.0%} in four of five draws): "
         f"{fmean(w for _, w in waits):.0f} instead of {fmean(w for w, _ in waits):.0f} s"
     )
-    served = f"{fmean(mine):.1f} instead of {fmean(theirs):.1f} s on the machine"
-    met = None if options.quick else less >= BAR
-    return [
-        Row(
-            f"mean response time of {studies} studies, {studies // 5} of them unseen; {served}",
-            figure,
-            f"{BAR:.0%}",
-            met,
-        )
-    ]
+    served = f"{fmean(mine):.1f} instead of {fmean(theirs):.1f} s on the machine, busy for {busy:.0%}"
+    bar, met = (f"{BAR:.0%}", less >= BAR) if judged else ("", None)
+    return Row(f"mean response time of {what}; {served}", figure, bar, met)
 
 
 def responses(between: Sequence[float], took: Sequence[float]) -> list[float]:

@@ -250,21 +250,64 @@ def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
     assert not any("looks" in turn.why for _, turn in machine.history.trials[trial].turns)
 
 
-def test_what_trials_of_a_study_found_out_apart_the_next_study_knows_together() -> None:
-    """One had looked at memory, beside another; one at threads, alone, in a process that kept memory before."""
-    before = Machine(tuner(knobs=[Memory(), Threads()]))
-    trial, beside = before.start(1024), before.start(1024)
-    assert {key(setting) for setting in before.train(trial)} == {"{}", '{"memory":"kept"}'}
-    before.end(beside)
-    before.always = {"memory": "kept"}
-    assert before.train(before.start(1024))[-1] == {"memory": "kept", "threads": 2}
+def found_out_apart(trials: int, of_the_second: float = 0.6) -> list[Work]:
+    """What a study knows in which so many trials looked at memory, beside each other, and as many at threads,
+    alone, in a process that kept memory before."""
 
-    known = before.tuner.works(before.history)["one"]
+    def speed(config: Mapping[str, Any], setting: Mapping[str, Any], beside: int) -> float:
+        kept = of_the_second if config["lr"] == 1.0 else 0.6
+        return (kept if "memory" in setting else 1.0) / float(setting.get("threads", 1))
+
+    machine = Machine(tuner(knobs=[Memory(), Threads()]), speed=speed)
+    beside = [machine.start(1024, lr) for lr in (0.5, 1.0)]
+    for _ in range(5):
+        for trial in beside[:trials]:
+            machine.step(trial)
+    for trial in beside:
+        machine.end(trial)
+    machine.always = {"memory": "kept"}
+    for _ in range(trials):
+        assert machine.train(machine.start(1024))[-1] == {"memory": "kept", "threads": 2}
+    return machine.tuner.works(machine.history)["one"]
+
+
+def test_what_trials_of_a_study_found_out_apart_the_next_study_knows_together() -> None:
+    known = found_out_apart(2)
     assert {work.under for work in known} == {"{}", '{"memory":"kept"}'}
     machine = Machine(tuner(known, knobs=[Memory(), Threads()]))
     trial = machine.start(1024)
     assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * (MAX_STEPS - 1)
     assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
+
+
+@pytest.mark.parametrize("known", [found_out_apart(1), found_out_apart(2, of_the_second=1.0)])
+def test_what_a_single_trial_found_or_what_is_not_the_same_for_all_is_told_of_no_other(known: list[Work]) -> None:
+    assert not any("{}" in work.effects for work in known if work.under == '{"memory":"kept"}')
+
+
+def test_a_window_in_a_bad_moment_does_not_belie_what_is_known() -> None:
+    """Another trial has not quite left its core."""
+    moments = iter([1.1])
+    works = [Work(profile({"batch_size": 32}), {key({"threads": 2}): 0.6})]
+    machine = Machine(
+        tuner(works, knobs=[Threads()]),
+        speed=lambda config, setting, beside: next(moments, 0.6) if setting else 1.0,
+    )
+    trial, beside = machine.start(32), machine.start(32)
+    for _ in range(4):
+        machine.step(trial)
+        machine.step(beside)
+    machine.end(beside)
+    assert machine.train(trial, MAX_STEPS - 4) == [{"threads": 2}] * (MAX_STEPS - 4)
+
+
+def test_of_a_study_with_many_trials_the_last_are_told_to_others() -> None:
+    """So as not to crowd out what other studies know."""
+    machine = Machine(tuner(knobs=[Threads()]))
+    for _ in range(103):
+        machine.train(machine.start(32), 5)
+    (told,) = machine.tuner.works(machine.history).values()
+    assert len(told) == 100
 
 
 def test_other_machines_know_nothing_of_this_one() -> None:

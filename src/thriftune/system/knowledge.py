@@ -17,7 +17,7 @@ from thriftune.history import History
 from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
-from thriftune.system.probing import LEAST_GAIN, MOST_LOOKS
+from thriftune.system.probing import FAR_WORSE, LEAST_GAIN, MOST_LOOKS
 from thriftune.system.similarity import Similarity
 from thriftune.trial import TrialRecord, Window
 
@@ -38,7 +38,11 @@ _OTHER_WORK_ERROR = 0.1
 """Work that is alike is not the same."""
 
 _STUDY_ERROR = 0.15
-"""What a study's trials say together is told of each of them, where its error is no greater."""
+"""What a study's trials say together is told of each of them, where it may be off by no more than this."""
+
+_TRIALS_DIFFER, _TRIALS_WEIGHT = 0.15, 2
+"""By how much a setting does more for one trial than for another is expected to be so much, as if so many had said
+so: what a single one has found is told of no other."""
 
 
 class Knowledge(NamedTuple):
@@ -188,17 +192,35 @@ def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list
     """Of each trial what its own windows say, and of what it has not looked at, what they say together: few trials
     look at much, and not from what the next one begins with."""
     together = Estimate((), known=[_as_known(work) for work in own if work is not None])
+    differ = _differ(together, [work for work in own if work is not None])
     found = []
     for trial, work in zip(trials, own, strict=True):
         profile, base = _profile(trial), first_setting(trial)
         effects = {}
         for text in together.settings:
             effect = together.effect(setting_of(text), base)
-            if text != key(base) and effect.error < _STUDY_ERROR:
+            if text != key(base) and math.hypot(effect.error, differ(text)) < _STUDY_ERROR:
                 effects[text] = math.exp(effect.log_ratio)
+        effects |= {} if work is None else work.effects
         if profile is not None and effects:
-            found.append(Work(profile, effects | dict(work.effects if work is not None else {}), key(base)))
+            found.append(Work(profile, effects, key(base)))
     return found
+
+
+def _differ(together: Estimate, own: Sequence[Work]) -> Callable[[str], float]:
+    """Of each setting, by how much what it does for a trial differs from what it does for all of them."""
+    squares: dict[str, list[float]] = {}
+    for work in own:
+        for text, ratio in _of_a_trial(work.effects).items():
+            effect = together.effect(setting_of(text), setting_of(work.under))
+            squares.setdefault(text, []).append((math.log(ratio) - effect.log_ratio) ** 2)
+
+    def differ(text: str) -> float:
+        seen = squares.get(text, [0.0])
+        usual = _TRIALS_WEIGHT * _TRIALS_DIFFER**2
+        return math.sqrt((usual + sum(seen)) / (_TRIALS_WEIGHT + len(seen) - 1))
+
+    return differ
 
 
 def _told_by(own: Sequence[Work | None]) -> Counter[str]:
@@ -217,13 +239,15 @@ def _of_a_trial(effects: Mapping[str, float]) -> dict[str, float]:
 
 def _belies(own: Estimate, known: Known) -> bool:
     """Something that both have seen is good for one and not for the other. By how much does not matter: the first
-    windows of its own say less than they will."""
+    windows of its own say less than they will; and one of them, unless it is far worse, may have come in a bad
+    moment, such as when another trial has not quite left."""
     for text, ratio in known.ratios.items():
         setting = setting_of(text)
         if own.seen(setting) and own.seen(known.under):
             effect, said = own.effect(setting, known.under), math.log(ratio)
             differ = (effect.log_ratio < -LEAST_GAIN) != (said < -LEAST_GAIN)
-            if differ and abs(effect.log_ratio - said) > 2 * math.hypot(effect.error, _OTHER_WORK_ERROR):
+            sure = own.looks(setting) > 1 or effect.log_ratio > FAR_WORSE
+            if differ and sure and abs(effect.log_ratio - said) > 2 * math.hypot(effect.error, _OTHER_WORK_ERROR):
                 return True
     return False
 

@@ -24,7 +24,7 @@ MOST_LOOKS = 3
 _WINDOWS_LEFT = 4
 """So many windows must be left to gain something in for another look to be worth its cost."""
 
-_FAR_WORSE = 0.5
+FAR_WORSE = 0.5
 """No bad minute of a machine makes so much of a setting's steps (a logarithm). What is less bad than that is
 looked at by two trials before it is dropped for a whole study, and for those that learn from it."""
 
@@ -90,7 +90,7 @@ def choose(
                 return Choice(candidate, "looks at it", True)
             if 0 < looks < MOST_LOOKS and _may_be_better(seen):
                 return _another_look(estimate, candidate, home, beside)
-            if looks == 1 and not estimate.seen(candidate) and -LEAST_GAIN <= seen.log_ratio < _FAR_WORSE:
+            if looks == 1 and not estimate.seen(candidate) and -LEAST_GAIN <= seen.log_ratio < FAR_WORSE:
                 return Choice(candidate, "looks at it, too: only one other trial has, and found nothing", True)
     return Choice(best, _why(best, effect, estimate, knobs), False)
 
