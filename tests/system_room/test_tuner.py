@@ -16,9 +16,10 @@ from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.system import Knob
 from thriftune.system.knobs import Memory, Threads
-from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS
+from thriftune.system.knowledge import OWN, PROCESS
 from thriftune.system.known_work import Work, key
 from thriftune.system.similarity import Nearest
+from thriftune.system.together import AT_A_TIME
 from thriftune.system.tuner import Room, SystemTuner
 
 MAX_STEPS = 12

@@ -21,8 +21,8 @@ from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
 from thriftune.system.joules import Joules
-from thriftune.system.knowledge import costs_of, kind_of
 from thriftune.system.known_work import UNTURNED, key
+from thriftune.system.windows import costs_of, kind_of
 from thriftune.trial import State, TrialRecord, Window
 
 Estimates = Mapping[tuple[int, str], Estimate]

@@ -6,7 +6,6 @@ Pure: all follows from the study's history, and from what past studies knew when
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from statistics import fmean
@@ -19,10 +18,9 @@ from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Kno
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
 from thriftune.system.probing import FAR_WORSE, LEAST_GAIN, MOST_LOOKS
 from thriftune.system.similarity import Similarity
+from thriftune.system.together import AT_A_TIME, of_a_trial, tellers, together
+from thriftune.system.windows import costs_of, first_setting, kind_of, profile_of, windows_of
 from thriftune.trial import TrialRecord, Window
-
-AT_A_TIME = "at_a_time"
-"""Stands among the knobs of a piece of work, where fewer trials ran beside each other than there was room for."""
 
 OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it", "its parameters"
 PROCESS = "its process"
@@ -36,13 +34,6 @@ _TOLD_ERROR = 0.1
 
 _OTHER_WORK_ERROR = 0.1
 """Work that is alike is not the same."""
-
-_STUDY_ERROR = 0.15
-"""What a study's trials say together is told of each of them, where it may be off by no more than this."""
-
-_TRIALS_DIFFER, _TRIALS_WEIGHT = 0.15, 2
-"""By how much a setting does more for one trial than for another is expected to be so much, as if so many had said
-so: what a single one has found is told of no other."""
 
 
 class Knowledge(NamedTuple):
@@ -58,7 +49,7 @@ class Knowledge(NamedTuple):
 
     def relative_to(self, base: Mapping[str, Any]) -> Known | None:
         """What is known, relative to what the trial began with; None: that is not known."""
-        ratios = {self.under: 1.0, **_of_a_trial(self.effects)}
+        ratios = {self.under: 1.0, **of_a_trial(self.effects)}
         if key(base) not in ratios:
             return None
         of_base = ratios.pop(key(base))
@@ -96,7 +87,7 @@ class Learned:
     def of(self, trial: TrialRecord, history: History) -> Knowledge | None:
         """Of work with a profile like the trial's, with the same turned in it; else of trials with hyperparameters
         like its."""
-        profile = _profile(trial)
+        profile = profile_of(trial)
         if profile is not None:
             kind, base = kind_of(trial), key(first_setting(trial))
             if self._matched.get(trial.id, ("",))[0] != kind:
@@ -104,10 +95,10 @@ class Learned:
                 self._matched[trial.id] = kind, _matching(self._similarity, profile, past, KNOWN)
             others = list(_others(trial, history))
             own = [self.work(other) for other in others]
-            told_by = _told_by(own)
+            told_by = tellers(own)
             state = kind, len(others), told_by.total()
             if self._matched_here.get(trial.id, (None,))[0] != state:
-                here = [work for work in _together(others, own) if work.under == base]
+                here = [work for work in together(others, own) if work.under == base]
                 found = _matching(self._similarity_here, profile, here, OTHERS)
                 self._matched_here[trial.id] = state, found and found._replace(told_by=told_by)
             found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
@@ -137,7 +128,7 @@ class Learned:
             for evident in each:
                 total = total.plus(evident)
             own = [self._seen(trial, total.minus(evident)) for trial, evident in zip(trials, each, strict=True)]
-            if told := _together(trials, own):
+            if told := together(trials, own):
                 found[kind] = told[-_WORKS_OF_STUDY:]
         return found
 
@@ -148,7 +139,7 @@ class Learned:
         return self._works[trial.id][1]
 
     def _seen(self, trial: TrialRecord, others: Evidence) -> Work | None:
-        profile, base = _profile(trial), first_setting(trial)
+        profile, base = profile_of(trial), first_setting(trial)
         estimate = Estimate(self._costs(trial), others)
         ratios = {}
         for text in estimate.settings:
@@ -184,57 +175,8 @@ class Learned:
         if found is None:
             return None
         effects, name = found
-        told_by = _told_by([self.work(other) for other in others])
+        told_by = tellers([self.work(other) for other in others])
         return Knowledge(effects, PARAMETERS, f"as for trials with {name}", told_by)
-
-
-def _together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list[Work]:
-    """Of each trial what its own windows say, and of what it has not looked at, what they say together: few trials
-    look at much, and not from what the next one begins with."""
-    together = Estimate((), known=[_as_known(work) for work in own if work is not None])
-    differ = _differ(together, [work for work in own if work is not None])
-    found = []
-    for trial, work in zip(trials, own, strict=True):
-        profile, base = _profile(trial), first_setting(trial)
-        effects = {}
-        for text in together.settings:
-            effect = together.effect(setting_of(text), base)
-            if text != key(base) and math.hypot(effect.error, differ(text)) < _STUDY_ERROR:
-                effects[text] = math.exp(effect.log_ratio)
-        effects |= {} if work is None else work.effects
-        if profile is not None and effects:
-            found.append(Work(profile, effects, key(base)))
-    return found
-
-
-def _differ(together: Estimate, own: Sequence[Work]) -> Callable[[str], float]:
-    """Of each setting, by how much what it does for a trial differs from what it does for all of them."""
-    squares: dict[str, list[float]] = {}
-    for work in own:
-        for text, ratio in _of_a_trial(work.effects).items():
-            effect = together.effect(setting_of(text), setting_of(work.under))
-            squares.setdefault(text, []).append((math.log(ratio) - effect.log_ratio) ** 2)
-
-    def differ(text: str) -> float:
-        seen = squares.get(text, [0.0])
-        usual = _TRIALS_WEIGHT * _TRIALS_DIFFER**2
-        return math.sqrt((usual + sum(seen)) / (_TRIALS_WEIGHT + len(seen) - 1))
-
-    return differ
-
-
-def _told_by(own: Sequence[Work | None]) -> Counter[str]:
-    """Of each setting, how many of them tell of it."""
-    return Counter(text for work in own if work is not None for text in work.effects)
-
-
-def _as_known(work: Work) -> Known:
-    return Known(_of_a_trial(work.effects), setting_of(work.under), {})
-
-
-def _of_a_trial(effects: Mapping[str, float]) -> dict[str, float]:
-    """Those that are not of how many ran at a time."""
-    return {text: ratio for text, ratio in effects.items() if AT_A_TIME not in setting_of(text)}
 
 
 def _belies(own: Estimate, known: Known) -> bool:
@@ -286,36 +228,3 @@ def _beside(windows: Sequence[Window], base: Mapping[str, Any]) -> dict[str, flo
 
 def _seconds(window: Window) -> float:
     return window.measured.seconds / window.measured.steps
-
-
-def costs_of(windows: Sequence[Window], cost_of: Callable[[ev.Measured], float]) -> list[Cost]:
-    return [
-        Cost(key(measured.setting), beside, measured.cold, cost, measured.step)
-        for measured, beside in windows
-        if (cost := cost_of(measured)) > 0.0
-    ]
-
-
-# --- of a trial's windows ---------------------------------------------------------------------------------
-
-
-def kind_of(trial: TrialRecord) -> str:
-    """Of the machine that it was measured on last."""
-    return trial.windows[-1].measured.kind if trial.windows else ""
-
-
-def windows_of(trial: TrialRecord) -> list[Window]:
-    """On machines of that kind: others cannot be compared."""
-    return [window for window in trial.windows if window.measured.kind == kind_of(trial)]
-
-
-def first_setting(trial: TrialRecord) -> Mapping[str, Any]:
-    """What it began with there, with which all else is compared."""
-    first = next(iter(windows_of(trial)), None)
-    return {} if first is None else first.measured.setting
-
-
-def _profile(trial: TrialRecord) -> Mapping[str, float] | None:
-    """Of its first window there."""
-    first = next(iter(windows_of(trial)), None)
-    return None if first is None else first.measured.counters

@@ -16,10 +16,12 @@ from thriftune import events as ev
 from thriftune.history import History
 from thriftune.system.checks import MOST_VALUES
 from thriftune.system.knobs import Knob
-from thriftune.system.knowledge import AT_A_TIME, OWN, PROCESS, Learned, first_setting
+from thriftune.system.knowledge import OWN, PROCESS, Learned
 from thriftune.system.known_work import Work, key, setting_of
 from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
+from thriftune.system.together import AT_A_TIME
+from thriftune.system.windows import first_setting
 from thriftune.trial import TrialRecord
 
 _NARROW_GAIN = 0.05

@@ -1,0 +1,41 @@
+"""What of a trial's windows can be compared? Those on one kind of machine, with what it began with there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from thriftune.events import Measured
+from thriftune.system.estimate import Cost
+from thriftune.system.known_work import key
+from thriftune.trial import TrialRecord, Window
+
+
+def kind_of(trial: TrialRecord) -> str:
+    """Of the machine that it was measured on last."""
+    return trial.windows[-1].measured.kind if trial.windows else ""
+
+
+def windows_of(trial: TrialRecord) -> list[Window]:
+    """On machines of that kind: others cannot be compared."""
+    return [window for window in trial.windows if window.measured.kind == kind_of(trial)]
+
+
+def first_setting(trial: TrialRecord) -> Mapping[str, Any]:
+    """What it began with there, with which all else is compared."""
+    first = next(iter(windows_of(trial)), None)
+    return {} if first is None else first.measured.setting
+
+
+def profile_of(trial: TrialRecord) -> Mapping[str, float] | None:
+    """Of its first window there."""
+    first = next(iter(windows_of(trial)), None)
+    return None if first is None else first.measured.counters
+
+
+def costs_of(windows: Sequence[Window], cost_of: Callable[[Measured], float]) -> list[Cost]:
+    return [
+        Cost(key(measured.setting), beside, measured.cold, cost, measured.step)
+        for measured, beside in windows
+        if (cost := cost_of(measured)) > 0.0
+    ]
