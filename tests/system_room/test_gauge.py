@@ -71,6 +71,7 @@ class Dial(Knob):
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "LEAST_SECONDS", 0.02)
+    monkeypatch.setattr(gauges, "LEAST_STEP_SECONDS", 0.01)
     monkeypatch.setattr(gauges, "LEAST_SHARE", 0.0)
 
 
@@ -133,6 +134,16 @@ def test_short_steps_make_a_window_together(tmp_path: Path, quick: None, dial: D
     assert 0 < len(driver.windows) < 60
     assert sum(window.steps for window in driver.windows) <= 60
     assert all(window.seconds >= 0.02 for window in driver.windows)
+
+
+def test_a_step_that_is_not_much_shorter_than_a_window_is_one(tmp_path: Path, quick: None, dial: Dial) -> None:
+    """A trial of few steps would have but one window, and nothing to compare."""
+    driver = Driver()
+    trial, _ = begun(a_run(tmp_path), driver, dial)
+    for _ in trial.steps():
+        work(0.015)
+        trial.report(loss=1.0)
+    assert [window.steps for window in driver.windows] == [1] * 6
 
 
 def test_what_happens_between_steps_is_not_theirs(tmp_path: Path, quick: None, dial: Dial) -> None:

@@ -225,6 +225,23 @@ def test_a_trial_that_begins_leaves_cores_to_those_that_may_come_with_it() -> No
     assert machine.history.trials[trial].setting == {}
 
 
+@pytest.mark.parametrize(
+    ("trials", "told", "setting"),
+    [(2, ev.Stop, {"threads": 2}), (3, ev.Stop, {}), (2, ev.Pause, {})],
+)
+def test_the_cores_of_one_that_leaves_are_idle_where_nobody_comes_to_its_slot(
+    trials: int, told: type[ev.Stop | ev.Pause], setting: Mapping[str, Any]
+) -> None:
+    """Else a step begins with threads that share a core with whoever comes, and takes ten times as long."""
+    known = [Work(profile({"batch_size": 32}), {key({"threads": 2}): 0.6})]
+    machine = Machine(tuner(known, knobs=[Threads()], trials=trials))
+    trial, leaving = machine.start(32), machine.start(32)
+    machine.step(trial)
+    machine.take(told(machine.now, leaving, 1, "by a rule"))
+    machine.step(trial)
+    assert machine.history.trials[trial].setting == setting
+
+
 def test_a_trial_that_begins_where_nobody_else_comes_has_idle_cores_at_once() -> None:
     machine = Machine(tuner())
     trial = machine.start(32)
@@ -278,6 +295,20 @@ def test_what_trials_of_a_study_found_out_apart_the_next_study_knows_together() 
     machine = Machine(tuner(known, knobs=[Memory(), Threads()]))
     trial = machine.start(1024)
     assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * (MAX_STEPS - 1)
+    assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
+
+
+def test_what_is_known_of_work_that_began_with_what_a_trial_has_come_to_serves_it_too() -> None:
+    """Most trials begin with memory kept, as their process has it from others; the first of each cannot."""
+    like = profile({"batch_size": 1024})
+    kept, both = key({"memory": "kept"}), key({"memory": "kept", "threads": 2})
+    known = [Work(like, {kept: 0.6}), Work(like, {both: 0.5, "{}": 1.7}, kept)]
+    machine = Machine(tuner(known, knobs=[Memory(), Threads()]))
+    trial, other = machine.start(1024), machine.start(1024)
+    for _ in range(3):
+        machine.step(trial)
+    machine.end(other)
+    assert machine.history.trials[trial].setting == {"memory": "kept", "threads": 2}
     assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
 
 

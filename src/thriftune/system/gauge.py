@@ -18,9 +18,9 @@ from thriftune.system.knobs import BUILT_IN, Knob, Panel
 from thriftune.system.known_work import signature
 from thriftune.trial import Run
 
-LEAST_SECONDS, LEAST_SHARE = 0.5, 0.05
-"""A window is at least so long, and at least such a part of the attempt so far: a long one is not measured at
-every step for hours."""
+LEAST_SECONDS, LEAST_STEP_SECONDS, LEAST_SHARE = 0.5, 0.2, 0.05
+"""A window is at least so long, unless it is a single step of not much less: a trial of few steps would have but
+one. And at least such a part of the attempt so far: a long one is not measured at every step for hours."""
 
 _PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
 """How long a step waits for what the driver says to the window before it, at most."""
@@ -130,9 +130,10 @@ class Gauge:
             return None
         self._seconds += now - self._resumed
         self._last_step, self._in_step = step, False
-        if self._seconds < max(LEAST_SECONDS, LEAST_SHARE * (now - self._began)):
-            return None
         wall_seconds, steps = now - self._opened, max(1, step - self._opened_after)
+        least = LEAST_STEP_SECONDS if steps == 1 else LEAST_SECONDS
+        if self._seconds < max(least, LEAST_SHARE * (now - self._began)):
+            return None
         threads = self._panel.setting.get("threads", self._instruments.usual_threads)
         joules = self._instruments.energy.take(float(threads))
         measured = Measured(

@@ -17,9 +17,9 @@ from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
 from thriftune.system.probing import FAR_WORSE, LEAST_GAIN, MOST_LOOKS
-from thriftune.system.similarity import Similarity
+from thriftune.system.similarity import Match, Similarity
 from thriftune.system.together import AT_A_TIME, of_a_trial, tellers, together
-from thriftune.system.windows import costs_of, first_setting, kind_of, profile_of, windows_of
+from thriftune.system.windows import costs_of, first_setting, kind_of, profile_of, profiles_of, windows_of
 from thriftune.trial import TrialRecord, Window
 
 OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it", "its parameters"
@@ -77,29 +77,28 @@ class Learned:
         self._past = past
         self._similarity, self._similarity_here = similarity, deepcopy(similarity)  # each has caches of its own
         self._cost = cost
-        # Only caches, by trial: of how many windows what they say; for which kind of machine what past studies
-        # say, and this one when it knew so much.
+        # Only caches, by trial: of how many windows what they say; for which kind of machine, and after how many
+        # settings, what past studies say, and this one when it knew so much.
         self._works: dict[int, tuple[int, Work | None]] = {}
         self._evidence: dict[int, tuple[int, Evidence]] = {}
-        self._matched: dict[int, tuple[str, Knowledge | None]] = {}
-        self._matched_here: dict[int, tuple[tuple[str, int, int], Knowledge | None]] = {}
+        self._matched: dict[int, tuple[tuple[str, int], Knowledge | None]] = {}
+        self._matched_here: dict[int, tuple[tuple[tuple[str, int], int, int], Knowledge | None]] = {}
 
     def of(self, trial: TrialRecord, history: History) -> Knowledge | None:
         """Of work with a profile like the trial's, with the same turned in it; else of trials with hyperparameters
         like its."""
-        profile = profile_of(trial)
-        if profile is not None:
+        profiles = profiles_of(trial)
+        if profiles:
             kind, base = kind_of(trial), key(first_setting(trial))
-            if self._matched.get(trial.id, ("",))[0] != kind:
-                past = [work for work in self._past(kind) if work.under == base]
-                self._matched[trial.id] = kind, _matching(self._similarity, profile, past, KNOWN)
+            seen = kind, len(profiles)
+            if self._matched.get(trial.id, (None,))[0] != seen:
+                self._matched[trial.id] = seen, _matching(self._similarity, profiles, self._past(kind), KNOWN)
             others = list(_others(trial, history))
             own = [self.work(other) for other in others]
             told_by = tellers(own)
-            state = kind, len(others), told_by.total()
+            state = seen, len(others), told_by.total()
             if self._matched_here.get(trial.id, (None,))[0] != state:
-                here = [work for work in together(others, own) if work.under == base]
-                found = _matching(self._similarity_here, profile, here, OTHERS)
+                found = _matching(self._similarity_here, profiles, together(others, own), OTHERS)
                 self._matched_here[trial.id] = state, found and found._replace(told_by=told_by)
             found = self._matched[trial.id][1] or self._matched_here[trial.id][1]
             if found is not None:
@@ -195,13 +194,29 @@ def _belies(own: Estimate, known: Known) -> bool:
 
 
 def _matching(
-    similarity: Similarity, profile: Mapping[str, float], works: Sequence[Work], by: str
+    similarity: Similarity, profiles: Mapping[str, Mapping[str, float]], works: Sequence[Work], by: str
 ) -> Knowledge | None:
-    match = similarity.match(profile, works)
-    if match is None or not match.confident:
+    """What work like the trial's says of what it began with, the first of its profiles' settings; and of what it
+    has come to by that, what work says that began so: not all have begun with the same."""
+    (base, profile), *later = profiles.items()
+    match = _alike(similarity, base, profile, works)
+    if match is None:
         return None
-    source = f"like {'other trials' if by == OTHERS else by} (distance {match.distance:.2g} of {match.limit:.2g})"
-    return Knowledge(match.effects, by, source, None)
+    effects = dict(match.effects)
+    for under, profile in later:
+        if under in effects and (further := _alike(similarity, under, profile, works)) is not None:
+            ratios = of_a_trial(further.effects)
+            effects = {**{text: effects[under] * ratios[text] for text in ratios if text != base}, **effects}
+    whose = "other trials" if by == OTHERS else by
+    return Knowledge(effects, by, f"like {whose} (distance {match.distance:.2g} of {match.limit:.2g})", None)
+
+
+def _alike(
+    similarity: Similarity, under: str, profile: Mapping[str, float], works: Sequence[Work]
+) -> Match | None:
+    """Of work that began with the same."""
+    match = similarity.match(profile, [work for work in works if work.under == under])
+    return match if match is not None and match.confident else None
 
 
 def _others(trial: TrialRecord, history: History) -> Iterator[TrialRecord]:

@@ -22,7 +22,7 @@ from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
 from thriftune.system.together import AT_A_TIME
 from thriftune.system.windows import first_setting
-from thriftune.trial import TrialRecord
+from thriftune.trial import State, TrialRecord
 
 _NARROW_GAIN = 0.05
 _WAITING, _BUSY = "cpu_pressure_seconds", 0.25
@@ -166,8 +166,9 @@ class SystemTuner:
             # its until the cores are given back, and both are slowed down by threads that share a core. Where a
             # slot is free when all else is decided, nobody comes.
             if begun or len(machine.running) < room:
-                beside = (history.trials[each] for each in machine.running if each != trial.id)
-                share = self._room.share(room, 1 + sum(not _is_leaving(each) for each in beside))
+                beside = [history.trials[each] for each in machine.running if each != trial.id]
+                leaving = sum(map(_is_leaving, beside)) if self._nobody_comes(history) else 0
+                share = self._room.share(room, 1 + len(beside) - leaving)
         if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
             share = usual  # some other program has these cores
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
@@ -186,6 +187,11 @@ class SystemTuner:
         values = {name: [each for each in others if (name, key({name: each})) not in refused]
                   for name, others in values.items() if (name, _ANY) not in refused}  # fmt: skip
         return Knobs(values, fixed, first_setting(trial), _harmful(history))
+
+    def _nobody_comes(self, history: History) -> bool:
+        """To a slot that is left."""
+        made = self._trials is not None and len(history.trials) >= self._trials
+        return made and not history.waiting and not history.counts[State.PAUSED]
 
     def _refused(self, trial: TrialRecord, history: History) -> set[tuple[str, str]]:
         """What knobs were to be turned to, and were not: by this trial's process, or by those of two others.
@@ -257,8 +263,9 @@ def _beside(trial: TrialRecord, history: History) -> int:
 
 
 def _is_leaving(trial: TrialRecord) -> bool:
-    """A rule has found it not worth another step, of which it hears before it begins that."""
-    return trial.asked in ("pause", "stop") and (trial.cut_because or "").startswith("by ")
+    """A rule has found it not worth another step, of which it hears before it begins that. One that is only to
+    pause may go on at once, or make place for another that was set aside."""
+    return trial.asked == "stop" and (trial.cut_because or "").startswith("by ")
 
 
 def _harmful(history: History) -> frozenset[str]:

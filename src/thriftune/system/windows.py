@@ -29,8 +29,15 @@ def first_setting(trial: TrialRecord) -> Mapping[str, Any]:
 
 def profile_of(trial: TrialRecord) -> Mapping[str, float] | None:
     """Of its first window there."""
-    first = next(iter(windows_of(trial)), None)
-    return None if first is None else first.measured.counters
+    return next(iter(profiles_of(trial).values()), None)
+
+
+def profiles_of(trial: TrialRecord) -> dict[str, Mapping[str, float]]:
+    """By key of each setting that it had there, the one that it began with first: of its first window with it."""
+    found: dict[str, Mapping[str, float]] = {}
+    for window in windows_of(trial):
+        found.setdefault(key(window.measured.setting), window.measured.counters)
+    return found
 
 
 def costs_of(windows: Sequence[Window], cost_of: Callable[[Measured], float]) -> list[Cost]:
