@@ -339,7 +339,7 @@ def test_of_a_study_with_many_trials_the_last_are_told_to_others() -> None:
     for _ in range(103):
         machine.train(machine.start(32), 5)
     (told,) = machine.tuner.works(machine.history).values()
-    assert len(told) == 100
+    assert 100 < len(told) <= 200, "at most two profiles each"
 
 
 def test_other_machines_know_nothing_of_this_one() -> None:

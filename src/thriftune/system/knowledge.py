@@ -26,7 +26,7 @@ OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it"
 PROCESS = "its process"
 """What decisions rest on."""
 
-_WORKS_OF_STUDY, _TRIALS_ASKED = 100, 40
+_TRIALS_TOLD_OF, _TRIALS_ASKED = 100, 40
 """So many of the last are looked at: there may be thousands."""
 
 _TOLD_ERROR = 0.1
@@ -128,7 +128,7 @@ class Learned:
                 total = total.plus(evident)
             own = [self._seen(trial, total.minus(evident)) for trial, evident in zip(trials, each, strict=True)]
             if told := together(trials, own):
-                found[kind] = told[-_WORKS_OF_STUDY:]
+                found[kind] = told[-2 * _TRIALS_TOLD_OF :]
         return found
 
     def work(self, trial: TrialRecord) -> Work | None:
@@ -221,7 +221,7 @@ def _alike(
 
 def _others(trial: TrialRecord, history: History) -> Iterator[TrialRecord]:
     """That were measured on the same kind of machine."""
-    for other in history.measured[-_WORKS_OF_STUDY:]:
+    for other in history.measured[-_TRIALS_TOLD_OF:]:
         if other.id != trial.id and kind_of(other) == kind_of(trial):
             yield other
 

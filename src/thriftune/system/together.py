@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from thriftune.system.estimate import Estimate, Known
 from thriftune.system.known_work import Work, key, setting_of
-from thriftune.system.windows import first_setting, profile_of
+from thriftune.system.windows import first_profiles_of, first_setting
 from thriftune.trial import TrialRecord
 
 AT_A_TIME = "at_a_time"
@@ -29,15 +29,15 @@ def together(trials: Sequence[TrialRecord], own: Sequence[Work | None]) -> list[
     differ = _differ(pooled, [work for work in own if work is not None])
     found = []
     for trial, work in zip(trials, own, strict=True):
-        profile, base = profile_of(trial), first_setting(trial)
+        base = first_setting(trial)
         effects = {}
         for text in pooled.settings:
             effect = pooled.effect(setting_of(text), base)
             if text != key(base) and math.hypot(effect.error, differ(text)) < _STUDY_ERROR:
                 effects[text] = math.exp(effect.log_ratio)
         effects |= {} if work is None else work.effects
-        if profile is not None and effects:
-            found.append(Work(profile, effects, key(base)))
+        if effects:
+            found += [Work(profile, effects, key(base)) for profile in first_profiles_of(trial)]
     return found
 
 

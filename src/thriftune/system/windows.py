@@ -32,6 +32,14 @@ def profile_of(trial: TrialRecord) -> Mapping[str, float] | None:
     return next(iter(profiles_of(trial).values()), None)
 
 
+def first_profiles_of(trial: TrialRecord) -> list[Mapping[str, float]]:
+    """Of its first window there, and of the last that has the same setting: of a process's first trial, the first
+    window has much in it that no later trial of the process does again."""
+    windows, base = windows_of(trial), first_setting(trial)
+    alike = [window.measured.counters for window in windows if window.measured.setting == base]
+    return alike if len(alike) < 2 else [alike[0], alike[-1]]
+
+
 def profiles_of(trial: TrialRecord) -> dict[str, Mapping[str, float]]:
     """By key of each setting that it had there, the one that it began with first: of its first window with it."""
     found: dict[str, Mapping[str, float]] = {}
