@@ -148,3 +148,26 @@ def test_what_is_measured_in_other_units_has_the_same_effects(measured: list[Cos
     one, other = (Estimate(each).effect({"threads": 2}, {}) for each in (measured, scaled))
     assert one.error == pytest.approx(other.error)
     assert one.log_ratio == pytest.approx(other.log_ratio, abs=0.05)
+
+
+# --- a knob that was just turned, and windows that tell nothing
+
+
+def test_the_first_window_of_a_setting_takes_longer_and_the_next_tell_by_how_much() -> None:
+    base = [Cost("{}", 1, False, 1.0)] * 4
+    one = Estimate([*base, Cost(TWO, 1, False, 1.0, turned=True)]).effect({"threads": 2}, {})
+    assert -0.12 < one.log_ratio < -0.02, "threads had to begin"
+    three = [Cost(TWO, 1, False, 1.0, turned=True), *[Cost(TWO, 1, False, 0.7)] * 2]
+    more = Estimate([*base, *three]).effect({"threads": 2}, {})
+    assert more.log_ratio == pytest.approx(math.log(0.7), abs=0.06)
+    assert more.error < one.error
+    other = Estimate([*base, Cost(TWO, 1, False, 1.0, turned=True)], evidence([*base, *three] * 3))
+    assert other.effect({"threads": 2}, {}).log_ratio < one.log_ratio, "other trials have shown it"
+
+
+def test_a_window_that_was_disturbed_counts_as_a_look_and_says_nothing() -> None:
+    costs = [*[Cost("{}", 1, False, 1.0)] * 4, Cost(TWO, 1, False, 9.0, disturbed=True)]
+    estimate = Estimate(costs)
+    assert estimate.looks({"threads": 2}) == 1
+    assert estimate.effect({"threads": 2}, {}) == Estimate(costs[:-1]).effect({"threads": 2}, {})
+    assert estimate.noise == Estimate(costs[:-1]).noise

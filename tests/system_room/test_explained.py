@@ -124,7 +124,7 @@ def test_what_was_worse_costs() -> None:
     found = only(
         Story().begin().window(1.0).turn(KEPT).window(1.5).turn({}, "nothing better was found").window(1.0)
     )
-    assert found.saved_seconds == pytest.approx(-0.5, abs=0.05)
+    assert found.saved_seconds == pytest.approx(-0.5, abs=0.1)  # some of it is that it was just turned
     assert found.gain is None  # nothing is turned now
 
 

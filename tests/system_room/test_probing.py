@@ -177,10 +177,24 @@ def test_what_was_seen_in_other_company_is_taken_where_it_is_far_better() -> Non
     again = choose(near, Knobs({"threads": [2]}), windows_left=PLENTY)
     assert (again.setting, again.looks) == ({}, True), "how quick is it alone?"
     assert again.why == "looks again at nothing turned: threads 2 seems better"
-    known = Estimate([*costs, Cost(TWO, 1, False, 0.9), Cost(UNTURNED, 1, False, 0.9)])
+    known = Estimate([*costs, *[Cost(TWO, 1, False, 0.9), Cost(UNTURNED, 1, False, 0.9)] * 3])
     assert choose(known, Knobs({"threads": [2]}), windows_left=PLENTY) == Choice(
         {}, "nothing better was found", False
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "left", "looks"), [(1.02, 4, True), (1.15, 60, True), (1.15, 4, False), (1.5, 60, False)]
+)
+def test_what_may_be_better_is_looked_at_again_where_enough_is_left_to_gain_by_it(
+    seen: float, left: int, looks: bool
+) -> None:
+    estimate = Estimate([*[Cost(UNTURNED, 1, False, 1.0)] * 3, Cost(TWO, 1, False, seen, turned=True)])
+    choice = choose(estimate, Knobs({"threads": [2]}), windows_left=left)
+    assert choice.looks is looks
+    if looks:
+        seems = "seems" if seen == 1.02 else "may yet be"
+        assert choice.why == f"looks at it again: it {seems} better, but not by more than noise"
 
 
 def test_a_look_that_would_tell_nothing_waits() -> None:

@@ -143,7 +143,14 @@ def test_where_it_does_not_help_it_is_put_back() -> None:
     trial, _ = machine.start(32), machine.start(32)
     settings = machine.train(trial)
     assert settings[2] == {"memory": "kept"}
-    assert settings[3:] == [{}] * 9
+    assert settings.count({"memory": "kept"}) <= 3, "one window can be wrong, three are not"
+    assert settings[-4:] == [{}] * 4
+
+
+def test_what_is_clearly_worse_is_put_back_at_once() -> None:
+    machine = Machine(tuner(knobs=[Plain()]), speed=lambda config, setting, beside: 1.4 if setting else 1.0)
+    settings = machine.train(machine.start(32))
+    assert settings.count({"memory": "kept"}) == 1
 
 
 def test_trials_with_a_profile_like_one_that_is_known_look_no_more() -> None:
@@ -194,7 +201,7 @@ def test_trials_with_hyperparameters_like_others_begin_with_what_was_best_for_th
     large, small = machine.start(1024), machine.start(32)
     assert machine.history.trials[large].setting == {"memory": "kept"}
     assert machine.why(large) == (
-        "as for trials with batch_size near 1024: 39% less a step than with nothing turned (error 5%)"
+        "as for trials with batch_size near 1024: 40% less a step than with nothing turned (error 5%)"
     )
     assert machine.history.trials[small].setting == {}
     assert machine.train(large) == [{"memory": "kept"}] * 12
@@ -203,7 +210,7 @@ def test_trials_with_hyperparameters_like_others_begin_with_what_was_best_for_th
 def test_cores_that_nobody_else_uses_are_used_and_given_back() -> None:
     machine = Machine(tuner())
     trial, other = machine.start(32), machine.start(32)
-    for _ in range(6):
+    for _ in range(8):
         machine.step(trial)
     machine.end(other)
     assert machine.history.trials[trial].setting == {"threads": 2}, "looks at it as soon as they are free"
@@ -217,11 +224,11 @@ def test_a_trial_that_begins_leaves_cores_to_those_that_may_come_with_it() -> No
     more threads than cores may take long."""
     machine = Machine(tuner())
     trial, leaving = machine.start(32), machine.start(32)
-    for _ in range(6):
+    for _ in range(8):
         machine.step(trial)
     machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
     machine.take(ev.Pause(machine.now, leaving, 1, "by halving"))
-    machine.take(ev.Place(machine.now, trial, 2, "here", 6))
+    machine.take(ev.Place(machine.now, trial, 2, "here", 8))
     assert machine.history.trials[trial].setting == {}
 
 

@@ -2,10 +2,11 @@
 
 The logarithm of a step's cost is a sum: what the trial costs, what each knob that is turned adds, what several do
 together, what more trials on the machine add (the same for each doubling of them), what an attempt's first step
-adds, and what each doubling of the steps so far does, as some training gets slower or quicker as it goes on. Of
-each there is an expectation before anything is measured, so that every window says what it can, and nothing more:
-Bayesian linear regression. Two settings can so be compared that were seen in other company, or of which one was
-seen at an attempt's beginning only; the estimate's error tells how well.
+adds, what each doubling of the steps so far does, as some training gets slower or quicker as it goes on, and what
+the first window of a setting adds, in which threads begin and memory is had for the first time. Of each there is
+an expectation before anything is measured, so that every window says what it can, and nothing more: Bayesian
+linear regression. Two settings can so be compared that were seen in other company, or of which one was seen at an
+attempt's beginning only; the estimate's error tells how well.
 """
 
 from __future__ import annotations
@@ -24,15 +25,20 @@ Setting = Mapping[str, Any]
 Array = npt.NDArray[np.float64]
 
 _TRIAL = "the trial"
-_CIRCUMSTANCES = ("each doubling of trials on the machine", "an attempt's first step", "each doubling of steps")
+_CIRCUMSTANCES = (
+    "each doubling of trials on the machine",
+    "an attempt's first step",
+    "each doubling of steps",
+    "a knob just turned",
+)
 """What a cost is made of, beside what is turned; settings' parts are named by their keys."""
 
 _TRIAL_ERROR, _KNOB_ERROR, _TOGETHER_ERROR = 10.0, 0.4, 0.1
 """How far the logarithms may be from nothing, before anything is known. Knobs hardly work on each other."""
 
-_EXPECTED = np.array([0.0, 0.1, 0.0])
-_ERRORS = np.array([0.15, 0.3, 0.2])
-_OTHER_TRIAL_ERRORS = np.array([0.05, 0.1, 0.03])
+_EXPECTED = np.array([0.0, 0.1, 0.0, 0.08])
+_ERRORS = np.array([0.15, 0.3, 0.2, 0.08])
+_OTHER_TRIAL_ERRORS = np.array([0.05, 0.1, 0.03, 0.04])
 """Of the circumstances: what is expected, how far that may be off, and by how much trials of a study differ."""
 
 _KNOWN_ERROR = 0.07
@@ -47,13 +53,20 @@ like so many more at most."""
 
 class Cost(NamedTuple):
     """What a step cost in a window, with so many trials on the machine; `cold`: an attempt's first is in it.
-    `step`: the window's last."""
+    `step`: the window's last. `turned`: the window before it, of the same attempt, had another setting.
+    `disturbed`: it tells nothing of the setting, but that it was looked at."""
 
     setting: str  # its key()
     beside: int
     cold: bool
     cost: float
     step: int = 1
+    turned: bool = False
+    disturbed: bool = False
+
+    @property
+    def circumstances(self) -> tuple[float, ...]:
+        return math.log2(max(1, self.beside)), float(self.cold), math.log2(max(1, self.step)), float(self.turned)
 
 
 class Effect(NamedTuple):
@@ -80,15 +93,15 @@ class Evidence(NamedTuple):
         return Evidence(*rest, self.spread - other.spread, self.free - other.free)
 
 
-NO_EVIDENCE = Evidence(np.zeros((3, 3)), np.zeros(3), 0.0, 0)
+NO_EVIDENCE = Evidence(np.zeros((len(_EXPECTED),) * 2), np.zeros(len(_EXPECTED)), 0.0, 0)
 
 
 def evidence(costs: Sequence[Cost]) -> Evidence:
     """Of one trial, by windows of one setting that differ in nothing else."""
     groups: dict[str, list[list[float]]] = {}
     for cost in costs:
-        row = [*_circumstances(cost.beside, cost.cold, cost.step), math.log(cost.cost)]
-        groups.setdefault(cost.setting, []).append(row)
+        if not cost.disturbed:
+            groups.setdefault(cost.setting, []).append([*cost.circumstances, math.log(cost.cost)])
     spread, free = _spread(costs)
     weight = _noise(spread, free) ** -2
     precision, weighted = NO_EVIDENCE[:2]
@@ -126,11 +139,8 @@ class Estimate:
         spread, free = _spread(costs)
         weight = min(1.0, _MOST_OF_OTHERS / max(1, others.free))
         self.noise = _noise(spread + weight * others.spread, free + weight * others.free)
-        self._step = max((cost.step for cost in costs), default=1)
-        rows = [
-            (_window(setting_of(each.setting), each.beside, each.cold, each.step), math.log(each.cost), self.noise)
-            for each in costs
-        ]
+        self._last = costs[-1] if costs else None
+        rows = [(_window(each), math.log(each.cost), self.noise) for each in costs if not each.disturbed]
         for piece in known:
             for text, ratio in piece.ratios.items():
                 error = _KNOWN_ERROR / math.sqrt(piece.looks_at(text))
@@ -142,9 +152,10 @@ class Estimate:
         self._place = {name: place for place, name in enumerate(names)}
         expected, covariance = _expected(others)
         mean = np.zeros(len(names))
-        mean[1:4] = expected
+        around = slice(1, 1 + len(_CIRCUMSTANCES))
+        mean[around] = expected
         precision = np.diag([_prior_error(name) ** -2 for name in names])
-        precision[1:4, 1:4] = np.linalg.inv(covariance)
+        precision[around, around] = np.linalg.inv(covariance)
         weighted = precision @ mean
         if rows:
             seen = np.zeros((len(rows), len(names)))
@@ -180,7 +191,9 @@ class Estimate:
 
     def error_after(self, setting: Setting, than: Setting, look_at: Setting, beside: int) -> float:
         """What the error of the effect would be after one more window."""
-        row, window = _difference(setting, than), _window(look_at, beside, False, self._step + 1)
+        step, last = (1, key(look_at)) if self._last is None else (self._last.step + 1, self._last.setting)
+        look = Cost(key(look_at), beside, False, 1.0, step, turned=key(look_at) != last)
+        row, window = _difference(setting, than), _window(look)
         told = self._shared(row, window) ** 2 / (self._shared(window, window) + self.noise**2)
         return math.sqrt(max(0.0, self._shared(row, row) - told))
 
@@ -205,13 +218,9 @@ def _parts(setting: Setting) -> list[str]:
     return [*alone, key(setting)] if len(alone) > 1 else alone
 
 
-def _window(setting: Setting, beside: int, cold: bool, step: int) -> dict[str, float]:
-    around = dict(zip(_CIRCUMSTANCES, _circumstances(beside, cold, step), strict=True))
-    return {_TRIAL: 1.0, **around, **dict.fromkeys(_parts(setting), 1.0)}
-
-
-def _circumstances(beside: int, cold: bool, step: int) -> tuple[float, float, float]:
-    return math.log2(max(1, beside)), float(cold), math.log2(max(1, step))
+def _window(cost: Cost) -> dict[str, float]:
+    around = dict(zip(_CIRCUMSTANCES, cost.circumstances, strict=True))
+    return {_TRIAL: 1.0, **around, **dict.fromkeys(_parts(setting_of(cost.setting)), 1.0)}
 
 
 def _expected(others: Evidence) -> tuple[Array, Array]:
@@ -238,9 +247,11 @@ def _prior_error(name: str) -> float:
 def _spread(costs: Sequence[Cost]) -> tuple[float, int]:
     """By how much windows differ from the one before that is alike in everything: halves of squares, and of how
     many. What changes slowly does not count."""
-    groups: dict[tuple[str, int, bool], list[float]] = {}
+    groups: dict[tuple[str, int, bool, bool], list[float]] = {}
     for cost in costs:
-        groups.setdefault((cost.setting, cost.beside, cost.cold), []).append(math.log(cost.cost))
+        if not cost.disturbed:
+            alike = cost.setting, cost.beside, cost.cold, cost.turned
+            groups.setdefault(alike, []).append(math.log(cost.cost))
     steps = [later - earlier for group in groups.values() for earlier, later in pairwise(group)]
     return sum(step**2 for step in steps) / 2, len(steps)
 

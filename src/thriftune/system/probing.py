@@ -1,9 +1,9 @@
 """Which setting next, of one trial? Look at another one, or keep the best of those that are known.
 
 Pure: what to do follows from the estimate of what each costs. A setting is looked at for one window of steps. One
-that is worse is dropped at once; one that seems better, but by no more than the estimate's error, is looked at
-again, or what it is compared with is: whichever tells more. What nobody has looked at is taken all the same where
-its knobs are known from other settings.
+that is clearly worse is dropped at once; one that may well be better, but by no more than the estimate's error, is
+looked at again, or what it is compared with is: whichever tells more. What nobody has looked at is taken all the
+same where its knobs are known from other settings.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ FAR_WORSE = 0.5
 """No bad minute of a machine makes so much of a setting's steps (a logarithm). What is less bad than that is
 looked at by two trials before it is dropped for a whole study, and for those that learn from it."""
 
+_LOOKS_TO_TELL = 2
 _SURE = 1.5  # errors
 _UNKNOWN_ERROR = 0.2
 """An effect with a greater error is as good as unknown."""
@@ -88,8 +89,11 @@ def choose(
                 if unsure and estimate.looks(home) < MOST_LOOKS:
                     return Choice(home, "is measured first", False)
                 return Choice(candidate, "looks at it", True)
-            if 0 < looks < MOST_LOOKS and _may_be_better(seen):
-                return _another_look(estimate, candidate, home, beside)
+            if 0 < looks < MOST_LOOKS and not _is_better(seen):
+                # What others say of it is taken for what it is: each would look again, and none be the wiser.
+                own = estimate.seen(candidate)
+                if _is_worth_a_look(seen, windows_left) if own else seen.log_ratio < -LEAST_GAIN:
+                    return _another_look(estimate, candidate, home, beside)
             if looks == 1 and not estimate.seen(candidate) and -LEAST_GAIN <= seen.log_ratio < FAR_WORSE:
                 return Choice(candidate, "looks at it, too: only one other trial has, and found nothing", True)
     return Choice(best, _why(best, effect, estimate, knobs), False)
@@ -107,9 +111,16 @@ def _why(best: Setting, effect: Effect | None, estimate: Estimate, knobs: Knobs)
     return f"{gain} (error {effect.error:.0%})"
 
 
-def _may_be_better(seen: Effect) -> bool:
-    """By enough, and may as well not be."""
-    return seen.log_ratio < -LEAST_GAIN and not _is_better(seen)
+def _is_worth_a_look(seen: Effect, windows_left: float) -> bool:
+    """What may be gained by it in the windows that are left is more than what may be lost in one or two that look:
+    both as expected of a normal distribution."""
+    if not seen.error:
+        return False
+    worse = seen.log_ratio + LEAST_GAIN  # a lesser gain counts for nothing
+    z = worse / seen.error
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    gain = seen.error * density - worse * math.erfc(z / math.sqrt(2)) / 2
+    return gain * windows_left > _LOOKS_TO_TELL * (gain + worse)
 
 
 def _is_better(seen: Effect) -> bool:
@@ -119,9 +130,10 @@ def _is_better(seen: Effect) -> bool:
 def _another_look(estimate: Estimate, candidate: Setting, home: Setting, beside: int) -> Choice:
     """At the one of them that tells more of how they differ."""
     after = [estimate.error_after(candidate, home, each, beside) for each in (candidate, home)]
+    seems = "seems" if estimate.effect(candidate, home).log_ratio < -LEAST_GAIN else "may yet be"
     if after[1] < 0.99 * after[0]:
-        return Choice(home, f"looks again at {in_words(home)}: {in_words(candidate)} seems better", True)
-    return Choice(candidate, "looks at it again: it seems better, but not by more than noise", True)
+        return Choice(home, f"looks again at {in_words(home)}: {in_words(candidate)} {seems} better", True)
+    return Choice(candidate, f"looks at it again: it {seems} better, but not by more than noise", True)
 
 
 def _best(estimate: Estimate, knobs: Knobs) -> tuple[Setting, Effect | None]:

@@ -21,13 +21,10 @@ from thriftune.system.known_work import Work, key, setting_of
 from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
 from thriftune.system.together import AT_A_TIME
-from thriftune.system.windows import first_setting
+from thriftune.system.windows import first_setting, is_busy
 from thriftune.trial import State, TrialRecord
 
 _NARROW_GAIN = 0.05
-_WAITING, _BUSY = "cpu_pressure_seconds", 0.25
-"""Where programs wait for a core for such a part of the time, none is idle; threads that have to share a core can
-take twenty times as long, as they wait for each other."""
 
 _TRIALS_ASKED = 100
 """So many of the last are asked what their machines have refused: there may be thousands."""
@@ -169,7 +166,7 @@ class SystemTuner:
                 beside = [history.trials[each] for each in machine.running if each != trial.id]
                 leaving = sum(map(_is_leaving, beside)) if self._nobody_comes(history) else 0
                 share = self._room.share(room, 1 + len(beside) - leaving)
-        if last is not None and "threads" not in last.setting and last.counters.get(_WAITING, 0.0) > _BUSY:
+        if last is not None and "threads" not in last.setting and is_busy(last):
             share = usual  # some other program has these cores
         in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
         # A user's own code lets them vary since they are thought to matter: short trials do not come to all.

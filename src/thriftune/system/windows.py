@@ -10,6 +10,10 @@ from thriftune.system.estimate import Cost
 from thriftune.system.known_work import key
 from thriftune.trial import TrialRecord, Window
 
+_BUSY, _SHARED = 0.25, 0.4
+"""For such parts of the time programs wait for a core: where none is idle; and where a trial's threads have to
+share them with others, and can take twenty times as long, as they wait for each other."""
+
 
 def kind_of(trial: TrialRecord) -> str:
     """Of the machine that it was measured on last."""
@@ -49,8 +53,23 @@ def profiles_of(trial: TrialRecord) -> dict[str, Mapping[str, float]]:
 
 
 def costs_of(windows: Sequence[Window], cost_of: Callable[[Measured], float]) -> list[Cost]:
-    return [
-        Cost(key(measured.setting), beside, measured.cold, cost, measured.step)
-        for measured, beside in windows
-        if (cost := cost_of(measured)) > 0.0
-    ]
+    found = []
+    before: Mapping[str, Any] | None = None
+    for measured, beside in windows:
+        turned = not measured.cold and before is not None and measured.setting != before
+        before = measured.setting
+        if (cost := cost_of(measured)) > 0.0:
+            disturbed = "threads" in measured.setting and _waiting(measured) > _SHARED
+            found.append(
+                Cost(key(measured.setting), beside, measured.cold, cost, measured.step, turned, disturbed)
+            )
+    return found
+
+
+def is_busy(measured: Measured) -> bool:
+    """None of the machine's cores was idle."""
+    return _waiting(measured) > _BUSY
+
+
+def _waiting(measured: Measured) -> float:
+    return measured.counters.get("cpu_pressure_seconds", 0.0)
