@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import unable
 from tests.system_room.alone import alone
-from thriftune.system.perf_events import EVENTS, TASK_CLOCK, Events, attributes, count
+from thriftune.system.perf_events import COUNTED_ANYWAY, EVENTS, TASK_CLOCK, Events, attributes, count
 
 NAMED = {event.name: event for event in EVENTS}
 NANOSECONDS = st.integers(1, 2**62)
@@ -99,9 +99,16 @@ class TestThisMachine:
             answer = [before, events.read()]
         """)
         assert after["task_clock_seconds"] - before["task_clock_seconds"] >= 0.19
-        assert after["page_faults"] > before["page_faults"]
-        parts = after["page_faults_minor"] + after["page_faults_major"]
-        assert parts == pytest.approx(after["page_faults"], abs=8), "some happen while they are read"
+        if "page_faults" in after:  # there is hardware
+            assert after["page_faults"] > before["page_faults"]
+            parts = after["page_faults_minor"] + after["page_faults_major"]
+            assert parts == pytest.approx(after["page_faults"], abs=8), "some happen while they are read"
+
+    def test_without_hardware_what_getrusage_counts_is_left_to_it(self) -> None:
+        hardware, read = alone("events = Events(); burn(0.1); answer = [events.hardware, events.read()]")
+        counted_twice = COUNTED_ANYWAY & read.keys()
+        assert bool(counted_twice) == bool(hardware)
+        assert {"task_clock_seconds", "cpu_migrations"} <= read.keys() or paranoid() > 1
 
     def test_hardware_is_counted_where_there_is_some(self) -> None:
         opened, after = alone("events = Events(); burn(1.0); answer = [events.hardware, events.read()]")
@@ -150,7 +157,7 @@ class TestThisMachine:
             events.close()
             answer = [opened, in_child, perf_descriptors("self"), events.read()]
         """)
-        assert open_ >= 4
+        assert open_ >= 1
         assert (in_child, closed, read) == (0, 0, {})
 
     def test_a_trial_that_closes_every_descriptor_is_no_error(self) -> None:
