@@ -189,7 +189,7 @@ class TestThisMachine:
             answer = [events.user_only, sorted(events.read())]
         """)
         assert user_only
-        assert {"task_clock_seconds", "page_faults"} <= set(names)
+        assert "task_clock_seconds" in names
         assert not {"context_switches", "cpu_migrations"} & set(names), "they would stay 0"
 
     def test_a_container_that_forbids_it_is_no_error(self) -> None:
