@@ -165,7 +165,7 @@ def test_a_trial_that_ended_while_it_looked_says_so_and_which_steps_were_not_mea
     write(where, story.end().finish())
     lines = lines_of(typed("show", "digits", "--system", "--trial", "0"))
     assert "setting now memory kept, only looked at" in lines
-    assert "the last 2 steps are in none, as together they were too short for one" in lines
+    assert "its end, 2 steps, is in none, as it was too short for one" in lines
 
 
 def test_a_long_profile_fits_the_screen(typed: Type, where: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_picture_is_of_one_trial(typed: Type, measured: None, tmp_path: Path
         ({"target": Target("command", command=("true",)), "system": None}, "its trials run a command"),
         ({"target": Target("outside"), "system": None}, "it trains in its user's own code"),
         ({"system": None}, 'it has system = "off"'),
-        ({}, "steps are measured for half a second at least"),
+        ({}, "a trial that takes less than half a second is left alone"),
     ],
 )
 def test_why_nothing_was_measured(typed: Type, where: Path, means: dict[str, Any], why: str) -> None:

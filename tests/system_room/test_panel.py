@@ -55,6 +55,20 @@ def test_it_turns_from_one_setting_to_the_next() -> None:
     assert (machine, panel.setting) == ({}, {})
 
 
+def test_a_knob_that_cannot_be_put_back_is_in_force() -> None:
+    """Else steps with it would pass for those with nothing turned."""
+    machine: dict[str, Any] = {}
+    dial = Dial("a", machine)
+    panel = Panel([dial])
+    panel.turn({"a": 1})
+    dial.stuck = True
+    assert panel.turn({}) == ["a: cannot be put back: OSError: it is stuck"]
+    assert machine == panel.setting == {"a": 1}
+    dial.stuck = False
+    assert panel.turn({}) == []
+    assert machine == panel.setting == {}
+
+
 def test_entries_of_no_knob_are_taken_as_they_are() -> None:
     machine: dict[str, Any] = {}
     panel = Panel([Dial("a", machine)])

@@ -349,6 +349,17 @@ def test_of_a_study_with_many_trials_the_last_are_told_to_others() -> None:
     assert 100 < len(told) <= 200, "at most two profiles each"
 
 
+def test_a_users_own_similarity_that_answers_something_else_is_told_so() -> None:
+    class Odd:
+        def match(self, profile: Mapping[str, float], known: Sequence[Work]) -> Any:
+            return "rubbish"
+
+    machine = Machine(SystemTuner([Plain()], {}, Room(1.0), lambda _: (), Odd()))
+    trial = machine.start(32)
+    with pytest.raises(tt.ThriftuneError, match=r"system: Odd\.match returned 'rubbish'"):
+        machine.step(trial)
+
+
 def test_other_machines_know_nothing_of_this_one() -> None:
     past = Machine(tuner())
     past.train(past.start(1024))

@@ -157,9 +157,7 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
     told = f"{looks} looked, {kept} had what was kept, {untouched} came before any decision"
     facts.add_row("windows", Text(f"{len(story.windows)} of {several(story.steps, 'step')}: {told}"))
     if story.windows and (rest := trial.step - story.windows[-1].step) > 0:
-        facts.add_row(
-            "", Text(f"the last {several(rest, 'step')} are in none, as together they were too short for one")
-        )
+        facts.add_row("", Text(f"its end, {several(rest, 'step')}, is in none, as it was too short for one"))
     for kind in dict.fromkeys(window.kind for window in story.windows):
         facts.add_row("counted on", Text(kind or "-"))
     console.print(facts)

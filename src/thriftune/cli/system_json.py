@@ -23,7 +23,10 @@ def why_nothing(spec: Spec, began: bool) -> str:
     elif not began:
         why = "nothing has run yet"
     else:
-        why = "steps are measured for half a second at least, and a trial that is shorter is left alone"
+        why = (
+            "a trial that takes less than half a second is left alone, and so is the next one in its worker, "
+            "however long"
+        )
     return f"nothing was measured: {why}"
 
 

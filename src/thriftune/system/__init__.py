@@ -25,12 +25,13 @@ if TYPE_CHECKING:  # workers load this room, too, and shall not pay for what the
     from thriftune.system.knobs import Precision as Precision
     from thriftune.system.knobs import Threads as Threads
     from thriftune.system.similarity import KMeans as KMeans
+    from thriftune.system.similarity import Match as Match
     from thriftune.system.similarity import Nearest as Nearest
     from thriftune.system.similarity import Similarity as Similarity
 
 _HOMES = {
     "knobs": ["CannotTurn", "Cores", "GpuPower", "Knob", "Memory", "MemoryLimit", "Nice", "Precision", "Threads"],
-    "similarity": ["KMeans", "Nearest", "Similarity"],
+    "similarity": ["KMeans", "Match", "Nearest", "Similarity"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from thriftune import events as ev
+from thriftune.errors import ThriftuneError
 from thriftune.history import History
 from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
@@ -216,6 +217,11 @@ def _alike(
 ) -> Match | None:
     """Of work that began with the same."""
     match = similarity.match(profile, [work for work in works if work.under == under])
+    if not (match is None or isinstance(match, Match)):  # it may be a user's own
+        whose = type(similarity).__name__
+        raise ThriftuneError(
+            f"system: {whose}.match returned {match!r}, which is neither a tt.system.Match nor None"
+        )
     return match if match is not None and match.confident else None
 
 

@@ -130,10 +130,9 @@ def _is_better(seen: Effect) -> bool:
 def _another_look(estimate: Estimate, candidate: Setting, home: Setting, beside: int) -> Choice:
     """At the one of them that tells more of how they differ."""
     after = [estimate.error_after(candidate, home, each, beside) for each in (candidate, home)]
-    seems = "seems" if estimate.effect(candidate, home).log_ratio < -LEAST_GAIN else "may yet be"
     if after[1] < 0.99 * after[0]:
-        return Choice(home, f"looks again at {in_words(home)}: {in_words(candidate)} {seems} better", True)
-    return Choice(candidate, f"looks at it again: it {seems} better, but not by more than noise", True)
+        return Choice(home, f"looks again at {in_words(home)}: {in_words(candidate)} may be better", True)
+    return Choice(candidate, "looks at it again: it may be better, which noise hides", True)
 
 
 def _best(estimate: Estimate, knobs: Knobs) -> tuple[Setting, Effect | None]:

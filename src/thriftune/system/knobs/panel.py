@@ -79,8 +79,10 @@ class Panel:
         return []
 
     def _leave(self, name: str) -> list[str]:
-        self.setting.pop(name, None)
-        return self._restore(name)
+        problems = self._restore(name)
+        if not problems:  # else it is in force, as far as anybody knows
+            self.setting.pop(name, None)
+        return problems
 
     def _restore(self, name: str) -> list[str]:
         if name in self._knobs:
