@@ -352,10 +352,10 @@ def test_the_best_is_the_earliest_of_equals_and_no_failed_one() -> None:
     for trial, loss in enumerate([0.5, 0.1, 0.3, 0.3]):
         table.report(trial, 1, loss)
     assert table.history.best.id == 1
-    table.report(1, 2, 0.4)  # the best became worse
+    table.report(1, 1, 0.4)  # the best became worse
     assert table.history.best.id == 2
-    table.report(3, 2, math.nan)
-    table.report(0, 2, 0.3)
+    table.report(3, 1, math.nan)
+    table.report(0, 1, 0.3)
     assert table.history.best.id == 0
     table.fail(0)
     assert table.history.best.id == 2

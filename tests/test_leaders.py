@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from thriftune.leaders import Leaders
 from thriftune.objectives import Objective, parse_constraints
-from thriftune.trial import State, TrialRecord
+from thriftune.reports import metrics_of
+from thriftune.trial import Report, State, TrialRecord
 
 OBJECTIVES = (Objective("loss", False), Objective("accuracy", True), Objective("size", False))
 VALUES = st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan, math.inf, -math.inf])
@@ -20,8 +21,13 @@ def trials(count: int) -> list[TrialRecord]:
     return [TrialRecord(number, {}, created_at=0.0, state=State.RUNNING) for number in range(count)]
 
 
-def tell(trial: TrialRecord, leaders: Leaders, objectives: tuple[Objective, ...], **metrics: float) -> None:
-    trial.metrics.update(metrics)
+def tell(
+    trial: TrialRecord, leaders: Leaders, objectives: tuple[Objective, ...], step: int = 1, **metrics: float
+) -> None:
+    reports = {report.step: report.metrics for report in trial.reports}
+    reports[step] = {**reports.get(step, {}), **metrics}
+    trial.reports = [Report(step, told, 0.0, 1, False) for step, told in sorted(reports.items())]
+    trial.metrics = metrics_of(trial.reports)
     names = [objective.metric for objective in objectives]
     if all(name in trial.metrics for name in names):
         trial.values = tuple(trial.metrics[name] for name in names)
@@ -39,45 +45,78 @@ THEN = {"fail": State.FAILED, "end": State.COMPLETED, "stop": State.STOPPED, "pa
         st.tuples(
             st.integers(0, 7),
             st.dictionaries(st.sampled_from(["loss", "accuracy", "size"]), VALUES),
+            st.integers(1, 3),
             st.sampled_from(["go on", "go on", "look", *THEN]),
         ),
         max_size=60,
     ),
 )
 def test_leaders_are_who_a_comparison_of_all_with_all_gives(
-    width: int, constraints: tuple[str, ...], story: list[tuple[int, dict[str, float], str]]
+    width: int, constraints: tuple[str, ...], story: list[tuple[int, dict[str, float], int, str]]
 ) -> None:
     known, objectives = trials(8), OBJECTIVES[:width]
     leaders = Leaders(known, objectives, parse_constraints(constraints))
-    for number, metrics, then in story:
+    for number, metrics, step, then in story:
         if known[number].state.ended:  # then nothing changes any more
             continue
         if then in THEN:
             known[number].state = THEN[then]
-        tell(known[number], leaders, objectives, **metrics)
+        tell(known[number], leaders, objectives, step, **metrics)
         if then == "look":
             leaders.validate()
     leaders.validate()
 
 
-def test_once_a_trial_has_come_to_its_end_those_that_were_given_up_do_not_lead() -> None:
-    """As a loss that rises again is lower at an early step."""
-    known, objectives = trials(4), OBJECTIVES[:1]
+@pytest.mark.parametrize("unfinished", ["RUNNING", "WAITING", "PAUSED", "STOPPED"])
+def test_while_a_trial_has_finished_only_finished_trials_compete(unfinished: str) -> None:
+    """A loss that rises while training is lower at an early step."""
+    known, objectives = trials(3), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
-    for trial, loss, state in zip(
-        known, (1.0, 2.0, 3.0, 4.0), ("PAUSED", "STOPPED", "STOPPED", "RUNNING"), strict=True
-    ):
-        trial.state = State(state)
+    for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
         tell(trial, leaders, objectives, loss=loss)
-    known[2].cut_because = "deadline"
     assert leaders.leading() == [known[0]]
-    known[3].state = State.COMPLETED
-    leaders.changed(known[3])
-    assert leaders.leading() == [known[2]]  # which no rule has given up
-    known[0].state = State.WAITING  # it was promoted
+    known[0].state, known[2].state = State(unfinished), State.COMPLETED
     leaders.changed(known[0])
-    assert leaders.leading() == [known[0]]
+    leaders.changed(known[2])
+    assert leaders.leading() == [known[2]]
+    assert [leaders.may_lead(trial) for trial in known] == [False, False, True]
+    known[1].state = State.COMPLETED
+    leaders.changed(known[1])
+    assert leaders.leading() == [known[1]]
     leaders.validate()
+
+
+def test_while_none_has_finished_those_that_came_furthest_compete() -> None:
+    known, objectives = trials(3), OBJECTIVES[:1]
+    leaders = Leaders(known, objectives, ())
+    for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
+        tell(trial, leaders, objectives, loss=loss)
+    tell(known[2], leaders, objectives, step=2, loss=3.5)
+    assert leaders.leading() == [known[2]]
+    tell(known[1], leaders, objectives, step=2, loss=2.5)
+    assert leaders.leading() == [known[1]]
+    known[1].state = State.FAILED
+    leaders.changed(known[1])
+    assert leaders.leading() == [known[2]]
+
+
+def test_a_step_without_the_objective_brings_nobody_ahead() -> None:
+    known, objectives = trials(2), OBJECTIVES[:1]
+    leaders = Leaders(known, objectives, ())
+    tell(known[0], leaders, objectives, loss=2.0)
+    tell(known[0], leaders, objectives, step=2, size=1.0)
+    tell(known[1], leaders, objectives, loss=1.0)
+    assert leaders.leading() == [known[1]]
+
+
+def test_a_finished_trial_that_misses_a_constraint_does_not_bar_the_others() -> None:
+    known, objectives = trials(2), OBJECTIVES[:1]
+    leaders = Leaders(known, objectives, parse_constraints("size <= 2"))
+    tell(known[0], leaders, objectives, loss=1.0, size=9.0)
+    tell(known[1], leaders, objectives, loss=2.0, size=1.0)
+    known[0].state = State.COMPLETED
+    leaders.changed(known[0])
+    assert leaders.leading() == [known[1]]
 
 
 def test_a_trial_that_comes_later_is_seen() -> None:
@@ -119,7 +158,7 @@ def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
     known = trials(3)
     leaders = Leaders(known, OBJECTIVES[:1], parse_constraints("size <= 2"))
     for trial, metrics in zip(known, told, strict=False):
-        tell(trial, leaders, OBJECTIVES[:1], **metrics)
+        tell(trial, leaders, OBJECTIVES[:1], 1, **metrics)
     assert leaders.leading() == []
     assert leaders.why_none() == why
 

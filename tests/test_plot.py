@@ -45,7 +45,7 @@ def test_two_panels_or_one(tmp_path: Path) -> None:
         "Best so far",
         "Learning curves",
         "failed",
-        "trial 1, the best",
+        "trial 1: the best",
     ):
         assert text in both
     one_step = [entry for entry in studies.log() if not (isinstance(entry, ev.Reported) and entry.number > 1)]

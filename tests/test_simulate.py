@@ -13,9 +13,15 @@ import thriftune as tt
 from thriftune.curve_tables import read_table
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
+from thriftune.events import Config
 from thriftune.objectives import Objective
 from thriftune.recordings import Recording, of_result
+from thriftune.search.random import Random
+from thriftune.simulation import run
+from thriftune.space import Space
+from thriftune.spec import Spec
 from thriftune.trial import State
+from thriftune.words import found
 
 STEPS = 9
 LOSS = (Objective("loss", False),)
@@ -275,3 +281,36 @@ def test_rows_that_cannot_be(tmp_path: Path, rows: list[str], says: str) -> None
 def test_a_study_has_its_own_objectives(done: tt.Result) -> None:
     with pytest.raises(SettingError, match="a study has its own objectives"):
         tt.simulate(done, maximize="loss")
+
+
+def test_the_best_is_a_trial_that_finished_although_one_cut_by_the_deadline_has_a_lower_value() -> None:
+    """The loss rises while training, so every trial looks best at its first step."""
+
+    def curve(config: Config) -> Curve:
+        steps = range(1, 11)
+        return Curve(steps, [{"loss": 0.1 * step + config["x"]} for step in steps], [0.1] * 10)
+
+    spec = Spec("s", Space({"x": tt.Float(0.0, 1e-3)}), LOSS, 1, max_steps=10, deadline_seconds=3.55)
+    result = run(spec, curve, Random(), None)
+    assert result.finished == "deadline reached"
+    cut = result.trials[-1]
+    assert cut.state is State.STOPPED
+    assert result.best.finished
+    assert result.best.value == pytest.approx(1.0, abs=1e-3)
+    assert cut.value is not None
+    assert result.best.value is not None
+    assert cut.value < result.best.value
+    assert found(result.history).text == f"loss {result.best.value:.6g} (trial {result.best.id})"
+
+
+def test_while_no_trial_has_finished_the_leader_says_how_far_it_has_come() -> None:
+    def curve(config: Config) -> Curve:
+        steps = range(1, 11)
+        return Curve(steps, [{"loss": config["x"] - 0.1 * step} for step in steps], [1.0] * 10)
+
+    space = Space({"x": tt.Float(0.0, 1.0)})
+    spec = Spec("s", space, LOSS, 1, max_steps=10, deadline_seconds=3.5, workers=2)
+    result = run(spec, curve, Random(), None)
+    assert not result.best.finished
+    assert result.best.step == 4
+    assert found(result.history).text.endswith(f"(trial {result.best.id}, unfinished, step 4 of 10)")

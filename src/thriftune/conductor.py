@@ -259,6 +259,9 @@ class Conductor:
         # One that leaves its machine is judged like any other: it would not be asked at this step again.
         if verdict is Verdict.STOP:
             self._decide(ev.Stop(now, trial.id, trial.attempts, f"by {self.spec.stopping}"))
+        elif verdict is Verdict.CONVERGED:
+            why = f"converged, by {self.spec.stopping}"
+            self._decide(ev.Stop(now, trial.id, trial.attempts, why, converged=True))
         elif verdict is Verdict.PAUSE:
             saves_late = trial.save_every != 0.0  # when it is told to end, if not before
             if not (trial.resume_step or saves_late or self._said_unsaved):

@@ -23,13 +23,16 @@ class BestSoFar(NamedTuple):
 
 
 def best_so_far(history: History) -> list[BestSoFar]:
-    """The best value, by the first objective, after each trial that ended, in the order in which they did."""
+    """Return the best value, by the first objective, after each trial that ended, in the order in which they did.
+
+    Those trials count that compete to be the best.
+    """
     done = [trial for trial in history.trials if trial.ended_at is not None]
     done.sort(key=lambda trial: (trial.ended_at, trial.id))
     curve: list[BestSoFar] = []
     best: tuple[float, int] | None = None
     for number, trial in enumerate(done, 1):
-        value = trial.value if history.eligible(trial) else None
+        value = trial.value if history.may_lead(trial) else None
         if value is not None and (best is None or history.better(value, best[0])):
             best = (value, trial.id)
         if best is not None:

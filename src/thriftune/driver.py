@@ -273,7 +273,13 @@ def summarize(history: History, now: float) -> dict[str, Any]:
     if not several:
         with contextlib.suppress(NoBestTrial):
             best = history.best
-            found = {"trial": best.id, "value": best.value, "config": dict(best.config)}
+            found = {
+                "trial": best.id,
+                "value": best.value,
+                "config": dict(best.config),
+                "finished": best.finished,
+                "step": best.step,
+            }
     return {
         "entries": history.entries,
         "counts": {str(state): count for state, count in history.counts.items() if count},

@@ -342,20 +342,18 @@ class Pause(Decision):
     why: str
 
 
-LIMITS = ("deadline", "budget")
-"""Why a trial is stopped that no rule has found wanting."""
-
-
 @dataclass(frozen=True, slots=True)
 class Stop(Decision):
-    """End the attempt after its next step; the trial has had its chance. Its last value counts.
+    """End the attempt after its next step; the trial gets no other.
 
-    `why`: one of LIMITS, or which rule said so.
+    `why`: "deadline", "budget", or the rule that decided it. `converged`: more steps would change nothing, so the
+    trial counts as finished with the value it has.
     """
 
     trial: int
     attempt: int
     why: str
+    converged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

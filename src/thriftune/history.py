@@ -17,7 +17,7 @@ from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
-from thriftune.reports import counted, furthest, metrics_of, take_in, timed_by_this_attempt
+from thriftune.reports import counted, furthest, metrics_of, take_in, timed_by_this_attempt, value_at
 from thriftune.space import Space
 from thriftune.trial import State, Stay, TrialRecord, Window
 
@@ -58,6 +58,7 @@ class History:
         self.stop_requested: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
+        self.rewrites = 0  # times that a value of the first objective was told again and differed
         self.stays_so_far = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
@@ -102,12 +103,15 @@ class History:
         return self._leaders.eligible(trial)
 
     def may_lead(self, trial: TrialRecord) -> bool:
-        """Eligible, and not given up on by a rule while others came to their end."""
+        """Tell whether it competes to be the best: eligible, and trained as far as the leaders are."""
         return self._leaders.may_lead(trial)
 
     @property
     def best(self) -> TrialRecord:
-        """Of those that may lead, that with the best value, the earliest of equals; NoBestTrial if none."""
+        """The trial with the best value, the earliest of equals; raises NoBestTrial if there is none.
+
+        Only finished trials compete while there are any; else those that have come furthest.
+        """
         if len(self.objectives) > 1:
             raise NoBestTrial(f"there are {len(self.objectives)} objectives, so no single best; see front")
         leading = self._leaders.leading()
@@ -117,9 +121,9 @@ class History:
 
     @property
     def front(self) -> list[TrialRecord]:
-        """The eligible trials that no other dominates, the best by the first objective first, then by id.
+        """The trials that no other dominates, the best by the first objective first, then by id.
 
-        Of a single objective, all that have the best value.
+        With a single objective, all trials that have the best value. Those compete that compete for `best`.
         """
         leading = self._leaders.leading()
         if len(self.objectives) > 1 or not leading:
@@ -226,9 +230,26 @@ class History:
         self._cut(trial, at)
 
     def _cut(self, trial: TrialRecord, at: float) -> None:
-        """The attempt is over before its own end. What it was told, if anything, stands however it ended."""
-        then = {"stop": State.STOPPED, "pause": State.PAUSED}.get(trial.asked or "", State.WAITING)
-        self._leave(trial, at, then)
+        """End the running attempt before its own end. What it was told, if anything, stands however it ended."""
+        converged = trial.asked == "finish"
+        if (converged or (trial.asked == "stop" and self._at_last_step(trial))) and self._complete(trial, at):
+            trial.converged = converged
+            return
+        self._leave(trial, at, _THEN.get(trial.asked or "", State.WAITING))
+
+    def _at_last_step(self, trial: TrialRecord) -> bool:
+        return self.max_steps is not None and trial.step >= self.max_steps
+
+    def _complete(self, trial: TrialRecord, at: float) -> bool:
+        """End the trial well, unless it lacks a metric that it must have; returns whether it did."""
+        told = counted(trial)
+        if len(told) < len(trial.reports):
+            trial.metrics = metrics_of(told)
+            self._set_values(trial)
+        if self._unsound(trial):
+            return False
+        self._leave(trial, at, State.COMPLETED)
+        return True
 
     # --- before anything else
 
@@ -317,7 +338,12 @@ class History:
         trial.last_number = event.number
         if trial.stalled_losses and event.step > trial.step:
             trial.stalled_losses = 0
-        told = take_in(trial, event)
+        if trial.reports and event.step <= trial.reports[-1].step:
+            before = value_at(trial, event.step, self.metric)
+            told = take_in(trial, event)
+            self.rewrites += value_at(trial, event.step, self.metric) != before
+        else:
+            told = take_in(trial, event)
         if event.saved:
             trial.resume_step = event.step
         if not self._needed.isdisjoint(told):
@@ -331,20 +357,16 @@ class History:
         if event.cut:
             self._cut(trial, event.at)
             return True
-        told = counted(trial)
-        if len(told) < len(trial.reports):
-            trial.metrics = metrics_of(told)
-            self._set_values(trial)
+        if self._complete(trial, event.at):
+            return True
         unsound = self._unsound(trial)
         if missing := [name for name in unsound if name not in trial.metrics]:
             others = ", ".join(trial.metrics) or "nothing"
             error = f"the trial ended without a value of {conjunction(map(repr, missing))}; it reported {others}"
             self._fail(trial, event.at, "no_value", error, "")
-        elif unsound:
+        else:
             error = conjunction(f"{name} ended as {trial.metrics[name]}" for name in unsound)
             self._fail(trial, event.at, "nan", error, "")
-        else:
-            self._leave(trial, event.at, State.COMPLETED)
         return True
 
     def _failed(self, event: ev.Failed) -> bool:
@@ -422,7 +444,7 @@ class History:
         return self._tell(event, "pause")
 
     def _stop(self, event: ev.Stop) -> bool:
-        return self._tell(event, "stop")
+        return self._tell(event, "finish" if event.converged else "stop")
 
     def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
         trial = self._current(event)
@@ -526,6 +548,7 @@ class History:
             assert (trial.ended_at is not None) == trial.state.ended
             assert trial.attempts >= trial.failures + trial.losses
             assert trial.state is not State.COMPLETED or not self._unsound(trial)
+            assert trial.state is State.COMPLETED or not trial.converged
             assert trial.value is trial.metrics.get(self.metric)
             assert (trial.values is None) == any(each.metric not in trial.metrics for each in self.objectives)
             if running or trial.state is State.COMPLETED:
@@ -553,6 +576,9 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     timed = timed_by_this_attempt(trial)
     return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
+
+_THEN = {"stop": State.STOPPED, "finish": State.STOPPED, "pause": State.PAUSED}
+"""The state of a trial whose attempt was cut after it was told so; one told nothing, or to move, waits again."""
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.WarmStarted: History._warm_started,

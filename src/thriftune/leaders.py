@@ -1,10 +1,11 @@
-"""Who is ahead? The best trial, or with several objectives the front, kept up to date as trials change."""
+"""Which trial is the best? With several objectives, which trials are on the front?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from operator import gt, le
+from typing import NamedTuple
 
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
 from thriftune.printed import last_line
@@ -14,80 +15,101 @@ _Losses = tuple[float, ...]
 """A trial's values, in the order of the objectives, with the sign that makes lower better."""
 
 
-class Leaders:
-    """Told of every change, asked now and then. All it keeps is a cache: the trials alone decide.
+class _Standing(NamedTuple):
+    """What decides who leads. Only trials with the most `progress` compete with each other."""
 
-    Who leads stays ahead of all that has not changed since, unless it got worse itself; so only leaders and what
-    has changed are compared again.
+    progress: float  # math.inf for a finished trial, else the step of its values
+    losses: _Losses
+
+
+class Leaders:
+    """Keeps the best trial, or the front, up to date as trials change.
+
+    `best` answers which configuration to use, so it compares like with like. While an eligible trial has finished,
+    only finished ones compete. Until then, those compete whose values are of the furthest step.
+
+    The history calls changed() after every change and leading() when somebody asks. All state is a cache of the
+    trials. A leader stays ahead of every unchanged trial unless it got worse or fell back itself, so only leaders
+    and changed trials are compared again.
     """
 
     def __init__(
         self, trials: Sequence[TrialRecord], objectives: Sequence[Objective], constraints: Sequence[Constraint]
     ) -> None:
-        self._trials = trials  # of the history, which adds to it
+        self._trials = trials  # the history's own list, which grows
         self._objectives = objectives
         self._constraints = constraints
-        self._leading: dict[int, _Losses] = {}  # by trial: the best first
-        self._changed: dict[int, None] = {}  # since then
-        self._unsure = False  # a leader has become worse
-        self._settled = False  # an eligible trial has come to its end
+        self._progress = -inf  # of the leaders
+        self._leading: dict[int, _Losses] = {}  # by trial id, the best first; all have self._progress
+        self._changed: dict[int, None] = {}  # ids of trials that changed since leading() was computed
+        self._stale = False  # a leader got worse or fell back: compare all trials again
 
     def eligible(self, trial: TrialRecord) -> bool:
-        """It has not failed, has a number for every objective, and is known to meet every constraint."""
+        """Tell whether it has not failed, has a finite value for every objective, and meets every constraint."""
         values = trial.values
         if values is None or trial.state is State.FAILED or not all(map(isfinite, values)):
             return False
         return not self._constraints or feasible(trial.metrics, self._constraints) is True
 
     def may_lead(self, trial: TrialRecord) -> bool:
-        """Eligible; and once an eligible one has come to its end, none that a rule gave up on: its last value is
-        that of an early step, which may be lower than that of a better trial at its end."""
-        return self.eligible(trial) and not (self._settled and trial.given_up)
+        """Tell whether it competes to be the best: eligible, and trained as far as the leaders are."""
+        self.leading()
+        standing = self._standing(trial)
+        return standing is not None and standing.progress == self._progress
 
     def changed(self, trial: TrialRecord) -> None:
-        """Its values, its constrained metrics, or its state. On the way of every report."""
+        """Note that its values, constrained metrics or state changed. Called on every report."""
         self._changed[trial.id] = None
-        if not self._settled and trial.state is State.COMPLETED and self.eligible(trial):
-            self._settled = self._unsure = True
         if (before := self._leading.get(trial.id)) is not None:
-            losses = self._losses(trial)
-            if losses is None or any(map(gt, losses, before)):
-                self._unsure = True
+            now = self._standing(trial)
+            if now is None or now.progress < self._progress:
+                self._stale = True
+            if now is not None and now.progress == self._progress and any(map(gt, now.losses, before)):
+                self._stale = True
 
     def leading(self) -> list[TrialRecord]:
-        """Of a single objective the best trial, the earliest of equals; of several, those that none dominates.
+        """Return the best trial, the earliest of equals; with several objectives, those that none dominates.
 
-        The best by the first objective first, the earliest of equals.
+        The best by the first objective comes first, the earliest of equals before the others.
         """
-        if self._unsure or self._changed:
-            ids = range(len(self._trials)) if self._unsure else {**self._leading, **self._changed}
-            self._leading = self._chosen(ids)
-            self._unsure = False
+        if self._stale or self._changed:
+            ids = range(len(self._trials)) if self._stale else {**self._leading, **self._changed}
+            self._progress, self._leading = self._chosen(ids)
+            self._stale = False
             self._changed.clear()
         return [self._trials[number] for number in self._leading]
 
-    def _chosen(self, ids: Iterable[int]) -> dict[int, _Losses]:
-        found = ((number, self._losses(self._trials[number])) for number in ids)
-        ranked = [(losses, number) for number, losses in found if losses is not None]
+    def _chosen(self, ids: Iterable[int]) -> tuple[float, dict[int, _Losses]]:
+        found = [(number, each) for number in ids if (each := self._standing(self._trials[number])) is not None]
+        progress = max((each.progress for _, each in found), default=-inf)
+        ranked = [(each.losses, number) for number, each in found if each.progress == progress]
         if len(self._objectives) == 1:
             ranked = [min(ranked)] if ranked else []
         else:
             ranked = [ranked[i] for i in undominated([losses for losses, _ in ranked])]
             ranked.sort(key=lambda each: (each[0][0], each[1]))
-        return {number: losses for losses, number in ranked}
+        return progress, {number: losses for losses, number in ranked}
 
-    def _losses(self, trial: TrialRecord) -> _Losses | None:
-        """None: it does not count."""
-        if trial.values is None or not self.may_lead(trial):
+    def _standing(self, trial: TrialRecord) -> _Standing | None:
+        """Return None for a trial that is not eligible."""
+        if trial.values is None or not self.eligible(trial):
             return None
         signed = zip(trial.values, self._objectives, strict=True)
-        return tuple(-value if objective.maximize else value for value, objective in signed)
+        losses = tuple(-value if objective.maximize else value for value, objective in signed)
+        return _Standing(inf if trial.finished else self._step_of_values(trial), losses)
+
+    def _step_of_values(self, trial: TrialRecord) -> int:
+        """Return the last step by which it had reported all of the values that it has now."""
+        return min(
+            next((report.step for report in reversed(trial.reports) if each.metric in report.metrics), 0)
+            for each in self._objectives
+        )
 
     def validate(self) -> None:
-        """Raises AssertionError where it differs from what a comparison of all with all tells."""
-        ended = (trial for trial in self._trials if trial.state is State.COMPLETED)
-        assert self._settled == any(map(self.eligible, ended))
-        losses = {trial.id: each for trial in self._trials if (each := self._losses(trial)) is not None}
+        """Raise AssertionError if the cache differs from a comparison of all trials with all."""
+        standings = {trial.id: each for trial in self._trials if (each := self._standing(trial)) is not None}
+        furthest = max((each.progress for each in standings.values()), default=-inf)
+        losses = {number: each.losses for number, each in standings.items() if each.progress == furthest}
         front = [a for a, mine in losses.items() if not any(_dominates(each, mine) for each in losses.values())]
         front.sort(key=lambda number: (losses[number][0], number))
         leading = [trial.id for trial in self.leading()]

@@ -42,7 +42,9 @@ def save_plot(result: Result, path: Path) -> None:
 def _title(result: Result) -> str:
     found = words.found(result.history)
     if found.name == "front":
-        return f"{result.name}: front of {words.several(len(result.front), 'trial')}"
+        note = words.unfinished(result.front[0], result.history)
+        front = f"front of {words.several(len(result.front), 'trial')}"
+        return f"{result.name}: {front}" + (f" ({note})" if note else "")
     if found.name == "best":
         return f"{result.name}: best {found.text}"
     return f"{result.name}: no trial meets the constraints" if found.text else result.name
@@ -132,7 +134,7 @@ def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, 
         label = "other trials" if i == 0 else None
         axes.plot(*zip(*curves[number], strict=True), color=MUTED, alpha=alpha, linewidth=1, label=label)
     for number in leading:
-        label = "the front" if several else f"trial {number}, the best"
+        label = "the front" if several else f"{words.which(result.trials[number], result.history)}: the best"
         label = label if number == leading[0] else None
         axes.plot(*zip(*curves[number], strict=True), color=ACCENT, linewidth=1.5 if several else 2.2, label=label)
     _scale(axes, [value for curve in curves.values() for _, value in curve])

@@ -21,3 +21,8 @@ def last_line(error: str | None) -> str:
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
     return next((line.strip() for line in after if not line.startswith(" ")), "")
+
+
+def unfinished_at(step: int, max_steps: int | None) -> str:
+    """Return how far a leading trial has come that has not finished, such as "unfinished, step 3 of 10"."""
+    return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")

@@ -44,6 +44,13 @@ def _look_up(trial: TrialRecord, names: Iterable[str]) -> Iterable[str]:
     return names
 
 
+def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
+    """Return what it last told of the metric at exactly this step."""
+    place = bisect_left(trial.reports, step, key=_step)
+    there = place < len(trial.reports) and trial.reports[place].step == step
+    return trial.reports[place].metrics.get(metric) if there else None
+
+
 def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
     """Each metric at the last step that reported it."""
     metrics: dict[str, float] = {}

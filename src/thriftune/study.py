@@ -280,9 +280,11 @@ class Study:
 
     @property
     def best(self) -> TrialRecord:
-        """The trial with the best value that meets all constraints.
+        """The trial whose configuration to use: the best value of those that meet all constraints.
 
-        NoBestTrial if there is none, and where several objectives leave no single best: see `front`.
+        While any of them has finished, only finished trials compete. Until then those compete that have come
+        furthest, and `best.finished` is False. Raises NoBestTrial if there is none, and with several objectives,
+        which leave no single best: see `front`.
         """
         return self.history.best
 
@@ -290,7 +292,7 @@ class Study:
     def front(self) -> Sequence[TrialRecord]:
         """The trials that meet all constraints and that no other dominates, the best by the first objective first.
 
-        Of a single objective, all that have the best value.
+        Those compete that compete for `best`. With a single objective, all trials that have the best value.
         """
         return tuple(self.history.front)
 

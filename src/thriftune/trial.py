@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.errors import SettingError
-from thriftune.events import LIMITS, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
+from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.printed import last_line
 
 if TYPE_CHECKING:
@@ -113,9 +113,10 @@ class TrialRecord:
     resumed_from: int = 0  # where the current or last attempt began
     step_before: int = 0  # the furthest step of the attempts before this one
     last_number: int = 0  # of the current attempt's reports
-    asked: str | None = None  # what the running attempt was told: "stop", "pause", "move"
+    asked: str | None = None  # what the running attempt was told: "stop", "finish", "pause", "move"
     asked_at: float | None = None
     cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
+    converged: bool = False  # a rule ended it because more steps would change nothing; only if COMPLETED
     killed_because: str | None = None
     warnings: list[str] = field(default_factory=list)
     setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
@@ -141,9 +142,9 @@ class TrialRecord:
         return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
 
     @property
-    def given_up(self) -> bool:
-        """A rule found it not worth another step, so far."""
-        return self.state is State.PAUSED or (self.state is State.STOPPED and self.cut_because not in LIMITS)
+    def finished(self) -> bool:
+        """Whether it trained to its own end, or a rule found that it had converged."""
+        return self.state is State.COMPLETED
 
     @property
     def step(self) -> int:

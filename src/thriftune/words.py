@@ -12,7 +12,7 @@ from thriftune import events as ev
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
-from thriftune.printed import last_line
+from thriftune.printed import last_line, unfinished_at
 from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
@@ -183,12 +183,32 @@ class Found(NamedTuple):
 
 def found(history: History) -> Found:
     if front := history.front if len(history.objectives) > 1 else []:
-        return Found("front", f"{several(len(front), 'trial')}, {_ranges(front, history)}")
+        note = unfinished(front[0], history)
+        ranges = [_ranges(front, history), *([note] if note else [])]
+        return Found("front", f"{several(len(front), 'trial')}, {', '.join(ranges)}")
     try:
         best = history.best
     except NoBestTrial:
         return Found("", history.misses())
-    return Found("best", f"{history.metric} {number(best.value)} (trial {best.id})", config_line(best.config))
+    text = f"{history.metric} {number(best.value)} ({which(best, history)})"
+    return Found("best", text, config_line(best.config))
+
+
+def unfinished(trial: TrialRecord, history: History) -> str:
+    """Return "unfinished, step 3 of 10" for a leading trial that has not finished, else nothing."""
+    return "" if trial.finished else unfinished_at(trial.step, history.max_steps)
+
+
+def values_and_progress(trial: TrialRecord, history: History) -> str:
+    """Return its objectives, and how far it has come if it leads without having finished."""
+    note = unfinished(trial, history)
+    return values_line(trial, history) + (f" ({note})" if note else "")
+
+
+def which(trial: TrialRecord, history: History) -> str:
+    """Return "trial 7", and how far it has come if it leads without having finished."""
+    note = unfinished(trial, history)
+    return f"trial {trial.id}, {note}" if note else f"trial {trial.id}"
 
 
 def _ranges(trials: Sequence[TrialRecord], history: History) -> str:

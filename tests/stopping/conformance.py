@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune import events as ev
-from thriftune.conductor import GRACE_SECONDS
-from thriftune.engines.simulated import Curve
+from thriftune.conductor import GRACE_SECONDS, Conductor
+from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
+from thriftune.planning import PresentMachines
 from thriftune.search.random import Random
-from thriftune.simulation import run
+from thriftune.simulation import drive, run
 from thriftune.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper, Verdict
@@ -108,6 +110,31 @@ class StopperConformance:
         result = run(a_spec(retries=0), frail, Random(), Watched(make))
         assert result.finished == "all 40 trials done"
         assert any(trial.state is State.FAILED for trial in result.trials)
+
+    def test_a_retry_that_tells_other_values_is_read_as_a_fresh_rule_reads_it(
+        self, make: Callable[[], Stopper]
+    ) -> None:
+        attempts: Counter[float] = Counter()
+
+        def frail(config: ev.Config) -> Curve:
+            x = config["x"]
+            attempts[x] += 1
+            whole = curve(config)
+            if x < 0.3 or attempts[x] > 1:
+                return whole
+            # The first attempt goes far, tells far better values than the second will, and fails.
+            count = int(x * STEPS)
+            better = [{"loss": each["loss"] - 2.0 * x} for each in whole.metrics[:count]]
+            return Curve(whole.steps[:count], better, whole.seconds[:count], "it broke")
+
+        spec, clock = a_spec(retries=2), VirtualClock()
+        conductor = Conductor(spec, spec.new_history(), Random(), PresentMachines(), Watched(make))
+        machine = ev.MachineReady(0.0, ev.THIS_MACHINE, "simulated", 4, 0.0)
+        drive(conductor, SimulatedEngine(frail, clock, save_seconds=None), clock, [machine])
+        history = conductor.history
+        history.validate()
+        assert history.finished == "all 40 trials done"
+        assert history.rewrites
 
     def test_a_deadline_ends_it(self, make: Callable[[], Stopper]) -> None:
         result = run(a_spec(trials=None, deadline_seconds=100.0), curve, Random(), make())

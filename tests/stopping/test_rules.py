@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,15 @@ from thriftune import stopping
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.events import Config
+from thriftune.objectives import Objective, parse_constraints
+from thriftune.search.grid import Grid
+from thriftune.simulation import run
+from thriftune.space import Space
+from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
+from thriftune.trial import State
 
 RULES: dict[str, Callable[[], Stopper]] = {
     "auto": stopping.Auto,
@@ -311,10 +318,48 @@ def test_early_curve_finishes_those_that_are_predicted_to_be_the_best() -> None:
     assert table.end(1) == ["finish: all 2 trials done"]
 
 
-def test_early_curve_stops_on_a_plateau() -> None:
-    table = Table(slots=1, trials=1, max_steps=200, stopper=stopping.EarlyCurve())
+def test_early_curve_finishes_a_trial_on_a_plateau_where_it_stands() -> None:
+    rule = stopping.EarlyCurve()
+    table = Table(slots=1, trials=1, max_steps=200, stopper=rule, stopping="early_curve")
     told = [table.report(0, step, 0.5 + 2.0**-step) for step in range(1, 100)]
     assert ["stop 0/1"] in told
+    table.end(0, cut=True)
+    trial = table.history.trials[0]
+    assert trial.finished
+    assert trial.converged
+    assert trial.cut_because == "converged, by early_curve"
+
+
+def test_early_curve_keeps_a_model_that_converged_as_the_best() -> None:
+    def curve(config: Config) -> Curve:
+        kind = config["kind"]
+        steps = range(1, 101)
+        if kind == "fast":
+            losses = [0.05 + math.exp(-step / 2) for step in steps]
+        else:
+            losses = [0.5 + 0.01 * int(kind) + 2 / step**0.7 for step in steps]
+        return Curve(steps, [{"loss": loss} for loss in losses], [1.0] * 100)
+
+    space = Space({"kind": tt.Choice(["fast", *"1234567"])})
+    rule = stopping.EarlyCurve()
+    spec = Spec(
+        "s", space, (Objective("loss", False),), 1, trials=8, max_steps=100, workers=2, stopping="early_curve"
+    )
+    result = run(spec, curve, Grid(), rule)
+    assert result.best.config == {"kind": "fast"}
+    assert result.best.converged
+    assert result.best.step < 70
+    # It has one of the three places, so that only two others train to the end.
+    assert sum(trial.step == 100 for trial in result.trials) == 2
+
+
+def test_a_trial_that_lacks_a_constrained_metric_does_not_finish_by_converging() -> None:
+    constraints = parse_constraints("size <= 2")
+    table = Table(slots=1, trials=1, max_steps=200, stopper=stopping.EarlyCurve(), constraints=constraints)
+    for step in range(1, 100):
+        table.report(0, step, 0.5 + 2.0**-step)
+    table.end(0, cut=True)
+    assert table.history.trials[0].state is State.STOPPED
 
 
 def test_early_curve_predicts() -> None:

@@ -29,6 +29,8 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
     return {
         "trial": trial.id,
         "state": str(words.state_of(trial, driven)),
+        "finished": trial.finished,
+        "converged": trial.converged,
         "value": trial.value,
         "values": trial.values,
         **({"feasible": history.feasible(trial)} if history.constraints else {}),

@@ -11,6 +11,7 @@ import click
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyNotFound
 from thriftune.objectives import objectives_of
+from thriftune.printed import unfinished_at
 from thriftune.store import Listed, Store
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
@@ -57,6 +58,7 @@ def _row(store: Store, listed: Listed) -> dict[str, Any]:
         "counts": counts,
         "trials": sum(counts.values()),
         "limit": spec["trials"],
+        "max_steps": spec.get("max_steps"),
         "metric": objectives[0].metric,
         "maximize": objectives[0].maximize,
         "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in objectives],
@@ -100,9 +102,15 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     if failed := counts.get("FAILED", 0):
         trials += f" ({failed} failed)"
     front = f"front of {row['front_size']}" if row["front_size"] else "-"
-    best = f"{row['metric']} {row['best']['value']:.6g}" if row["best"] else front
+    best = _best(row["metric"], row["best"], row["max_steps"]) if row["best"] else front
     created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created_at"]))
     return (row["name"], state, trials, best, created)
+
+
+def _best(metric: str, best: dict[str, Any], max_steps: int | None) -> str:
+    """`best`: as a summary has it. An old one does not say whether the trial had finished."""
+    note = "" if best.get("finished", True) else f" ({unfinished_at(best['step'], max_steps)})"
+    return f"{metric} {best['value']:.6g}{note}"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

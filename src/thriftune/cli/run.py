@@ -22,7 +22,7 @@ from thriftune.store import Store, open_store
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
 from thriftune.warm_start import in_folder, same_store
-from thriftune.words import config_line, counts, counts_line, show_line, values_line
+from thriftune.words import config_line, counts, counts_line, show_line, values_line, which
 
 _FRONT_SHOWN = 10
 
@@ -128,7 +128,7 @@ def _why_none(result: Result, store: Store) -> str:
 def _show_front(result: Result) -> None:
     label = "front"
     for trial in result.front[:_FRONT_SHOWN]:
-        line = f"{values_line(trial, result.history)} (trial {trial.id}) {config_line(trial.config)}"
+        line = f"{values_line(trial, result.history)} ({which(trial, result.history)}) {config_line(trial.config)}"
         click.echo(f"{label:<8}{line}")
         label = ""
     if (more := len(result.front) - _FRONT_SHOWN) > 0:
@@ -143,7 +143,7 @@ def _show(result: Result, store: Store) -> None:
     elif len(result.spec.objectives) > 1:
         _show_front(result)
     else:
-        click.echo(f"best    {values_line(result.best, result.history)} (trial {result.best.id})")
+        click.echo(f"best    {values_line(result.best, result.history)} ({which(result.best, result.history)})")
         for name, value in result.best.config.items():
             click.echo(f"        {name} = {value}")
     click.echo(f"cost    {result.cost}{'; an estimate' if result.cost.estimate else ''}")

@@ -93,7 +93,7 @@ def best_command(name: str, store: str | None, as_json: bool) -> None:
         if number:
             click.echo()
         values = (f"{each.metric} = {words.number(trial.metrics[each.metric])}" for each in history.objectives)
-        click.echo(f"{'  '.join(values)}  (trial {trial.id})")
+        click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
         for parameter, value in trial.config.items():
             click.echo(f"{parameter} = {value}")
 
@@ -191,10 +191,12 @@ def _tables(console: Console, spec: Spec, history: History, driven: bool) -> Non
         best = history.front[:_FRONT_SHOWN]
         title = f"front, {len(best)} of {len(history.front)}" if len(best) < len(history.front) else "front"
     else:
-        eligible = [trial for trial in history.trials if history.may_lead(trial)]
-        eligible.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
-        best, title = eligible[:_BEST_SHOWN], "best trials"
+        competing = [trial for trial in history.trials if history.may_lead(trial)]
+        competing.sort(key=lambda trial: trial.value or 0.0, reverse=spec.maximize)
+        best, title = competing[:_BEST_SHOWN], "best trials"
     if best:
+        if note := words.unfinished(best[0], history):
+            title += f" ({note})"
         section(console, title)
         _table(console, spec, history, best, driven)
     shown = {trial.id for trial in best}
@@ -273,6 +275,8 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     facts.add_row("state", Text(words.state_of(trial, driven).lower()))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
+    elif trial.converged:
+        facts.add_row("", Text(f"finished after step {trial.step}: {trial.cut_because}"))
     elif trial.state is State.STOPPED and trial.cut_because:
         facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))
     for metric in spec.needed:

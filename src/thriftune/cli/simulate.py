@@ -17,7 +17,7 @@ from thriftune.result import Result, format_seconds
 from thriftune.simulation import simulate
 from thriftune.spec import seconds as duration
 from thriftune.study import load
-from thriftune.words import counts, counts_line, values_line
+from thriftune.words import counts, counts_line, values_and_progress
 
 # What is only needed on rented machines is imported when it is.
 
@@ -178,7 +178,7 @@ def _steps(result: Result) -> int:
 def _best(result: Result) -> str:
     if not result.front:
         return "none"
-    return values_line(result.front[0], result.history)
+    return values_and_progress(result.front[0], result.history)
 
 
 def _numbers(result: Result) -> dict[str, object]:
@@ -187,7 +187,9 @@ def _numbers(result: Result) -> dict[str, object]:
         "finished": result.finished,
         "trials": len(result.trials),
         "counts": {str(state): count for state, count in counts(result.history, driven=False).items()},
-        "best": None if best is None else {"value": best.value, "config": dict(best.config)},
+        "best": None
+        if best is None
+        else {"value": best.value, "config": dict(best.config), "finished": best.finished},
         "steps": _steps(result),
         "seconds": result.seconds,
     }

@@ -110,7 +110,7 @@ class SimulatedEngine:
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
         machine = next(iter(workers))
         curve = self._curve_of.get(run.trial)
-        if curve is None:
+        if curve is None or curve.error is not None:  # a retry may do otherwise
             curve = self._curve_of[run.trial] = self._curves(run.config)
             if not isinstance(curve, Curve):
                 raise SettingError(f"the function to simulate returned {curve!r}; it must return a Curve")

@@ -20,13 +20,24 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
+    """What becomes of a trial after a report.
+
+    STOP: it will not be the best, so it ends and cannot be. CONVERGED: more steps would change nothing, so it ends
+    and counts as finished. PAUSE: it is set aside with its checkpoint until promote() returns it.
+    """
+
     GO_ON = "go on"
     PAUSE = "pause"
     STOP = "stop"
+    CONVERGED = "converged"
 
 
 class Stopper(Protocol):
-    """A pure function of what has been observed; what it keeps between calls is only a cache."""
+    """A pure function of what has been observed; what it keeps between calls is only a cache.
+
+    A retried trial may tell other values of steps that it told before. `history.rewrites` counts such changes, so
+    that a cache of values is dropped when it differs.
+    """
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         """Asked after every report of a running trial on a new step, which is the last of `trial.reports`.

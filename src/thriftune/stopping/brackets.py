@@ -91,7 +91,9 @@ class _Bracket:
     def _advance(self, history: History, score: Score) -> None:
         stage, after = self.stages[self.stage], self.stages[self.stage + 1]
         members = self._members(history)
-        came = [history.trials[i] for i in members if history.trials[i].step >= stage.end]
+        # A trial that finished before the end of the stage keeps its place: it needs no more steps to be the best.
+        arrived = (history.trials[i] for i in members)
+        came = [trial for trial in arrived if trial.step >= stage.end or trial.finished]
         came.sort(key=lambda trial: (score(trial, stage.end, history), trial.id))
         # Of a bracket that could not be filled, the same part goes on.
         of = len(members) if stage.trials == ALL else stage.trials
@@ -109,6 +111,14 @@ class Brackets:
     score: Score = value_there
     _brackets: list[_Bracket] = field(default_factory=list)
     _first_open: int = 0
+    _rewrites: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rewrites = self.history.rewrites
+
+    def covers(self, history: History) -> bool:
+        """Tell whether this cache is of that history, and no value in it has changed since."""
+        return self.history is history and self._rewrites == history.rewrites
 
     def stages_of(self, trial_id: int) -> Sequence[Stage]:
         ends = list(accumulate(stages[0].trials for stages in self.kinds))

@@ -17,8 +17,10 @@ from thriftune.trial import TrialRecord
 
 
 class EarlyCurve:
-    """Every trial trains for `theta` of its steps and is set aside; of all of them, the `top` whose last values
-    are predicted to be the best go on from their checkpoints. One that comes to a plateau before is stopped there.
+    """Train every trial for `theta` of its steps, then finish the `top` that are predicted to end best.
+
+    A trial that reaches a plateau before that ends there and counts as finished: it keeps its value, competes for
+    the `top` places with it, and can be the best.
 
     SpotTune's theta and mcnt. A study needs `max_steps`, and a number of `trials` after which there are no more.
     """
@@ -38,7 +40,7 @@ class EarlyCurve:
         if crosses(trial, stages):
             return Verdict.PAUSE
         if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial, history)):
-            return Verdict.STOP
+            return Verdict.CONVERGED
         return Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
@@ -51,7 +53,7 @@ class EarlyCurve:
         return predict(steps, values, at)
 
     def _of(self, history: History) -> Brackets:
-        if self._brackets is None or self._brackets.history is not history:
+        if self._brackets is None or not self._brackets.covers(history):
             last = history.max_steps
             assert last is not None, self.needs
             early = math.ceil(self._theta * last)
@@ -63,7 +65,9 @@ class EarlyCurve:
 
 
 def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> float:
-    """The value at step `at` that is predicted from those up to the end of the stage; lower is better."""
+    """Return the value that is predicted for step `at` from those up to the end of the stage; lower is better."""
+    if trial.finished and trial.value is not None and trial.step < end:  # it converged: that is its last value
+        return -trial.value if history.maximize else trial.value
     steps, values = _curve(trial, history)
     seen = bisect_left(steps, end) + 1
     mean = predict(steps[:seen], values[:seen], at).mean

@@ -53,7 +53,7 @@ class SuccessiveHalving:
         return [stages(self._n, self._min_steps, max_steps, self._eta)]
 
     def _of(self, history: History) -> Brackets:
-        if self._brackets is None or self._brackets.history is not history:
+        if self._brackets is None or not self._brackets.covers(history):
             assert history.max_steps is not None, self.needs
             self._brackets = Brackets(history, self.kinds(history.max_steps))
         return self._brackets

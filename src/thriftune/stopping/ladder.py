@@ -90,7 +90,7 @@ class Ladder(ABC):
         return next(leaders, None)
 
     def _of(self, history: History, judged: TrialRecord | None = None) -> Rungs:
-        if self._rungs is None or self._rungs.history is not history:
+        if self._rungs is None or not self._rungs.covers(history):
             # Not a method: a circle of references would keep a history for longer than it is needed.
             first = self._min_steps or max(1, (history.max_steps or 0) // FIRST_PART)
             level = partial(_level, first, self._eta, history.max_steps)

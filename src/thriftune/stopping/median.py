@@ -28,13 +28,14 @@ class Median:
         self._share = share
         self._fewest = fewest
         self._history: History | None = None
+        self._rewrites = 0  # of the history, when it was read
         self._values: dict[int, list[float]] = {}  # by step: rising, lower is better
         self._lengths: list[int] = []  # the steps that completed trials took, rising
         self._ended = 0  # of the history's ended trials, looked at
         self._first = math.inf  # the first step that is judged, by these
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        if history is not self._history:
+        if history is not self._history or history.rewrites != self._rewrites:
             self._read(history, without=trial.id)
         report = trial.reports[-1]
         value = report.metrics.get(history.metric)
@@ -61,6 +62,7 @@ class Median:
 
     def _read(self, history: History, without: int) -> None:
         self._history, self._values, self._lengths, self._ended = history, {}, [], 0
+        self._rewrites = history.rewrites
         for trial in history.trials:
             last = trial.reports[-1] if trial.reports else None
             for report in trial.reports:

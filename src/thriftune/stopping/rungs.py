@@ -23,6 +23,7 @@ class Rungs:
         """`level(k)`: the step of rung k, rising; math.inf above the last. Of `judged`, the last report is left
         out: it is for take_in()."""
         self.history = history
+        self._rewrites = history.rewrites
         self.values: list[list[float]] = []  # by rung, rising
         self._level = level
         self._reached: dict[int, list[float]] = {}  # by trial: its values, a rung each
@@ -30,6 +31,10 @@ class Rungs:
         self._first = level(0)
         for trial in history.trials:
             self._read(trial.id, trial.reports[:-1] if trial is judged else trial.reports)
+
+    def covers(self, history: History) -> bool:
+        """Tell whether this cache is of that history, and no value in it has changed since."""
+        return self.history is history and self._rewrites == history.rewrites
 
     def take_in(self, trial: TrialRecord) -> int | None:
         """Enters what the trial has newly reached; returns the highest such rung."""
