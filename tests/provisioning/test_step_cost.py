@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.provisioning.desk import HOUR, Desk
-from tests.provisioning.studies import by_chance, by_price, run
+from tests.provisioning.studies import FOREVER, Where, by_chance, by_price, run
 from tests.tables import START
 from thriftune import events as ev
+from thriftune.clouds.fates import AbovePrice
+from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
@@ -123,3 +125,38 @@ def test_a_pace_that_was_seen_counts() -> None:
 def test_it_needs_a_spot_machine() -> None:
     with pytest.raises(SettingError, match="step_cost: no kind of machine may be taken away"):
         StepCost([Kind("a", 1.0)], TERMS)
+
+
+@pytest.mark.parametrize("seconds", [30.0, 200.0])
+def test_a_machine_that_was_preempted_within_minutes_is_requested_again_in_the_next_round(seconds: float) -> None:
+    where = Desk(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
+    assert where.begins() == ["rent a-1"]
+    where.comes("a-1")
+    where.passes(seconds)
+    assert where.is_lost("a-1") == []
+    assert where.passes(10.0) == ["rent a-2"]
+
+
+def test_a_machine_that_the_provider_refused_is_not_requested_for_five_minutes() -> None:
+    where = Desk(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
+    assert where.begins() == ["rent a-1"]
+    assert where.refuses("a-1") == ["rent b-2"]
+    assert where.wish() == "b"
+    where.passes(300.0)
+    assert where.wish() == "a"
+
+
+def test_machines_that_are_preempted_within_minutes_are_not_paid() -> None:
+    """In a market with a spike every four minutes, all machines of Algorithm 1 but the last are refunded."""
+    times = [-9 * HOUR + 240.0 * i + spike for i in range(1000) for spike in (0.0, 235.0)]
+    series = PriceSeries("spiky", "a", times, [0.3, 3.0] * 1000, end=FOREVER)
+    spiky = Kind("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
+    calm = Kind("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
+    terms = Terms(1, 1, seconds_per_step=20.0)
+    ran = run(StepCost, Where([spiky, calm], {"spiky": AbovePrice(series)}), terms, curves=_quick_steps)
+    assert {row.offer for row in ran.ledger.rows} == {"spiky"}
+    assert ran.ledger.dollars <= 240.0 / HOUR * 0.3
+
+
+def _quick_steps(config: ev.Config) -> Curve:
+    return Curve(range(1, 101), [{"loss": config["x"]}] * 100, [20.0] * 100)

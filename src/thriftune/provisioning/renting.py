@@ -92,8 +92,15 @@ class Renting(Provisioner):
         return math.inf
 
     def to_be_had(self, kind: Kind, history: History, now: float) -> bool:
-        """As far as is known: where there was none just now, there is none."""
-        return now >= history.fleet.refused.get(kind.name, -math.inf) + PATIENCE_SECONDS
+        """Tell whether this kind may be requested now."""
+        return now >= self.asks_again_at(kind.name, history)
+
+    def asks_again_at(self, kind: str, history: History) -> float:
+        """Return the time from which this kind may be requested again.
+
+        A machine that was preempted within minutes counts as refused here.
+        """
+        return history.fleet.refused.get(kind, -math.inf) + PATIENCE_SECONDS
 
     def last_seen_there(self, kind: Kind, history: History) -> bool:
         """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
@@ -235,7 +242,7 @@ class Renting(Provisioner):
         return slots
 
     def _to_be_had_again(self, history: History, now: float) -> float:
-        times = (refused + PATIENCE_SECONDS for refused in history.fleet.refused.values())
+        times = (self.asks_again_at(kind, history) for kind in history.fleet.refused)
         return min((at for at in times if at > now), default=now + PATIENCE_SECONDS)
 
     def _wished(

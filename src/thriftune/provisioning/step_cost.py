@@ -1,10 +1,10 @@
-"""SpotTune's policy (Algorithm 1): for each trial the spot machine with the fewest expected dollars a step, for an
-hour at a time.
+"""SpotTune's policy (Algorithm 1): the spot machine with the lowest expected cost per step, for an hour at a time.
 
-The maximum price is the price and a random bit; the probability p of passing it within the hour is the market
-model's; a step is expected to cost M (1 - p) price (Eq. 2), with M the seconds a step as seen so far and the mean
-price of the last hour. What is taken away within the hour was free, so that risk is sought; after an hour a trial
-moves on.
+The maximum price is the current price plus a random delta. The market model gives the probability p that the price
+passes it within the hour. The expected cost per step is M (1 - p) price (Eq. 2): M is the seconds per step seen so
+far, price the mean of the last hour. A machine preempted in its first hour is free, so the policy seeks that risk.
+After an hour on a machine a trial moves on. A machine that was preempted, however soon, is requested again in the
+next round of the algorithm's loop.
 """
 
 from __future__ import annotations
@@ -21,12 +21,17 @@ from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR
-from thriftune.provisioning.renting import Renting, Wish
+from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.trial import TrialRecord
 
+ROUND_SECONDS = 10.0
+"""The loop of Algorithm 1 sleeps this long between rounds; one kind is not requested twice in a round."""
+
 
 class StepCost(Renting):
+    """Rents by SpotTune's Algorithm 1."""
+
     def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
         super().__init__(kinds, terms)
         self._pool = [kind for kind in kinds if not kind.lasts]
@@ -38,7 +43,7 @@ class StepCost(Renting):
         deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, len(self._pool))
         best, least = None, math.inf
         for kind, delta in zip(self._pool, deltas.tolist(), strict=True):
-            if not self.to_be_had(kind, history, now):
+            if now < _refused_until(kind.name, history):
                 continue
             max_price = kind.price_at(now) + delta if kind.revocation is not None else None
             step = self.paces.seconds(trial, kind.name, history)
@@ -46,6 +51,14 @@ class StepCost(Renting):
             if cost < least:
                 best, least = Wish(kind.name, max_price), cost
         return best
+
+    def asks_again_at(self, kind: str, history: History) -> float:
+        """Return the time from which this kind may be requested again.
+
+        Algorithm 1 has no rule for machines that live for minutes: they only wait for the next round.
+        """
+        lost_at = history.fleet.refused.get(kind, -math.inf)
+        return max(lost_at + ROUND_SECONDS, _refused_until(kind, history))
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         return machine.seconds(now) < HOUR
@@ -61,3 +74,8 @@ class StepCost(Renting):
             if machine.running and any(history.trials[i].asked is None for i in machine.running)
         )
         return min(hours, default=math.inf)
+
+
+def _refused_until(kind: str, history: History) -> float:
+    """Return the time until which a refusal by the provider counts; lost machines are no refusals."""
+    return history.fleet.turned_down.get(kind, -math.inf) + PATIENCE_SECONDS
