@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+import thriftune as tt
 from benchmarks.planning.problems import Problem, large, small
-from thriftune.planning import exact, planners
+from thriftune.planning import CloudProfile, JobSpec, Profile, exact, planners
 from thriftune.planning.allocation import Choice, fair
 from thriftune.planning.graph import Graph
 from thriftune.planning.planners import Asked
@@ -90,8 +91,8 @@ def test_naive_elastic_never_changes_the_workers_of_a_trial() -> None:
     assert tried > 10
 
 
-def test_greedy_stops_where_no_stage_can_give_up_anything() -> None:
-    """No allocation one step smaller is allowed and saves money; unless the fixed cluster itself is the best."""
+def test_greedy_stops_where_no_stage_can_give_up_a_machine() -> None:
+    """No next smaller allocation that frees a machine is allowed and saves money; or the fixed cluster is best."""
     rng = np.random.default_rng(2)
     for _ in range(15):
         problem = large(rng)
@@ -110,12 +111,34 @@ def test_greedy_stops_where_no_stage_can_give_up_anything() -> None:
                 each
                 for each in fair(problem.model.spec.stages[i].trials, problem.model.profile.most_workers)
                 if each.slots < choice.allocation.slots
+                and (choice.cloud.machines_for(*each) < choice.machines or choice.cloud.billing == "per_function")
             ]
             if smaller:
                 less = Choice(choice.cloud, choice.cloud.machines_for(*smaller[-1]), smaller[-1])
                 candidate = [*told[:i], less, *told[i + 1 :]]
                 totals = problem.total(candidate)
                 assert not asking.allows(candidate, totals) or totals[0] >= dollars * (1.0 - 1e-9)
+
+
+def test_greedy_steps_over_allocations_that_free_no_machine() -> None:
+    """The last trial starts with 8 workers on 2 machines; 7, 6 and 5 need 2 machines as well, 4 need 1."""
+    spec = JobSpec.of([(8, 4), (1, 40)])
+    profile = Profile({workers: 2.0 + 8.0 / workers for workers in range(1, 9)})
+    cloud = CloudProfile(4, 12.0, max_machines=2)
+    told = tt.plan(spec, profile, cloud, deadline=210.0, planner="greedy")
+    assert [stage.machines for stage in told.stages] == [2, 1]
+    assert told.stages[1].workers == 4
+    assert told.cost == pytest.approx(tt.plan(spec, profile, cloud, deadline=210.0).cost)
+
+
+def test_greedy_steps_by_the_smallest_allocation_where_functions_are_billed() -> None:
+    spec = JobSpec.of([(8, 4), (1, 40)])
+    profile = Profile({workers: 2.0 + 8.0 / workers for workers in range(1, 9)})
+    cloud = CloudProfile(4, 12.0, max_machines=2, billing="per_function")
+    quickest = tt.plan(spec, profile, cloud, deadline=200.0, planner="static")
+    told = tt.plan(spec, profile, cloud, deadline=quickest.duration + 20.0, planner="greedy")
+    assert 4 < told.stages[1].workers < 8
+    assert told.cost < quickest.cost
 
 
 def test_greedy_gains_by_starting_from_larger_clusters_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

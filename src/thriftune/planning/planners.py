@@ -84,8 +84,11 @@ def _can_be(model: Model, i: int, choice: Choice) -> bool:
 
 
 def greedy(asked: Asked) -> list[Choice] | None:
-    """RubberBand's Algorithm 2: from a fixed cluster, and from two and three times that, the stage whose next
-    smaller allocation saves the most dollars for the time that it costs gives some up, as long as that pays."""
+    """Return the plan of RubberBand's Algorithm 2.
+
+    It starts from the best fixed cluster, and from two and three times that. In each iteration it shrinks the one
+    stage that saves the most dollars per second of delay, as long as one saves any. The best end result counts.
+    """
     start = static(asked)
     if start is None:
         return None
@@ -128,8 +131,17 @@ def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | Non
 
 
 def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
-    smaller = [each for each in model.allocations(i) if each.slots < choice.allocation.slots]
-    return _tight(choice._replace(allocation=smaller[-1])) if smaller else None
+    """Return the largest smaller allocation of stage i that lowers its bill, or None.
+
+    Machines that are billed as a whole cost the same until one of them is freed. RubberBand's "smallest step" is
+    therefore the smallest that frees a machine; one that frees none would only take longer, and end the descent.
+    """
+    for smaller in reversed(model.allocations(i)):
+        if smaller.slots < choice.allocation.slots:
+            found = _tight(choice._replace(allocation=smaller))
+            if found.machines < choice.machines or choice.cloud.billing == "per_function":
+                return found
+    return None
 
 
 def _needs(model: Model, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
