@@ -252,9 +252,9 @@ def test_what_a_trial_waits_for_on_a_cluster() -> None:
     ("rented", "said"),
     [
         ((), "$0.0000"),
-        ((False,), "$2.00 (estimate: big on demand)"),
-        ((True,), "$2.00 (big)"),
-        ((True, False), "$4.00 (big; an estimate for those that are not rented)"),
+        ((False,), "$2.00 (estimate from list prices: big)"),
+        ((True,), "$2.00 (estimate from list prices: big)"),
+        ((True, False), "$4.00 (estimate from list prices: big)"),
     ],
 )
 def test_what_is_an_estimate_is_called_one(rented: tuple[bool, ...], said: str) -> None:

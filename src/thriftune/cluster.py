@@ -65,7 +65,7 @@ class NodeType:
     resources: Mapping[str, float]
     most: int  # nodes at a time
     price_per_hour: float | None = None  # where a user says so
-    least_billed: float = 0.0  # seconds
+    least_billed: float | None = None  # seconds; None: as its provider does
 
 
 @dataclass(slots=True)

@@ -215,13 +215,15 @@ class Measured(Event):
 class MachineRented(Event):
     """A cloud has promised a machine; it is being billed or will be, but is not there yet.
 
-    `on_demand_per_hour`: what a like one would cost that is not taken away.
+    - `on_demand_per_hour`: the price of the same machine on demand; None: not known.
+    - `price_known`: False for a spot machine without a known price; `price_per_hour` is then an on-demand price.
     """
 
     machine: str
     offer: str
     price_per_hour: float
     on_demand_per_hour: float | None = None
+    price_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +237,13 @@ class MachineRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineReady(Event):
-    """A machine can take trials: `slots` at a time."""
+    """A machine can take trials: `slots` at a time. `price_known`: as in MachineRented."""
 
     machine: str
     offer: str
     slots: int
     price_per_hour: float
+    price_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +273,17 @@ class MachineReleased(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineBilled(Event):
-    """What a machine that is gone has cost, by its provider's rules: to be paid, for data out of it; let off."""
+    """The cost of a machine that is gone, by its provider's rules.
+
+    - `dollars`: to be paid, `data` included and `refunded` not.
+    - `estimated`: computed from list prices; the provider has sent no bill.
+    """
 
     machine: str
     dollars: float
     data: float = 0.0
     refunded: float = 0.0
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,12 @@ class Machine:
     max_price: float | None = None  # above which it may be taken away
     meant_for: int | None = None  # the trial for which it was rented
     taken_away: bool = False  # its provider did, and not its user
-    bill: ev.MachineBilled | None = None  # of one that is gone, when its provider has told
+    bill: ev.MachineBilled | None = None  # of one that is gone, by its provider's rules
     releasing: bool = False  # it is to be given back
     running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
     taken: int = 0  # slots: the workers of all of them
     others: int = 0  # slots that are in use by somebody else
+    price_known: bool = True  # False: a spot machine, counted at an on-demand price
 
     @property
     def revoked(self) -> bool:
@@ -54,7 +55,7 @@ class Machine:
         return max(0.0, (now if self.until is None else self.until) - self.since)
 
     def dollars(self, now: float) -> float:
-        """By its bill; until there is one, an estimate from the price that it had when it came."""
+        """Return its bill; until there is one, an estimate from the price that it had when it came."""
         return self.seconds(now) * self.price_per_hour / 3600 if self.bill is None else self.bill.dollars
 
 
@@ -95,8 +96,19 @@ class Fleet:
 
     @property
     def all_rented(self) -> bool:
-        """Whether there is a bill for each machine that was ever there; of others, dollars are an estimate."""
+        """Whether every machine that was ever there was rented by this study."""
         return all(machine.id in self.rented_ids for machine in (*self.past, *self.present.values()))
+
+    @property
+    def all_billed(self) -> bool:
+        """Whether the dollars of every machine are its provider's bill; else they are an estimate."""
+        bills = (machine.bill for machine in (*self.past, *self.present.values()))
+        return all(bill is not None and not bill.estimated for bill in bills)
+
+    @property
+    def prices_known(self) -> bool:
+        """Whether no spot machine had to be counted at an on-demand price."""
+        return all(machine.price_known for machine in (*self.past, *self.present.values()))
 
     def offers(self) -> list[str]:
         lives = [*self.past, *self.present.values()]
@@ -236,6 +248,7 @@ class Fleet:
     def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
         rent = self.renting.pop(event.machine, None)
         machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
+        machine.price_known = event.price_known
         if rent is not None:
             machine.max_price, machine.meant_for = rent.max_price, rent.trial
         machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)

@@ -1,9 +1,9 @@
 """What did the machines cost, and what came of it? A study's ledger: a row for every life of every machine.
 
-It is read off the history, of a simulated study as of a real one. A machine that is gone costs what its provider
-billed, so that the rows add up to the provider's charge; until there is a bill, a row is an estimate, and says so.
-On a machine of one's own there never is one: the estimate is what a like machine rents for. Beside the dollars
-stand the joules that trials took there.
+It is read off the history, of a simulated study as of a real one. A simulated cloud bills its machines, and the
+rows add up to its charge. Otherwise a row is an estimate, and says so: of a rented machine from its list price and
+its provider's rules, of a machine of one's own from what a like one rents for. Beside the dollars stand the joules
+that trials took there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Row:
       it high for a short one.
     - `on_demand_per_hour`: of a like machine that is not taken away; None: not known.
     - `dollars`: to be paid, the `data` included; `refunded`: let off, and not in it.
-    - `estimated`: no bill has come.
+    - `estimated`: its provider has sent no bill; the dollars come from a list price.
+    - `price_known`: False for a spot machine whose price is not known; it is counted at an on-demand price.
     """
 
     machine: str
@@ -79,6 +80,7 @@ class Row:
     taken_away: bool
     estimated: bool
     work: Sequence[Work]
+    price_known: bool = True
 
     @property
     def until(self) -> float | None:
@@ -152,6 +154,7 @@ class Row:
             "revoked_dollars": self.revoked_dollars,
             "taken_away": self.taken_away,
             "estimated": self.estimated,
+            "price_known": self.price_known,
         }
 
 
@@ -191,7 +194,7 @@ class Ledger:
 
     @property
     def estimated_dollars(self) -> float:
-        """The part of them that no bill has come for."""
+        """The part of them that no provider has billed."""
         return fsum(row.dollars for row in self.rows if row.estimated)
 
     @property
@@ -296,8 +299,9 @@ def _row(machine: Machine, work: Sequence[Work], now: float) -> Row:
         0.0 if bill is None else bill.refunded,
         0.0 if bill is None else bill.data,
         machine.revoked,
-        bill is None,
+        bill is None or bill.estimated,
         tuple(sorted(work, key=lambda each: (each.since, each.trial))),
+        machine.price_known,
     )
 
 

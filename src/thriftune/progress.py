@@ -193,7 +193,9 @@ def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing]
     without = [work for work in doing if work.trial is not None and work.waits_for]
     waits = [f"{len(without)} without room: trial {work.trial} waits for {work.waits_for}" for work in without[:1]]
     best = words.found(history)._replace(config="")
-    cost = format_dollars(history.dollars(now)) + ("" if history.fleet.rented_ids else " if rented")
+    cost = format_dollars(history.dollars(now))
+    if not history.fleet.all_billed:
+        cost += " by list prices" if history.fleet.rented_ids else " if rented"
     time_and_cost = f"{words.time_line(history, spec, now)}, {cost}"
     still = words.stands_still(history, spec)
     told = (", ".join(parts), *waits, still, str(best), time_and_cost)

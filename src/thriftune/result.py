@@ -10,20 +10,31 @@ from thriftune.ledger import Ledger
 from thriftune.spec import Spec
 from thriftune.trial import TrialRecord
 
+SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the machines took. `estimate`: not all are rented; for those of one's own, dollars are what a like one
-    rents for."""
+    """The time and dollars that the machines of a study took.
+
+    - `estimate`: the dollars are not, or not only, providers' bills but come from list prices.
+    - `rented`: all machines were rented. For a machine of one's own, the dollars are what a like one rents for.
+    - `prices_known`: False if a spot machine without a known price is counted at an on-demand price.
+    """
 
     seconds: float
     dollars: float
     offers: tuple[str, ...]
     estimate: bool = True
+    rented: bool = False
+    prices_known: bool = True
 
     def __str__(self) -> str:
-        dollars = format_dollars(self.dollars) + (" if rented" if self.estimate else "")
-        return f"{format_seconds(self.seconds)}, {dollars} ({', '.join(self.offers)})"
+        dollars = format_dollars(self.dollars)
+        if self.estimate:
+            dollars += " by list prices" if self.rented else " if rented"
+        unknown = "" if self.prices_known else f"; {SPOT_PRICE_UNKNOWN}"
+        return f"{format_seconds(self.seconds)}, {dollars} ({', '.join(self.offers)}{unknown})"
 
     def __float__(self) -> float:
         return self.dollars
@@ -76,7 +87,8 @@ class Result:
     def cost(self) -> Cost:
         history = self.history
         fleet = history.fleet
-        return Cost(self.seconds, history.dollars(history.last_at), tuple(fleet.offers()), not fleet.all_rented)
+        dollars, offers = history.dollars(history.last_at), tuple(fleet.offers())
+        return Cost(self.seconds, dollars, offers, not fleet.all_billed, fleet.all_rented, fleet.prices_known)
 
     @property
     def ledger(self) -> Ledger:

@@ -13,7 +13,7 @@ from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.printed import last_line, unfinished_at
-from thriftune.result import format_dollars, format_seconds
+from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
 
@@ -227,16 +227,21 @@ def values_line(trial: TrialRecord, history: History) -> str:
 
 
 def cost_line(history: History, now: float) -> str:
-    """Dollars are an estimate on a machine of one's own: what a like one rents for."""
+    """Return the dollars so far and what they are for.
+
+    They are an estimate unless providers have billed all machines: on a machine of one's own, what a like one
+    rents for; of rented machines, by list prices.
+    """
     dollars, fleet = format_dollars(history.dollars(now)), history.fleet
     offers = ", ".join(fleet.offers())
     if not offers:
         return format_dollars(0)
-    if fleet.all_rented:
+    if fleet.all_billed:
         return f"{dollars} ({offers})"
-    if fleet.rented_ids:
-        return f"{dollars} ({offers}; an estimate for those that are not rented)"
-    return f"{dollars} (estimate: {offers} on demand)"
+    if all(machine.id == ev.THIS_MACHINE for machine in (*fleet.past, *fleet.present.values())):
+        return f"{dollars} (estimate: {offers} on demand)"
+    unknown = "" if fleet.prices_known else f"; {SPOT_PRICE_UNKNOWN}"
+    return f"{dollars} (estimate from list prices: {offers}{unknown})"
 
 
 def time_line(history: History, spec: Spec, now: float) -> str:

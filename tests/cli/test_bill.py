@@ -93,7 +93,7 @@ def test_a_bill_has_a_row_for_every_machine_and_their_sums(typed: Type, where: P
     ):
         assert text in facts_of(shown)
     assert "lost otherwise" not in shown.stdout
-    assert "not billed yet" not in shown.stdout
+    assert "list prices" not in shown.stdout
     lines = lines_of(shown)
     header = "machine offer from, minutes to price/h refunded dollars steps lost then"
     at = lines.index(header)
@@ -123,11 +123,63 @@ def test_what_is_not_billed_yet_is_an_estimate_that_grows_also_when_nobody_drive
     shown = typed("rented")
     for text in (
         "machines 3: 2 taken away, 1 still there",
-        "to be paid $4.40, $3.00 of it not billed yet (estimate)",
-        "~ not billed yet: an estimate",
+        "to be paid $4.40, $3.00 of it an estimate from list prices",
+        "~ an estimate from list prices, not the provider's bill",
     ):
         assert text in facts_of(shown)
     assert "spot-2 spot 90.0 - 1 - ~3.00 1 0 still there" in lines_of(shown)
+
+
+def on_ray(*, price_known: bool = True) -> list[ev.Event]:
+    """A spot node is preempted in its first hour; nobody but list prices says what it and the next one cost."""
+    entries: list[ev.Event] = [ev.DriverStarted(100.0, 7, "here")]
+    for number, (since, end) in enumerate([(100.0, 1900.0), (1900.0, 3700.0)]):
+        name = f"spot-{number}"
+        entries.append(ev.MachineRented(since, name, "c7i.large_spot", 1.0, 2.0, price_known))
+        entries.append(ev.MachineReady(since, name, "c7i.large_spot", 1, 1.0, price_known))
+        if number == 0:
+            entries += [ev.MachineLost(end, name, "it is gone", revoked=True)]
+            entries += [ev.MachineBilled(end, name, 0.0, 0.0, 0.5, estimated=True)]
+        else:
+            entries += [ev.MachineReleased(end, name), ev.MachineBilled(end, name, 0.5, estimated=True)]
+    return [*entries, ev.Finish(3700.0, "all done"), ev.DriverStopped(3700.0)]
+
+
+def test_a_bill_by_list_prices_is_said_to_be_an_estimate(typed: Type, where: Path) -> None:
+    write(where, on_ray())
+    shown = typed("rented")
+    for text in (
+        "to be paid $0.5000 (estimate from list prices)",
+        "refunded $0.5000 for machines that were taken away (estimate)",
+        "~ an estimate from list prices, not the provider's bill",
+    ):
+        assert text in facts_of(shown)
+    assert "spot-0 c7i.large_spot 0.0 30.0 1 0.5000 ~0.0000 0 0 taken away" in lines_of(shown)
+    assert "spot-1 c7i.large_spot 30.0 60.0 1 - ~0.5000 0 0 given back" in lines_of(shown)
+    told = strict(typed("rented", "--json").stdout)
+    assert told["estimated_dollars"] == told["dollars"] == 0.5
+    assert [row["estimated"] for row in told["machines"]] == [True, True]
+
+
+def test_a_spot_price_that_is_not_known_is_said_to_be_so(typed: Type, where: Path) -> None:
+    write(where, on_ray(price_known=False))
+    shown = typed("rented")
+    assert "? spot price unknown, on-demand price counted" in facts_of(shown)
+    assert "spot-1 c7i.large_spot 30.0 60.0 ?1 - ~0.5000 0 0 given back" in lines_of(shown)
+    told = strict(typed("rented", "--json").stdout)
+    assert [row["price_known"] for row in told["machines"]] == [False, False]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_cost_of_a_result_and_of_show_is_said_to_be_an_estimate(where: Path, known: bool) -> None:
+    write(where, on_ray(price_known=known))
+    cost = tt.load("rented", where).result.cost
+    unknown = "" if known else "; spot price unknown, on-demand price counted"
+    assert (cost.estimate, cost.rented, cost.prices_known) == (True, True, known)
+    assert str(cost) == f"1 h 00 min, $0.5000 by list prices (c7i.large_spot{unknown})"
+    shown = CliRunner().invoke(cli, ["show", "rented", "--store", str(where)])
+    line = f"$0.5000 (estimate from list prices: c7i.large_spot{unknown})"
+    assert line in " ".join(shown.stdout.split())
 
 
 def test_of_many_machines_the_dearest_are_shown_and_the_others_in_sum(typed: Type, where: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from tests.ray_clusters import Nodes, nodes
 from thriftune import events as ev
 from thriftune.clouds import Cloud
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_types import priced
+from thriftune.clouds.node_types import billing_of, priced
 from thriftune.clouds.ray import PATIENCE_SECONDS, RayCloud
 from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
 from thriftune.errors import SettingError
 from thriftune.fleet import Fleet
+from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
 from thriftune.market.catalog import Catalog, smallest_with
 from thriftune.sharing import Want
 
@@ -236,7 +238,8 @@ def test_each_of_two_that_are_rented_has_a_node_of_its_own(study: Study, hands: 
     assert study.until(ev.MachineReleased).machine == "m1"
     bill = study.fleet.past[-1].bill
     assert bill is not None
-    assert bill.dollars == pytest.approx(study.fleet.past[-1].seconds(0.0) * 3.6 / 3600, rel=1e-6)
+    seconds = EC2_SPOT.billed_seconds(study.fleet.past[-1].seconds(0.0))
+    assert bill.dollars == pytest.approx(float(seconds) * 3.6 / 3600, rel=1e-6)
 
 
 def test_what_is_released_and_still_there_can_be_had_again(study: Study, hands: Hands) -> None:
@@ -323,10 +326,14 @@ def test_a_machine_that_went_while_no_driver_ran_is_not_billed_for_that_time(one
         time.sleep(0.1)
     after = RayCloud(one_node[1], "a", WORKER, ("m1", "m4"), types=(TYPE,), driven_until=last_at)
     days_later = last_at + 72 * 3600.0
-    lost = [event for event in after.open(days_later) if isinstance(event, ev.MachineLost)]
+    events = after.open(days_later)
+    lost = [event for event in events if isinstance(event, ev.MachineLost)]
     assert [(event.machine, event.at) for event in lost] == [("m1", last_at), ("m4", last_at)]
     fold(study.fleet, [lost[0]])
     assert study.fleet.past[-1].dollars(days_later) < 0.1
+    (bill,) = [event for event in events if isinstance(event, ev.MachineBilled)]
+    assert (bill.machine, bill.at) == ("m1", last_at)
+    assert bill.dollars < 0.1
     after.close(time.time())
 
 
@@ -473,12 +480,14 @@ def test_when_a_share_is_told(mine: int, theirs: tuple[int, ...], share: int | N
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ({}, ("4 CPUs", smallest_with(4).price_per_hour, None)),
-        ({MARKET: "spot"}, ("4 CPUs spot", smallest_with(4).price_per_hour, None)),
-        ({INSTANCE_TYPE: "c7i.large"}, ("c7i.large", Catalog.shipped()["c7i.large"].price_per_hour, ...)),
-        ({INSTANCE_TYPE: "n1-highcpu-2", MARKET: "spot"}, ("n1-highcpu-2 spot", ..., ...)),
-        ({INSTANCE_TYPE: "own", MARKET: "spot", PRICE: "0.25"}, ("own spot", 0.25, None)),
-        ({INSTANCE_TYPE: "own"}, ("own", smallest_with(4).price_per_hour, None)),
+        ({}, ("4 CPUs", smallest_with(4).price_per_hour, None, True)),
+        ({MARKET: "spot"}, ("4 CPUs spot", smallest_with(4).price_per_hour, None, False)),
+        ({INSTANCE_TYPE: "c7i.large"}, ("c7i.large", Catalog.shipped()["c7i.large"].price_per_hour, ..., True)),
+        ({INSTANCE_TYPE: "c7i.large", MARKET: "spot"}, ("c7i.large spot", ..., ..., False)),
+        ({INSTANCE_TYPE: "n1-highcpu-2", MARKET: "spot"}, ("n1-highcpu-2 spot", ..., ..., True)),
+        ({INSTANCE_TYPE: "own", MARKET: "spot"}, ("own spot", smallest_with(4).price_per_hour, None, False)),
+        ({INSTANCE_TYPE: "own", MARKET: "spot", PRICE: "0.25"}, ("own spot", 0.25, None, True)),
+        ({INSTANCE_TYPE: "own"}, ("own", smallest_with(4).price_per_hour, None, True)),
     ],
 )
 def test_what_a_node_costs(labels: dict[str, str], expected: tuple[Any, ...]) -> None:
@@ -488,9 +497,77 @@ def test_what_a_node_costs(labels: dict[str, str], expected: tuple[Any, ...]) ->
     ]
     if labels.get(INSTANCE_TYPE) == "n1-highcpu-2":
         offer = Catalog.shipped()["n1-highcpu-2"]
-        assert found[1:] == (offer.spot_price_per_hour, offer.price_per_hour)
+        assert found[1:3] == (offer.spot_price_per_hour, offer.price_per_hour)
 
 
 def test_a_label_that_is_no_price_is_said() -> None:
     with pytest.raises(SettingError, match="'cheap' is no price"):
         priced(Node("abc", "127.0.0.1", {"CPU": 4.0}, {PRICE: "cheap"}), Catalog.shipped())
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "expected"),
+    [
+        ("c7i.large_spot", None, EC2_SPOT),
+        ("c7i.large_on-demand", None, PER_SECOND),
+        ("n1-highcpu-2_spot", None, GCP_PREEMPTIBLE),
+        ("own_spot", None, Billing()),
+        ("own_on-demand", 30.0, Billing(least_seconds=30.0)),
+        ("c7i.large_spot", 0.0, replace(EC2_SPOT, least_seconds=0.0)),
+    ],
+)
+def test_nodes_are_billed_by_their_providers_rules(name: str, told: float | None, expected: Billing) -> None:
+    kinds = {name: NodeType(name, {"CPU": 2.0}, 3, least_billed=told)}
+    assert billing_of(name, kinds, Catalog.shipped()) == expected
+
+
+def test_a_spot_node_that_is_lost_in_its_first_hour_is_free(study: Study, hands: Hands) -> None:
+    study.open()
+    study.rent("m1")
+    node = hands.come()
+    study.until(ev.MachineReady)
+    hands.go(node, kill=True)
+    bill = study.until(ev.MachineBilled)
+    assert bill.dollars == 0.0
+    assert bill.refunded >= 60.0 * 0.001  # $3.6 an hour, for a minute at least
+    assert bill.estimated
+
+
+def test_a_spot_node_that_is_released_is_billed_for_a_minute_at_least(study: Study, hands: Hands) -> None:
+    study.open()
+    study.rent("m1")
+    node = hands.come()
+    study.until(ev.MachineReady)
+    study.release("m1")
+    hands.go(node)
+    bill = study.until(ev.MachineBilled)
+    assert bill.dollars >= 60.0 * 0.001
+    assert bill.refunded == 0.0
+    assert bill.estimated
+
+
+def test_a_machine_that_another_study_has_taken_over_is_not_refunded(one_node: Any, hands: Hands) -> None:
+    study, other = Study(one_node[1]), Study(one_node[1], "b")
+    study.open()
+    study.rent("m1")
+    node = hands.come()
+    study.until(ev.MachineReady)
+    other.open()
+    there = Rented(node, TYPE.name, 3.6, time.time())
+    other.cloud._neighbours.keep({"n1": there})
+    bill = study.until(ev.MachineBilled)
+    assert bill.dollars >= 60.0 * 0.001
+    assert bill.refunded == 0.0
+    for each in (study, other):
+        each.close()
+
+
+def test_a_spot_node_without_a_price_is_said_to_have_none(one_node: Any, hands: Hands) -> None:
+    study = Study(one_node[1])
+    study.open()
+    study.rent("m1")
+    there = one_node[0]
+    hands.started.append(there.add(2, labels={INSTANCE_TYPE: "c7i.large", MARKET: "spot"}, kind=TYPE.name))
+    assert not study.until(ev.MachineReady).price_known
+    assert not study.fleet.present["m1"].price_known
+    study.close()

@@ -122,7 +122,7 @@ cloud.close(time.time())
     node = said(cluster.run(BEGIN + first))["node"]
     found = said(cluster.run(BEGIN + second, str(IDLE_SECONDS)))
     assert found == {"events": 0, "node": node, "kept": True, "said": 0}
-    assert said(cluster.run(BEGIN + third)) == {"events": ["MachineLost"]}  # nobody pays for a driver that is gone
+    assert said(cluster.run(BEGIN + third)) == {"events": ["MachineLost", "MachineBilled"]}
 
 
 def test_two_studies_have_nodes_of_their_own_and_a_lost_one_stays_lost(cluster: Autoscaled) -> None:

@@ -107,6 +107,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
             "dollars": cost.dollars,
             "offers": list(cost.offers),
             "estimate": cost.estimate,
+            "prices_known": cost.prices_known,
             "joules": ledger.joules,
             "joules_estimated": ledger.joules_estimated,
         },

@@ -15,12 +15,13 @@ from thriftune.cli.screen import facts_table, open_console, section, table
 from thriftune.events import THIS_MACHINE
 from thriftune.history import History
 from thriftune.ledger import Ledger, Row
-from thriftune.result import format_dollars, format_seconds
+from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
 from thriftune.study import load
 from thriftune.words import energy_line, several, time_unit
 
 _SHOWN = 20
-_NOT_BILLED = "~"
+_ESTIMATE = "~"
+_NO_PRICE = "?"
 
 
 @click.command("bill")
@@ -29,10 +30,11 @@ _NOT_BILLED = "~"
 @plot_option
 @json_option
 def bill_command(name: str, store: str | None, plot: Path | None, as_json: bool) -> None:
-    """What a study's machines cost: each of them, and what came of it.
+    """Show what each machine of a study cost, and what came of it.
 
-    Beside it stands an estimate of what machines that are not taken away would have cost, and what was lost to
-    those that were. --plot draws which trial was on which machine when.
+    Where the provider has sent no bill, the cost is an estimate from list prices and the provider's billing rules.
+    Beside it stands an estimate of what on-demand machines would have cost, and what was lost to preemptions.
+    --plot draws which trial was on which machine when.
     """
     if plot is not None:
         from thriftune.pictures import check  # late: needs the extra
@@ -87,13 +89,16 @@ def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     notes = [f"{taken} taken away", *([f"{there} still there"] if there else [])]
     yield "machines", f"{len(rows)}: {', '.join(notes)}; {format_seconds(ledger.seconds)} of all together"
     paid = format_dollars(ledger.dollars)
-    if waits := ledger.estimated_dollars:
-        paid += f", {format_dollars(waits)} of it not billed yet (estimate)"
+    if all(row.estimated for row in rows):
+        paid += " (estimate from list prices)"
+    elif estimated := ledger.estimated_dollars:
+        paid += f", {format_dollars(estimated)} of it an estimate from list prices"
     yield "to be paid", paid
     if ledger.data:
         yield "  for data", f"{format_dollars(ledger.data)} of it"
     if ledger.refunded:
-        yield "refunded", f"{format_dollars(ledger.refunded)} for machines that were taken away"
+        expected = " (estimate)" if any(row.estimated and row.refunded for row in rows) else ""
+        yield "refunded", f"{format_dollars(ledger.refunded)} for machines that were taken away{expected}"
     yield "on demand", _on_demand_line(ledger)
     yield "steps", _steps_line(ledger)
     yield "lost to revocations", _lost_line(ledger.revoked_dollars, ledger)
@@ -145,7 +150,7 @@ def _show_rows(console: Console, ledger: Ledger) -> None:
             row.offer,
             f"{(row.since - began) / seconds:.1f}",
             "-" if row.there else f"{(row.end - began) / seconds:.1f}",
-            f"{row.price_per_hour:.4g}",
+            f"{'' if row.price_known else _NO_PRICE}{row.price_per_hour:.4g}",
             *_sums([row], digits),
             _ending(row),
         )
@@ -164,14 +169,16 @@ def _show_rows(console: Console, ledger: Ledger) -> None:
         cells,
         left=2,
     )
-    if ledger.estimated_dollars and not own:
-        console.print(Text(f"{_NOT_BILLED} not billed yet: an estimate", style="dim"))
+    if any(row.estimated for row in rows) and not own:
+        console.print(Text(f"{_ESTIMATE} an estimate from list prices, not the provider's bill", style="dim"))
+    if not all(row.price_known for row in rows):
+        console.print(Text(f"{_NO_PRICE} {SPOT_PRICE_UNKNOWN}", style="dim"))
 
 
 def _sums(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
     """Refunds, dollars, steps and steps lost of these together."""
     sums = Ledger(rows)
-    mark = _NOT_BILLED if sums.estimated_dollars and not sums.own else ""
+    mark = _ESTIMATE if any(row.estimated for row in rows) and not sums.own else ""
     refunded = f"{sums.refunded:.{digits}f}" if sums.refunded else "-"
     return refunded, f"{mark}{sums.dollars:.{digits}f}", _steps(sums.steps_done), _steps(sums.steps_lost)
 

@@ -1,16 +1,19 @@
 """What kinds of nodes does a cluster have, and what do they cost?
 
-A node type that can be rented is named as in "c7i.large_spot", and its nodes have labels that say the same. Nobody
-bills a node here: its labels say what it costs, or the catalog does.
+A node type that can be rented is named as in "c7i.large_spot", and its nodes have labels that say the same. Ray
+sends no bills: prices come from a node's label or from the catalog, and are billed by the provider's rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Node, NodeType
 from thriftune.errors import SettingError
-from thriftune.market.catalog import Catalog, smallest_with
+from thriftune.market.billing import Billing, rules_of
+from thriftune.market.catalog import Catalog, Offer, smallest_with
 
 SPOT = "spot"
 _MARKETS = (SPOT, "on-demand")
@@ -44,25 +47,51 @@ def find_type(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) ->
     return NodeType(type_name, {what: amount for what, amount in resources.items() if amount}, -1)
 
 
-def priced(node: Node, catalog: Catalog) -> tuple[str, float, float | None]:
-    """What a node is called, what an hour of it costs, and of one like it that is not taken away, if known.
+def billing_of(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) -> Billing:
+    """Return the rules by which nodes of this type are billed.
 
-    By its label, else by the catalog, else as much as a plain machine with so many cores.
+    They are those of the provider that the catalog has for it. A minimum that the user gave replaces its minimum.
     """
+    name, _, market = type_name.rpartition("_")
+    offer = _offer(name, catalog)
+    rules = rules_of("" if offer is None else offer.provider, spot=market == SPOT)
+    least = told[type_name].least_billed if type_name in told else None
+    return rules if least is None else replace(rules, least_seconds=least)
+
+
+class Priced(NamedTuple):
+    """The price of a node, in dollars per hour.
+
+    `known`: False for a spot node whose spot price is not known; `per_hour` is then an on-demand price.
+    """
+
+    title: str
+    per_hour: float
+    on_demand: float | None  # of the same machine, if it is in the catalog
+    known: bool
+
+
+def priced(node: Node, catalog: Catalog) -> Priced:
+    """Return the price of a node: by its label, else by the catalog, else of a machine with as many cores."""
     name, market = node.labels.get(INSTANCE_TYPE, ""), node.labels.get(MARKET, "")
     cores = node.resources.get("CPU", 0.0)
     title = f"{name} {market}".strip() if name else f"{cores:g} CPU{'' if cores == 1 else 's'} {market}".strip()
-    try:
-        offer = catalog.find(name) if name else None
-    except SettingError:
-        offer = None
+    offer = _offer(name, catalog)
     on_demand = None if offer is None else offer.price_per_hour
     if PRICE in node.labels:
-        return title, _price(node), on_demand
-    if offer is None:
-        return title, smallest_with(max(1, round(cores))).price_per_hour, None
-    spot = offer.spot_price_per_hour if market == SPOT else None
-    return title, offer.price_per_hour if spot is None else spot, on_demand
+        return Priced(title, _price(node), on_demand, known=True)
+    if market == SPOT and offer is not None and offer.spot_price_per_hour is not None:
+        return Priced(title, offer.spot_price_per_hour, on_demand, known=True)
+    price = smallest_with(max(1, round(cores))).price_per_hour if on_demand is None else on_demand
+    return Priced(title, price, on_demand, known=market != SPOT)
+
+
+def _offer(name: str, catalog: Catalog) -> Offer | None:
+    """Return the catalog's machine of this name, if it has one."""
+    try:
+        return catalog.find(name) if name else None
+    except SettingError:
+        return None
 
 
 def _price(node: Node) -> float:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_types import SPOT, find_type, labels_of, priced, type_of
+from thriftune.clouds.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
 from thriftune.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
 from thriftune.errors import SettingError
 from thriftune.events import (
@@ -36,6 +36,7 @@ from thriftune.events import (
     MachineShared,
     ShareChanged,
 )
+from thriftune.market.billing import Billing
 from thriftune.market.catalog import Catalog
 from thriftune.sharing import Want, fitting
 
@@ -57,9 +58,9 @@ class _Machine:
     node: Node
     price_per_hour: float
     since: float
+    billing: Billing
     claim: Claim | None = None  # of one that is rented
     releasing: bool = False
-    least_billed: float = 0.0  # seconds
     notice: float | None = None
     told_others: int = 0  # slots that somebody else uses, as was told
     seen_others: int = 0  # as was last seen
@@ -146,7 +147,7 @@ class RayCloud:
                 if machine not in self._known:  # it came, and nobody had time to write that down
                     events += self._came(machine, rented.offer, now)
         for machine in sorted(self._known - self._machines.keys()):
-            events.append(self._gone_meanwhile(machine, kept.get(machine), taken, now))
+            events += self._gone_meanwhile(machine, kept.get(machine), taken, now)
         self._keep()
         own = {each.node.id for each in self._machines.values()}
         for node in alive.values():
@@ -237,7 +238,7 @@ class RayCloud:
         for found in list(self._machines.values()):
             if found.releasing or found.claim is None:
                 del self._machines[found.id]
-                events += [MachineReleased(now, found.id), *_billed(found, now)]
+                events += [MachineReleased(now, found.id), *_billed(found, now, preempted=False)]
         self._keep()
         self.let_go()
         self._neighbours.leave()
@@ -262,19 +263,24 @@ class RayCloud:
             return []
         if node.id in self._left or node.drains_at is not None:
             return []
-        title, price, _ = self._priced(node)
-        self._machines[machine] = _Machine(machine, node, price, now)
-        return [MachineReady(now, machine, title, self._slots(node), price)]
+        price = self._priced(node)
+        self._machines[machine] = _Machine(machine, node, price.per_hour, now, Billing())
+        return [MachineReady(now, machine, price.title, self._slots(node), price.per_hour, price.known)]
 
-    def _gone_meanwhile(self, machine: str, rented: Rented | None, taken: frozenset[str], now: float) -> Event:
-        """While no driver ran."""
+    def _gone_meanwhile(
+        self, machine: str, rented: Rented | None, taken: frozenset[str], now: float
+    ) -> list[Event]:
+        """Return the end and the bill of a machine that went while no driver ran."""
         at = now if self._driven_until is None else min(now, self._driven_until)
         if rented is None:
-            return MachineLost(at, machine, "while no driver ran, and nobody knows which node it was")
+            return [MachineLost(at, machine, "while no driver ran, and nobody knows which node it was")]
+        anothers = rented.node in taken
+        why, preempted = _ANOTHERS if anothers else self._cluster.end_of(rented.node)
+        rules = billing_of(rented.offer, self._types, self._catalog)
+        bill = _bill(machine, rules, rented.since, at, rented.price_per_hour, preempted and not anothers)
         if rented.released:
-            return MachineReleased(at, machine)
-        why, preempted = _ANOTHERS if rented.node in taken else self._cluster.end_of(rented.node)
-        return MachineLost(at, machine, f"while no driver ran: {why}", revoked=preempted)
+            return [MachineReleased(at, machine), bill]
+        return [MachineLost(at, machine, f"while no driver ran: {why}", revoked=preempted), bill]
 
     def _changed(self, machine: _Machine, node: Node | None, taken: frozenset[str], now: float) -> list[Event]:
         if node is None or node.id in taken:
@@ -290,11 +296,14 @@ class RayCloud:
             if not machine.releasing:
                 machine.claim.end()
             self._keep()
-        if machine.releasing:
-            return [MachineReleased(now, machine.id), *_billed(machine, now)]
         why, preempted = _ANOTHERS if anothers else self._cluster.end_of(machine.node.id)
+        if machine.releasing:
+            ended = preempted and not anothers  # by its provider, before the autoscaler found it idle
+            return [MachineReleased(now, machine.id), *_billed(machine, now, preempted=ended)]
+        # Few providers tell Ray of a preemption: a spot node that vanishes counts as preempted.
         revoked = preempted or machine.spot or machine.notice is not None
-        return [MachineLost(now, machine.id, why, revoked=revoked), *_billed(machine, now)]
+        billed = _billed(machine, now, preempted=revoked and not anothers)
+        return [MachineLost(now, machine.id, why, revoked=revoked), *billed]
 
     def _fill_orders(self, alive: Mapping[str, Node], taken: frozenset[str], now: float) -> list[Event]:
         events: list[Event] = []
@@ -325,7 +334,7 @@ class RayCloud:
             order.claim.end()
             why = f"no worker of {self._worker} fits on the node that came: it has {dict(node.resources)}"
             return [*events, MachineRefused(now, machine, order.offer, why)]
-        price = self._priced(node)[1]
+        price = self._priced(node).per_hour
         self._machines[machine] = self._own(machine, node, price, now)
         self._keep()
         # All must know that it is had before there is room on it again, or another claim finds it.
@@ -351,17 +360,15 @@ class RayCloud:
         return {NODE: f"!in({','.join(sorted(taken | own))})"} if taken or own else {}
 
     def _own(self, machine: str, node: Node, price: float, since: float) -> _Machine:
-        kind = self._types.get(type_of(node))
-        least = 0.0 if kind is None else kind.least_billed
-        claim = self._cluster.claim(_CRUMB, {NODE: node.id})
-        return _Machine(machine, node, price, since, claim, least_billed=least)
+        rules = billing_of(type_of(node), self._types, self._catalog)
+        return _Machine(machine, node, price, since, rules, self._cluster.claim(_CRUMB, {NODE: node.id}))
 
     def _came(self, machine: str, offer: str, now: float) -> list[Event]:
         found = self._machines[machine]
-        on_demand = self._priced(found.node)[2]
+        price = self._priced(found.node)
         return [
-            MachineRented(now, machine, offer, found.price_per_hour, on_demand),
-            MachineReady(now, machine, offer, self._slots(found.node), found.price_per_hour),
+            MachineRented(now, machine, offer, found.price_per_hour, price.on_demand, price.known),
+            MachineReady(now, machine, offer, self._slots(found.node), found.price_per_hour, price.known),
         ]
 
     def _keep(self) -> None:
@@ -372,13 +379,13 @@ class RayCloud:
         }
         self._neighbours.keep(rented)
 
-    def _priced(self, node: Node) -> tuple[str, float, float | None]:
-        """By its own label, else as the user says of its type, for plans are made with that; else see priced()."""
-        title, price, on_demand = priced(node, self._catalog)
+    def _priced(self, node: Node) -> Priced:
+        """Return a node's price: by its label, else as the user gave it for its type, else as priced() does."""
+        found = priced(node, self._catalog)
         said = self._types.get(type_of(node))
         if said is None or said.price_per_hour is None or PRICE in node.labels:
-            return title, price, on_demand
-        return title, said.price_per_hour, on_demand
+            return found
+        return found._replace(per_hour=said.price_per_hour, known=True)
 
     def _slots(self, node: Node) -> int:
         return fitting(node.resources, self._worker)
@@ -408,12 +415,17 @@ class RayCloud:
         return [ShareChanged(now, workers, why)]
 
 
-def _billed(machine: _Machine, now: float) -> list[Event]:
-    """By the second, but for the least that is billed; what is not rented has no bill."""
+def _billed(machine: _Machine, now: float, *, preempted: bool) -> list[Event]:
+    """Return the bill of a machine that is gone; one that is not rented has none."""
     if machine.claim is None:
         return []
-    seconds = max(machine.least_billed, now - machine.since)
-    return [MachineBilled(now, machine.id, seconds * machine.price_per_hour / 3600.0)]
+    return [_bill(machine.id, machine.billing, machine.since, now, machine.price_per_hour, preempted)]
+
+
+def _bill(machine: str, rules: Billing, since: float, until: float, price: float, preempted: bool) -> Event:
+    """Return an estimate of what the provider charges, as the node's list price and its rules make it."""
+    bill = rules.bill(since, max(since, until), price, revoked=preempted)
+    return MachineBilled(until, machine, bill.dollars, float(bill.data), float(bill.refunded), estimated=True)
 
 
 def _nodes_of(others: Mapping[str, Neighbour]) -> frozenset[str]:

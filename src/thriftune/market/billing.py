@@ -220,6 +220,19 @@ GCP_PREEMPTIBLE = Billing(least_seconds=60, refunded_first_seconds=60)
 """Google's preemptible and spot machines: by the second, a minute at least, and free if preempted in their first
 minute (Compute Engine documentation, "Preemptible VM instances" and "Spot VMs", 2026)."""
 
+_RULES = {  # by the catalog's provider, and whether it is a spot machine
+    ("AWS", False): PER_SECOND,
+    ("AWS", True): EC2_SPOT,
+    ("GCP", False): PER_SECOND,
+    ("GCP", True): GCP_PREEMPTIBLE,
+}
+
+
+def rules_of(provider: str, *, spot: bool) -> Billing:
+    """Return the rules of a provider of the catalog; plain seconds for one whose rules are not known."""
+    return _RULES.get((provider, spot), Billing())
+
+
 PER_FUNCTION = Billing(granularity_seconds=0.001, by_use=True)
 """Serverless, as RubberBand 4.1 has it: only what functions use. AWS Lambda counts milliseconds since December
 2020, with no minimum (AWS News Blog, "1ms Billing Granularity"); it rounds every call up, here it is their sum."""
