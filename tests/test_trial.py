@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +27,9 @@ class FakeLink:
         self.end_after = end_after
         self.waited: list[tuple[int, float]] = []
 
-    def send(self, event: Event) -> None:
+    def send(self, event: Event) -> int:
         self.sent.append(event)
+        return len(self.reports) if isinstance(event, Reported) else 0
 
     def told_to_end(self) -> bool:
         return len(self.reports) >= self.end_after
@@ -153,7 +156,6 @@ def test_steps_count_from_one_and_reports_are_about_them(make: Make) -> None:
     for step in trial.steps():
         trial.report(loss=1 / step)
     assert [step for step, _, _ in link.told] == [1, 2, 3, 4, 5]
-    assert [report.number for report in link.reports] == [1, 2, 3, 4, 5]
     assert {(report.trial, report.attempt) for report in link.reports} == {(3, 1)}
     assert not trial.cut
 
@@ -522,7 +524,6 @@ def test_told_to_end_after_a_step_that_was_not_saved_it_is_now(make: Make) -> No
     for step in trial.steps():
         trial.report(loss=float(step), save=write(f"state {step}"))
     assert link.told == [(1, {"loss": 1.0}, False), (2, {"loss": 2.0}, False), (2, {"loss": 2.0}, True)]
-    assert [report.number for report in link.reports] == [1, 2, 3]
     later, _ = make(attempt=2, resume_step=2)
     found: list[str] = []
     assert later.restore(read(found)) == 2
@@ -561,3 +562,52 @@ def test_a_full_disk_at_the_end_is_told(make: Make) -> None:
     for _ in trial.steps():
         trial.report(loss=1.0, save=full)
     assert [type(event) for event in link.sent] == [Reported, DiskFull]
+
+
+# --- threads and signal handlers ----------------------------------------------------------------------------
+
+
+def test_reports_of_several_threads_get_steps_of_their_own(make: Make) -> None:
+    trial, link = make(max_steps=None)
+    threads = [threading.Thread(target=lambda: [trial.report(loss=1.0) for _ in range(200)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    trial.finish(2.0)
+    assert sorted(step for step, _, _ in link.told[:-1]) == list(range(1, 1601))
+    assert link.told[-1][0] == 1600
+
+
+def test_several_threads_may_save(make: Make) -> None:
+    trial, link = make(max_steps=None)
+
+    def speak() -> None:
+        for _ in range(10):
+            trial.report(loss=1.0, save=write("state"))
+
+    threads = [threading.Thread(target=speak) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(step, saved) for step, _, saved in link.told] == [(step, True) for step in range(1, 41)]
+
+
+def test_a_signal_handler_may_report_during_a_save(make: Make) -> None:
+    trial, link = make(max_steps=None)
+    before = signal.signal(signal.SIGUSR1, lambda *_: trial.report(loss=2.0, save=write("of the handler")))
+    try:
+
+        def save(folder: Path) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+            write("of the report")(folder)
+
+        trial.report(loss=1.0, save=save)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert link.told == [(2, {"loss": 2.0}, False), (1, {"loss": 1.0}, True)]
+    again, _ = make(attempt=2, resume_step=1, max_steps=None)
+    states: list[str] = []
+    assert again.restore(read(states)) == 1
+    assert states == ["of the report"]

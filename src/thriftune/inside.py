@@ -6,6 +6,7 @@ training function is given; `thriftune.report(...)` is short for its report().
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
@@ -32,19 +34,40 @@ class WorkerLink:
         self._path = path
         self._told = False
 
-    def send(self, event: Event) -> None:
-        """Returns when the worker has made it safe."""
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-                line.connect(self._path)
-                line.sendall(to_line(event))
-                with line.makefile("rb") as answers:
-                    answer = json.loads(answers.readline() or "{}")
-        except OSError:
-            answer = {}
+    def send(self, event: Event) -> int:
+        """Returns 0 when the worker, which numbers reports itself, has made the event safe.
+
+        Talks on a thread of its own, where no signal handler runs: one that reports as well would keep the worker
+        waiting for the rest of this message.
+        """
+        answers: list[dict[str, Any]] = []
+        done = _thread.allocate_lock()
+        done.acquire()
+
+        def exchange() -> None:
+            try:
+                answers.append(self._exchange(to_line(event)))
+            finally:
+                done.release()
+
+        _thread.start_new_thread(exchange, ())
+        done.acquire()
+        answer = answers[0] if answers else {}
         if "error" in answer or not answer:
             raise SettingError(answer.get("error", "the worker that runs this trial is gone"))
         self._told = answer["end"]
+        return 0
+
+    def _exchange(self, message: bytes) -> dict[str, Any]:
+        """Returns the worker's answer; empty where it is gone."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.connect(self._path)
+                line.sendall(message)
+                with line.makefile("rb") as answers:
+                    return json.loads(answers.readline() or "{}")  # type: ignore[no-any-return]
+        except OSError:
+            return {}
 
     def told_to_end(self) -> bool:
         return self._told

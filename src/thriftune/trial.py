@@ -7,7 +7,9 @@ is given; it runs in a worker process, so this module imports nothing heavy.
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -204,13 +206,17 @@ class Run:
 class Link(Protocol):
     """How a live trial talks to whoever drives it."""
 
-    def send(self, event: Event) -> None:
-        """Returns when the event will survive the death of this process and of the driver."""
+    def send(self, event: Event) -> int:
+        """Returns when the event will survive the death of this process and of the driver.
+
+        A report is numbered here, from 1 in each attempt, in the order of sending; returns that number, and 0
+        for other events. Threads and signal handlers may call it at any time.
+        """
 
     def told_to_end(self) -> bool: ...
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
-        """Until the report of that number was judged, but no longer than so."""
+        """Returns when the report of that number was judged, or after so many seconds."""
 
 
 class Gang(Protocol):
@@ -258,8 +264,12 @@ class Trial:
         self._group: Group | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._step = 0  # the last step done (restored or reported)
+        self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
         self._current: int | None = None  # the step that steps() is in
-        self._reports = 0
+        self._reports = 0  # the number of the last report
+        self._measuring = threading.RLock()  # of the gauge
+        self._saving = threading.RLock()  # held from the choice of the step until its report is sent
+        self._in_save = False  # true only in the thread that holds _saving: save() runs
         self._unanswered = False  # a report was made, and nobody has waited for its answer
         self._reported_at = time.monotonic()
         self._patience_seconds = 0.0
@@ -371,7 +381,7 @@ class Trial:
         load(found.folder)
         if self.gang is not None:
             self.gang.await_others("restored")  # before the first goes on, and removes old checkpoints
-        self._step = found.step
+        self._set_step(found.step)
         return found.step
 
     def _find(self) -> Loaded:
@@ -417,7 +427,9 @@ class Trial:
 
     def _begin_step(self, step: int) -> None:
         if self._gauge is not None:
-            for problem in self._gauge.next_step(step):
+            with self._measuring:
+                problems = self._gauge.next_step(step)
+            for problem in problems:
                 self.relay(Warned(time.time(), self.id, self.attempt, problem))
 
     def report(
@@ -429,31 +441,46 @@ class Trial:
         save: Callable[[Path], object] | None = None,
         **more: float,
     ) -> None:
-        """Says how the trial stands after this step. On return, it is safe whatever is killed.
+        """Records how the trial stands after this step. On return, the report is safe whatever is killed.
 
         `save(folder)` writes the trial's state into a folder; it becomes visible whole or not at all. It is called
         now, or where saving each step is more than the machine's dangers ask for, at a later step or when the
         trial is to end. The step is the one steps() is in; outside of steps(), one after the last report, or as
         given.
+
+        Any thread may call it, and so may a signal handler, also while it interrupts another report. Each thread's
+        reports outside of steps() get steps of their own. One thread saves at a time; the state of a handler's
+        report that interrupts a save is not saved with it. The workers of one trial must report in the same
+        order, so each of them may use one thread only.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
             raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
         if save is not None and not callable(save):
             raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
         values = numbers({**(metrics or {}), **more})
-        at_step = self._step_of(step)
-        saved, problem, self._unsaved = False, None, None
-        # A retry shall start from before the NaN, not from it.
-        if save is not None and self.run.rank == 0 and self._unsound(values) is None:
-            if self._save_due(at_step):
-                try:
-                    saved = self._save(at_step, save)
-                except Exception as error:
-                    problem = error  # the metrics are real all the same, so they are recorded first
-            else:
-                self._unsaved = at_step, values, save
-        self.note(values, at_step, saved=saved)
-        if isinstance(problem, TypeError) and save is not None and (why := cannot_take_one(save)):
+        if save is None:
+            at_step = self._step_of(step)
+            self._unsaved = None
+            self._send_report(values, at_step, saved=False)
+        else:
+            self._report_and_save(values, step, save)
+
+    def _report_and_save(self, values: Metrics, step: int | None, save: Callable[[Path], object]) -> None:
+        problem: Exception | None = None
+        with self._saving:
+            at_step = self._step_of(step)
+            saved, self._unsaved = False, None
+            # A retry shall start from before the NaN, not from it.
+            if self.run.rank == 0 and self._unsound(values) is None:
+                if self._save_due(at_step) and not self._in_save:
+                    try:
+                        saved = self._save(at_step, save)
+                    except Exception as error:
+                        problem = error  # the metrics are real all the same, so they are recorded first
+                else:
+                    self._unsaved = at_step, values, save
+            self._send_report(values, at_step, saved=saved)
+        if isinstance(problem, TypeError) and (why := cannot_take_one(save)):
             raise SettingError(f"save: {_name(save)}() {why}; it is called with one, a folder") from problem
         if problem is not None:
             raise problem
@@ -465,32 +492,40 @@ class Trial:
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _save(self, step: int, save: Callable[[Path], object]) -> bool:
-        """Whether there was room for it."""
+        """Saves the state of a step; returns whether there was room for it. Called with _saving held."""
         try:
+            self._in_save = True
             self._checkpoints.save(step, save)
         except DiskFullError as error:
             self.relay(DiskFull(time.time(), self.id, self.attempt, str(error)))
             return False
+        finally:
+            self._in_save = False
         self._saved_at = time.monotonic()
         return True
 
     def _save_late(self) -> None:
-        """The last step was not saved, and there is none after it: its report is made again, with its state."""
-        if self._unsaved is not None:
-            (step, metrics, save), self._unsaved = self._unsaved, None
-            if self._save(step, save):
-                self._reports += 1
-                self.relay(Reported(time.time(), self.id, self.attempt, self._reports, step, metrics, True))
+        """Saves the last step, if that was put off, and reports it again with its state; no step follows it."""
+        with self._saving:
+            unsaved, self._unsaved = self._unsaved, None
+            if unsaved is not None and not self._in_save:
+                step, metrics, save = unsaved
+                if self._save(step, save):
+                    self.relay(Reported(time.time(), self.id, self.attempt, 0, step, metrics, True))
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
-        """A report whose state, if `saved`, is in a checkpoint already."""
-        at_step = self._step_of(step)
-        self._step = at_step
-        self._reports += 1
+        """Records a report whose state, if `saved`, is in a checkpoint already."""
+        self._send_report(metrics, self._step_of(step), saved=saved)
+
+    def _send_report(self, metrics: Metrics, at_step: int, *, saved: bool) -> None:
         # Before the report: whoever waits for that one's answer has waited for the setting to go on with, too.
-        if self._gauge is not None and (measured := self._gauge.step_done(at_step)) is not None:
-            self.relay(measured)
-        self.relay(Reported(time.time(), self.id, self.attempt, self._reports, at_step, metrics, saved))
+        if self._gauge is not None:
+            with self._measuring:
+                measured = self._gauge.step_done(at_step)
+            if measured is not None:
+                self.relay(measured)
+        # The link numbers it: only there is the order of several threads' reports known.
+        self._reports = self.relay(Reported(time.time(), self.id, self.attempt, 0, at_step, metrics, saved))
         if self.run.judged:
             now = time.monotonic()
             self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
@@ -503,10 +538,12 @@ class Trial:
                 raise EndTrial
             self._begin_step(at_step + 1)
 
-    def relay(self, event: Event) -> None:
-        """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks."""
-        if self.run.rank == 0 or self.gang is None:
-            self._link.send(event)
+    def relay(self, event: Event) -> int:
+        """Passes on what happened to this trial; safe on return. Of several workers, only the first speaks.
+
+        Returns the number of a report, and 0 for other events.
+        """
+        return self._link.send(event) if self.run.rank == 0 or self.gang is None else 0
 
     def told_to_end(self) -> bool:
         """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves.
@@ -537,23 +574,36 @@ class Trial:
             raise SettingError(f"the function returned {returned!r}; with several objectives, return {{{names}}}")
         metrics: Mapping[str, Any] = returned if isinstance(returned, Mapping) else {self.metric: returned}
         self._loops = True  # nothing is left to unwind
-        self.report(metrics, step=max(self._step, 1))
+        last = self._step if self._current is not None else next(self._next_steps) - 1
+        self.report(metrics, step=max(last, 1))
 
     def _unsound(self, metrics: Metrics) -> str | None:
         """An objective that is no number."""
         return next((name for name in self.run.objectives if not math.isfinite(metrics.get(name, 0.0))), None)
 
     def _step_of(self, given: int | None) -> int:
-        """The step a report is about; ends a training function that goes on past the last one."""
+        """Returns the step a report is about; ends a training function that goes on past the last one.
+
+        Called once for each report: a report outside of steps() that gives no step gets one that no other has.
+        """
         if given is None:
-            step = self._current if self._current is not None else self._step + 1
+            step = self._current if self._current is not None else next(self._next_steps)
         else:
             step = 0 if isinstance(given, bool) or not hasattr(given, "__index__") else index(given)
             if step < 1:
                 raise SettingError(f"step {given!r} must be a whole number from 1")
         if not self._loops and self.max_steps is not None and step > self.max_steps:
             raise EndTrial
+        if given is None:
+            self._step = step
+        else:
+            self._set_step(step)
         return step
+
+    def _set_step(self, step: int) -> None:
+        """Notes the last step done; the next report outside of steps() is about the one after it."""
+        self._step = step
+        self._next_steps = itertools.count(step + 1)
 
 
 def cannot_take_one(function: Callable[..., object]) -> str | None:

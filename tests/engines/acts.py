@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import itertools
 import json
 import os
 import resource
@@ -287,6 +288,53 @@ def change_limits(trial: Trial) -> float:
 
 def leave_thread(trial: Trial) -> float:
     threading.Thread(target=time.sleep, args=(600,)).start()
+    return 1.0
+
+
+def report_from_threads(trial: Trial) -> None:
+    """Eight threads report 200 times each, and say which report of theirs each one is."""
+
+    def speak(speaker: int) -> None:
+        for count in range(200):
+            trial.report(loss=1.0, speaker=speaker, count=count)
+
+    threads = [threading.Thread(target=speak, args=(speaker,)) for speaker in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def report_from_handler(trial: Trial) -> None:
+    """A signal handler reports while the main thread does. The last report says how often it returned."""
+    begun, returned = itertools.count(), itertools.count()  # a handler may be interrupted by the next
+
+    def handle(*_: object) -> None:
+        trial.report(loss=1.0, speaker=1, count=next(begun))
+        next(returned)
+
+    signal.signal(signal.SIGALRM, handle)
+    for count in range(1000):
+        signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + count % 200))
+        trial.report(loss=1.0, speaker=0, count=count)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    trial.report(loss=1.0, speaker=2, count=next(returned))
+
+
+def raise_from_handler(trial: Trial) -> float:
+    """A signal handler raises while the main thread reports, as a time limit does."""
+
+    def handle(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, handle)
+    for count in range(1000):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + count % 200))
+            trial.report(loss=1.0, count=count)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except TimeoutError:
+            continue
     return 1.0
 
 

@@ -120,6 +120,33 @@ class EngineConformance(ABC):
         assert "ValueError: deliberate" in failed.error
         nothing_more(engine)
 
+    def test_no_report_is_lost_where_threads_report(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "report_from_threads", max_steps=1600), HERE)
+        *reports, end = told(until_ended(engine, 0), 0)
+        assert isinstance(end, Ended), end
+        assert [event.number for event in reports] == list(range(1, 1601))
+        assert sorted(event.step for event in reports) == list(range(1, 1601))
+        said = sorted((event.metrics["speaker"], event.metrics["count"]) for event in reports)
+        assert said == [(speaker, count) for speaker in range(8) for count in range(200)]
+
+    def test_no_report_is_lost_where_a_signal_handler_reports(
+        self, engine: Engine, run: Callable[..., Run]
+    ) -> None:
+        engine.start(run(0, "report_from_handler", max_steps=10**6), HERE)
+        *reports, end = told(until_ended(engine, 0), 0)
+        assert isinstance(end, Ended), end
+        assert [event.number for event in reports] == list(range(1, len(reports) + 1))
+        assert sorted(event.step for event in reports) == list(range(1, len(reports) + 1))
+        by_speaker = {n: [e.metrics["count"] for e in reports if e.metrics["speaker"] == n] for n in range(3)}
+        assert by_speaker[0] == list(range(1000))
+        assert sorted(by_speaker[1]) == list(range(int(by_speaker[2][0])))
+
+    def test_a_signal_handler_may_raise_during_a_report(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "raise_from_handler", max_steps=10**6), HERE)
+        *reports, end = told(until_ended(engine, 0), 0)
+        assert isinstance(end, Ended), end
+        assert [event.number for event in reports] == list(range(1, len(reports) + 1))
+
     def test_many_attempts_one_after_the_other(self, engine: Engine, run: Callable[..., Run]) -> None:
         events: list[Event] = []
         for trial in range(100):

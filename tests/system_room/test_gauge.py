@@ -28,10 +28,11 @@ class Driver:
         self.heard: list[Event] = []
         self.waited: list[float] = []
 
-    def send(self, event: Event) -> None:
+    def send(self, event: Event) -> int:
         self.heard.append(event)
         if isinstance(event, Measured) and self.to_say:
             self.said = self.to_say.pop(0)
+        return 0
 
     def told_setting(self) -> Mapping[str, Any] | None:
         said, self.said = self.said, None

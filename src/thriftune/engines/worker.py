@@ -8,7 +8,6 @@ nothing it broke is met by another trial.
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import importlib
 import importlib.util
@@ -16,7 +15,6 @@ import json
 import os
 import resource
 import select
-import signal
 import socket
 import sys
 import threading
@@ -27,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.engines import pickled
+from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings
-from thriftune.engines.wire import GOODBYE, Lines, to_line
+from thriftune.engines.wire import Lines
 from thriftune.errors import SettingError
-from thriftune.events import DiskFull, Ended, Event, Failed, Lost, Warned
+from thriftune.events import Ended, Event, Failed, Lost, Warned
 from thriftune.gangs import join
 from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
 
@@ -43,9 +42,6 @@ Train = Callable[[Trial], object]
 MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
 """Between the output of one attempt and of the next."""
 
-_SPOOL_BYTES = 1 << 16
-"""A spool longer than this is emptied once all it holds is known to be recorded."""
-
 _ERROR_CHARACTERS = 50_000
 """The most that is kept of an attempt's error: some exceptions show a whole array."""
 
@@ -55,45 +51,60 @@ class DriverLink:
 
     def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
         self._socket = sock
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_DSYNC if durable else 0)
-        self._spool = os.open(spool, flags, 0o644)
-        self._spooled = 0
-        self._pid = os.getpid()
+        self._outbox = Outbox(sock, spool, durable=durable, told_to_end=self._told_if_free)
         self._lines = Lines()
         self._inbox: list[Any] = []
         self._told: set[tuple[int, int]] = set()
         self._answered = 0  # the number of the attempt's last report that was judged
         self._setting: Mapping[str, Any] | None = None  # the last that the attempt was told, and has not asked for
-        self._run: Run | None = None  # the attempt that may speak
-        # Against threads that a trial has, or has left behind; a handler of a signal may report too.
-        self._lock = threading.RLock()
+        self._run: Run | None = None  # the attempt that is under way
+        self._lock = threading.RLock()  # of what is received; one thread reads at a time
+        self._receiving = False  # this thread is at it already, and a signal handler has interrupted it
 
     def next_run(self) -> Run | None:
-        """Waits for the next attempt; None: the driver is gone."""
+        """Waits for the next attempt and returns it; None: the driver is gone."""
         while True:
             while self._inbox:
                 message = self._inbox.pop(0)
                 if "run" in message:
+                    run = Run(*message["run"])
                     # The driver sends a run only after it has recorded how this worker's last one ended.
-                    if self._spooled > _SPOOL_BYTES:
-                        os.ftruncate(self._spool, 0)
-                        self._spooled = 0
+                    self._outbox.begin(run)
                     self._told.clear()
                     self._answered = 0
                     self._setting = None
-                    self._run = Run(*message["run"])
-                    return self._run
+                    self._run = run
+                    return run
             if not self._receive(0):
                 return None
 
     def told_to_end(self) -> bool:
         with self._lock:
-            if self._run is None:  # only next_run() reads now
-                return False
-            with contextlib.suppress(BlockingIOError):
-                if not self._receive(socket.MSG_DONTWAIT):
-                    os._exit(0)
-            return self._is_told()
+            return self._look()
+
+    def _told_if_free(self) -> bool:
+        """Like told_to_end(), but False where another thread is reading just now."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            return self._look()
+        finally:
+            self._lock.release()
+
+    def _look(self) -> bool:
+        """Takes in what the driver has sent; returns whether the attempt is to end. Called with the lock."""
+        if self._run is None:  # only next_run() reads now
+            return False
+        if not self._receiving:
+            try:
+                self._receiving = True
+                with contextlib.suppress(BlockingIOError):
+                    if not self._receive(socket.MSG_DONTWAIT):
+                        os._exit(0)
+                return self._is_told()
+            finally:
+                self._receiving = False
+        return (self._run.trial, self._run.attempt) in self._told
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
         self._wait(lambda: self._answered >= number, seconds)
@@ -107,15 +118,24 @@ class DriverLink:
             return told
 
     def _wait(self, come: Callable[[], bool], seconds: float) -> None:
-        """Until what was waited for has come, or the word to end, but no longer than so."""
+        """Returns when `come()` is true, when the attempt is to end, or after so many seconds.
+
+        Returns at once in a signal handler that has interrupted this thread while it was receiving.
+        """
         deadline = time.monotonic() + seconds
         with self._lock:
-            while self._run is not None and not self._is_told() and not come():
-                left = deadline - time.monotonic()
-                if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
-                    return
-                if not self._receive(0):
-                    os._exit(0)
+            if self._receiving:
+                return
+            try:
+                self._receiving = True
+                while self._run is not None and not self._is_told() and not come():
+                    left = deadline - time.monotonic()
+                    if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
+                        return
+                    if not self._receive(0):
+                        os._exit(0)
+            finally:
+                self._receiving = False
 
     def _is_told(self) -> bool:
         assert self._run is not None
@@ -130,55 +150,18 @@ class DriverLink:
         self._inbox = [message for message in self._inbox if "run" in message]
         return mine in self._told
 
-    def send(self, event: Event) -> None:
-        """What the attempt says. Ends a thread of an earlier one that still speaks."""
-        with self._lock:
-            run = self._run
-            if run is None or (event.trial, event.attempt) != (run.trial, run.attempt):  # type: ignore[attr-defined]
-                raise EndTrial
-            if os.getpid() != self._pid:  # its numbers would be taken for those of this process
-                raise SettingError("a forked child of the training function cannot report; let it do so itself")
-            line = to_line(event)
-            self._keep(line, event)
-            try:
-                self._socket.sendall(line)
-            except OSError:
-                os._exit(0)  # the driver is gone, and what was said is safe
+    def send(self, event: Event) -> int:
+        """Sends what the attempt says; see Outbox.send."""
+        return self._outbox.send(event)
 
     def send_last(self, outcome: Event, *, stay: bool) -> None:
-        """How the attempt ended. `stay`: this worker may be given another; else it ends now."""
-        with self._lock:
-            if not stay:
-                with contextlib.suppress(OSError):
-                    self._socket.sendall(GOODBYE + b"\n")
-            self.send(outcome)
+        """Sends how the attempt ended. `stay`: this worker may be given another; else it ends now."""
+        with self._lock:  # from now on only next_run() reads: the driver may answer with the next run
             self._run = None
-
-    def _keep(self, line: bytes, event: Event) -> None:
-        """Writes to the spool; where the disk is full, says so and waits for room or for the word to end."""
-        said = False
-        while True:
-            try:
-                written = os.write(self._spool, line)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                written = 0
-            self._spooled += written
-            if written == len(line):
-                return
-            if written:
-                line = b"\n" + line.lstrip(b"\n")  # what got through is a torn line, to be passed over
-            if not said and self._run is not None:
-                said = True
-                why = "the disk that holds the study is full: make room, training goes on by itself then"
-                self._socket.sendall(to_line(DiskFull(event.at, self._run.trial, self._run.attempt, why)))
-            if self.told_to_end():
-                # Nothing can be said any more, and it was not the trial's fault: go as a lost machine goes.
-                os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(0.2)
+        self._outbox.send(outcome, last=True, goodbye=not stay)
 
     def _receive(self, flags: int) -> bool:
+        """Takes in one chunk from the driver; False: the driver is gone."""
         try:
             chunk = self._socket.recv(65536, flags)
         except ConnectionError:
