@@ -15,7 +15,7 @@ import pytest
 
 from tests.engines.conformance import HERE, TARGET, EngineConformance, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked, parent
-from thriftune.engines import Engine, local, nursery
+from thriftune.engines import Engine, alive, local, nursery
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.wire import Lines, from_line, read_spool, to_line
@@ -317,7 +317,7 @@ class TestLocalEngine(EngineConformance):
     # --- what an earlier driver left
 
     def test_recover_refuses_while_somebody_is_left(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(local, "_GONE_WITHIN_SECONDS", 0.1)
+        monkeypatch.setattr(alive, "GONE_WITHIN_SECONDS", 0.1)
         engine = self.make(folder, 1)
         engine.recover()
         engine.open()

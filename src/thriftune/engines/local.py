@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.engines import Doing
+from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
-from thriftune.engines.wire import GOODBYE, Lines, from_line, read_spool
+from thriftune.engines.wire import GOODBYE, Lines, from_line
 from thriftune.engines.worker import MARK
-from thriftune.errors import StudyBusy, ThriftuneError
+from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
 from thriftune.threads import limited_to
 from thriftune.trial import Run
@@ -30,7 +30,6 @@ from thriftune.trial import Run
 _OUTPUT_BYTES = 16_384
 """How much of the end of an attempt's output is kept for the case that it fails."""
 
-_GONE_WITHIN_SECONDS = 30.0
 _CLOSED_WITHIN_SECONDS = 10.0
 
 _CHUNK_BYTES = 262_144
@@ -85,15 +84,7 @@ class LocalEngine:
     # --- the protocol -----------------------------------------------------------------------------------
 
     def recover(self) -> list[Event]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._wait_until_gone()
-        found: list[tuple[float, Event]] = []
-        for spool in sorted(self._spools.glob("*.spool")):
-            latest = 0.0  # a clock that was set back must not turn the order of one worker's words
-            for event in read_spool(spool):
-                latest = max(latest, event.at)
-                found.append((latest, event))
-        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+        return alive.recover(self._folder)
 
     def open(self) -> None:
         shutil.rmtree(self._spools, ignore_errors=True)
@@ -177,34 +168,15 @@ class LocalEngine:
 
     @property
     def _spools(self) -> Path:
-        return self._folder / "spools"
-
-    @property
-    def _alive_file(self) -> Path:
-        return self._folder / "alive"
-
-    def _wait_until_gone(self) -> None:
-        """The processes of an earlier driver end by themselves when it does; two of a trial must never be."""
-        deadline = time.monotonic() + _GONE_WITHIN_SECONDS
-        with self._alive_file.open("a") as alive:
-            while True:
-                with contextlib.suppress(BlockingIOError):
-                    fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                if time.monotonic() > deadline:
-                    raise StudyBusy(
-                        f"processes of an earlier run still hold {self._alive_file} after "
-                        f"{_GONE_WITHIN_SECONDS:g} s; see which with 'fuser {self._alive_file}', then resume"
-                    )
-                time.sleep(0.01)
+        return alive.spools(self._folder)
 
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
-        with theirs, self._alive_file.open("a") as alive:
-            fcntl.flock(alive, fcntl.LOCK_SH)
+        with theirs, alive.alive_file(self._folder).open("a") as held:
+            fcntl.flock(held, fcntl.LOCK_SH)
             settings = {"target": self._target, "spools": str(self._spools), "durable": self._durable}
-            start = [sys.path, theirs.fileno(), alive.fileno(), settings]
+            start = [sys.path, theirs.fileno(), held.fileno(), settings]
             code = (
                 "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
                 "from thriftune.engines.nursery import main; main(control, alive, settings)"
@@ -213,7 +185,7 @@ class LocalEngine:
             try:
                 self._nursery = subprocess.Popen(
                     [sys.executable, "-c", code, json.dumps(start)],
-                    pass_fds=[theirs.fileno(), alive.fileno()],
+                    pass_fds=[theirs.fileno(), held.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                     env={**threads, **os.environ},  # a user's own win
@@ -289,7 +261,7 @@ class LocalEngine:
         self._hang_up()
         if self._nursery is not None:
             self._nursery.wait()
-        self._wait_until_gone()
+        alive.wait_until_gone(self._folder)
         for worker in list(self._workers.values()):
             self._drain(worker)
             self._lost(worker, "the process that keeps the workers was ended from outside")

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.cluster import Cluster, Node
-from thriftune.engines import Doing
-from thriftune.engines.local import LocalEngine
+from thriftune.engines import Doing, alive
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.events import Ended, Event, Failed, Killed, Lost
 from thriftune.threads import limited_to
@@ -93,7 +92,7 @@ class RayEngine:
     def recover(self) -> list[Event]:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._cluster.end_actors(self._prefix)  # they end with their driver; this is for those that would not
-        found = [LocalEngine(folder, 1, {}).recover() for folder in sorted(self._folder.iterdir())]
+        found = [alive.recover(folder) for folder in sorted(self._folder.iterdir())]
         return sorted((event for events in found for event in events), key=lambda event: event.at)
 
     def open(self) -> None:

@@ -9,7 +9,6 @@ machines that are the study's own, where nobody else takes any, machine by machi
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import heapq
 import itertools
 import os
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from thriftune.cluster import Cluster, Gang, Node
+from thriftune.engines import alive
 from thriftune.engines.seat import Order, Seat
 from thriftune.engines.wire import read_spool
 from thriftune.errors import ThriftuneError
@@ -355,23 +355,16 @@ class Seats:
 
 
 def wait_until_gone(folder: Path, seconds: float) -> None:
-    """All processes of a seat, which follow it."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(OSError), (folder / "alive").open("a") as alive:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            if time.monotonic() > deadline:
-                return
-            time.sleep(0.005)
+    """Waits at most this long for the processes of a seat, which follow it."""
+    with contextlib.suppress(OSError):  # its node was lost before it had a folder
+        alive.is_gone_within(folder, seconds)
 
 
 def last_words(folder: Path) -> list[Event]:
     """What its workers have said, whether that was heard or not."""
     with contextlib.suppress(OSError):
-        os.listdir(folder / "spools")  # noqa: PTH208 (has a network's file system look again)
-    return [event for spool in sorted((folder / "spools").glob("*.spool")) for event in read_spool(spool)]
+        os.listdir(alive.spools(folder))  # noqa: PTH208 (has a network's file system look again)
+    return [event for spool in sorted(alive.spools(folder).glob("*.spool")) for event in read_spool(spool)]
 
 
 # --- what Ray's errors mean -------------------------------------------------------------------------------
