@@ -255,6 +255,25 @@ class TestLocalEngine(EngineConformance):
         engine.close()
         all_gone(f"TEST_MARK={mark}")
 
+    def test_a_stopped_warden_does_not_hold_up_the_driver(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mark = os.urandom(8).hex()
+        monkeypatch.setenv("TEST_MARK", mark)
+        engine = opened(1)
+        engine.start(run(0, "sleep"), HERE)
+        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
+        pid = engine.doing()[0].pid
+        assert pid is not None
+        keeper = parent(pid)
+        os.kill(parent(keeper), signal.SIGSTOP)
+        os.kill(keeper, signal.SIGKILL)
+        assert isinstance(until_ended(engine, 0)[-1], Lost)
+        engine.start(run(1, "check"), HERE)
+        assert isinstance(until_ended(engine, 1)[-1], Ended)
+        engine.close()
+        all_gone(f"TEST_MARK={mark}")
+
     # --- what grows
 
     def test_nothing_grows_with_trials_and_deaths(

@@ -17,6 +17,7 @@ import pytest
 import thriftune as tt
 from tests.engines.acts import act
 from tests.engines.processes import all_gone, eventually, marked, parent
+from thriftune.engines import alive
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +103,25 @@ def test_after_a_kill_with_descendants_of_all_kinds(victims: str, script: str, m
     finally:
         driver.kill()
         driver.wait()
+    all_gone(mark)
+
+
+@pytest.mark.parametrize("victims", ["driver", "driver and nursery"])
+def test_a_stopped_warden_is_not_left_behind(victims: str, mark: str, tmp_path: Path) -> None:
+    """The nursery wakes it up; where that is killed as well, the next run does."""
+    driver = start(FUNCTION, tmp_path)
+    try:
+        eventually(lambda: len(sleepers(mark)) >= 8, "the trials have their descendants")
+        nursery = nursery_of(mark, driver.pid)
+        os.kill(parent(nursery), signal.SIGSTOP)
+        if victims == "driver and nursery":
+            driver.send_signal(signal.SIGSTOP)  # it would wake the warden up, too
+            kill(nursery)
+    finally:
+        driver.kill()
+        driver.wait()
+    if victims == "driver and nursery":
+        alive.recover(tmp_path / "s.db.files" / "s" / "run")
     all_gone(mark)
 
 

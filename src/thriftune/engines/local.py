@@ -257,10 +257,15 @@ class LocalEngine:
             self._forget(worker)
 
     def _nursery_died(self) -> None:
-        """Somebody killed it, and its workers went with it; another is started when it is needed."""
+        """Takes in that somebody killed it, and its workers with it; another is started when it is needed."""
         self._hang_up()
         if self._nursery is not None:
-            self._nursery.wait()
+            self._nursery.send_signal(signal.SIGCONT)  # if the warden was stopped, it could not end
+            try:
+                self._nursery.wait(_CLOSED_WITHIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._nursery.kill()
+                self._nursery.wait()
         alive.wait_until_gone(self._folder)
         for worker in list(self._workers.values()):
             self._drain(worker)

@@ -55,6 +55,8 @@ def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() == warden_pid:
             Nursery(socket.socket(fileno=control_fd), settings).run()
+            if os.getppid() == warden_pid:
+                os.kill(warden_pid, signal.SIGCONT)  # a stopped one would stay, and keep the next run waiting
     else:
         os.close(control_fd)
         os.waitpid(nursery_pid, 0)
