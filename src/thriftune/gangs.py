@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from thriftune.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.events import Ended, Event, Failed, Lost
 from thriftune.trial import EndTrial, Gang, Meeting, Run, TrialLost
@@ -130,7 +131,7 @@ class First:
 
     def _came_of(self, rank: int, word: dict[str, Any]) -> Event:
         """What another worker's last word makes of the attempt; an empty one is of one that vanished."""
-        run, at = self._run, time.time()
+        run, at = self._run, wall_time()
         if "failed" in word:
             kind, error = word["failed"]
             return Failed(at, run.trial, run.attempt, kind, f"in worker {rank}: {error}")
@@ -261,7 +262,7 @@ class Other:
                 while (left := deadline - time.monotonic()) > 0:
                     self._line.receive(left)
             except Gone:
-                return Ended(time.time(), run.trial, run.attempt, 0.0, cut=True)
+                return Ended(wall_time(), run.trial, run.attempt, 0.0, cut=True)
         if isinstance(outcome, Failed):
             self._line.send_last({"failed": [outcome.kind, outcome.error]})
         else:

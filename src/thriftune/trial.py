@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
+from thriftune.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.printed import last_line
@@ -375,7 +376,7 @@ class Trial:
             return 0
         found = self._find()
         for sentence in found.passed_over:
-            self.relay(Warned(time.time(), self.id, self.attempt, sentence))
+            self.relay(Warned(wall_time(), self.id, self.attempt, sentence))
         if found.folder is None:
             return 0
         load(found.folder)
@@ -430,7 +431,7 @@ class Trial:
             with self._measuring:
                 problems = self._gauge.next_step(step)
             for problem in problems:
-                self.relay(Warned(time.time(), self.id, self.attempt, problem))
+                self.relay(Warned(wall_time(), self.id, self.attempt, problem))
 
     def report(
         self,
@@ -497,7 +498,7 @@ class Trial:
             self._in_save = True
             self._checkpoints.save(step, save)
         except DiskFullError as error:
-            self.relay(DiskFull(time.time(), self.id, self.attempt, str(error)))
+            self.relay(DiskFull(wall_time(), self.id, self.attempt, str(error)))
             return False
         finally:
             self._in_save = False
@@ -511,7 +512,7 @@ class Trial:
             if unsaved is not None and not self._in_save:
                 step, metrics, save = unsaved
                 if self._save(step, save):
-                    self.relay(Reported(time.time(), self.id, self.attempt, 0, step, metrics, True))
+                    self.relay(Reported(wall_time(), self.id, self.attempt, 0, step, metrics, True))
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
         """Records a report whose state, if `saved`, is in a checkpoint already."""
@@ -525,7 +526,7 @@ class Trial:
             if measured is not None:
                 self.relay(measured)
         # The link numbers it: only there is the order of several threads' reports known.
-        self._reports = self.relay(Reported(time.time(), self.id, self.attempt, 0, at_step, metrics, saved))
+        self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, 0, at_step, metrics, saved))
         if self.run.judged:
             now = time.monotonic()
             self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)

@@ -147,6 +147,12 @@ class EngineConformance(ABC):
         assert isinstance(end, Ended), end
         assert [event.number for event in reports] == list(range(1, len(reports) + 1))
 
+    def test_times_go_on_where_the_clock_is_set_back(self, engine: Engine, run: Callable[..., Run]) -> None:
+        engine.start(run(0, "set_clock_back"), HERE)
+        times = [event.at for event in told(until_ended(engine, 0), 0)]
+        assert len(times) == 3
+        assert times == sorted(times)
+
     def test_many_attempts_one_after_the_other(self, engine: Engine, run: Callable[..., Run]) -> None:
         events: list[Event] = []
         for trial in range(100):

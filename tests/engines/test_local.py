@@ -274,6 +274,22 @@ class TestLocalEngine(EngineConformance):
         engine.close()
         all_gone(f"TEST_MARK={mark}")
 
+    def test_workers_go_by_the_clock_of_their_driver(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As it was when the driver began: what happened to the wall clock since must not show in durations."""
+        right, hour = time.time, 3600.0
+        monkeypatch.setattr(time, "time", lambda: right() - 2 * hour)
+        engine = opened(1)
+        monkeypatch.setattr(time, "time", right)
+        engine.start(run(0, "pid"), HERE)
+        engine.start(run(1, "sleep"), HERE)
+        events = until_ended(engine, 0)
+        engine.kill(1, 1)
+        events += until_ended(engine, 1)
+        assert len(events) == 3
+        assert all(event.at < right() - hour for event in events)
+
     # --- what grows
 
     def test_nothing_grows_with_trials_and_deaths(

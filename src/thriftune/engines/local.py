@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from thriftune.clock import WallClock
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, Lines, from_line
@@ -68,6 +69,7 @@ class LocalEngine:
         self._slots = slots
         self._target = target
         self._durable = durable
+        self._clock = WallClock()
         self._workers: dict[int, _Worker] = {}
         self._next_id = 0
         self._nursery: subprocess.Popen[bytes] | None = None
@@ -175,7 +177,12 @@ class LocalEngine:
         # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
         with theirs, alive.alive_file(self._folder).open("a") as held:
             fcntl.flock(held, fcntl.LOCK_SH)
-            settings = {"target": self._target, "spools": str(self._spools), "durable": self._durable}
+            settings = {
+                "target": self._target,
+                "spools": str(self._spools),
+                "durable": self._durable,
+                "clock_offset": self._clock.offset,
+            }
             start = [sys.path, theirs.fileno(), held.fileno(), settings]
             code = (
                 "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -363,7 +370,9 @@ class LocalEngine:
             if worker.killed or end.kind is None or not worker.begun:
                 self._lost(worker, end.message)
             else:
-                failed = Failed(time.time(), run.trial, run.attempt, end.kind, end.message, _text(worker.tail))
+                failed = Failed(
+                    self._clock.now(), run.trial, run.attempt, end.kind, end.message, _text(worker.tail)
+                )
                 self._events.append(failed)
         self._forget(worker)
 
@@ -371,9 +380,9 @@ class LocalEngine:
         """Its run, if it had one, has ended through no fault of the trial's."""
         if (run := worker.run) is not None:
             if worker.killed:
-                self._events.append(Killed(time.time(), run.trial, run.attempt, _text(worker.tail)))
+                self._events.append(Killed(self._clock.now(), run.trial, run.attempt, _text(worker.tail)))
             else:
-                self._events.append(Lost(time.time(), run.trial, run.attempt, why))
+                self._events.append(Lost(self._clock.now(), run.trial, run.attempt, why))
 
     def _forget(self, worker: _Worker) -> None:
         self._workers.pop(worker.id, None)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from thriftune.clock import WallClock
 from thriftune.cluster import Cluster, Node
 from thriftune.engines import Doing, alive
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
@@ -78,6 +79,7 @@ class RayEngine:
         is_own: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._cluster = cluster
+        self._clock = WallClock()
         self._worker = worker
         self._folder = folder / "seats"
         self._prefix = f"thriftune-{study}-"
@@ -116,7 +118,7 @@ class RayEngine:
         if crew.ready and crew.begun:
             self._seats.order(crew.seats[0], "tell_to_end", trial, attempt)
         else:  # it has no process yet, as far as is known, and may have to wait for long
-            self._call_off(crew, Ended(time.time(), trial, attempt, 0.0, cut=True))
+            self._call_off(crew, Ended(self._clock.now(), trial, attempt, 0.0, cut=True))
 
     def answer(self, trial: int, attempt: int, number: int) -> None:
         if (crew := self._crews.get((trial, attempt))) is not None:
@@ -136,7 +138,7 @@ class RayEngine:
             return
         crew.killed = True
         if not (crew.ready and crew.begun):
-            self._call_off(crew, Killed(time.time(), trial, attempt))
+            self._call_off(crew, Killed(self._clock.now(), trial, attempt))
             return
         for seat in crew.seats:
             self._seats.order(seat, "kill", trial, attempt)
@@ -277,7 +279,7 @@ class RayEngine:
 
     def _look_for_room(self, crew: _Crew) -> None:
         if not crew.over and not all(map(self._seats.has_room, crew.seats)):
-            self._call_off(crew, Ended(time.time(), crew.run.trial, crew.run.attempt, 0.0, cut=True))
+            self._call_off(crew, Ended(self._clock.now(), crew.run.trial, crew.run.attempt, 0.0, cut=True))
 
     def _settle(self, crew: _Crew, end: End) -> None:
         crew.over = True
@@ -309,8 +311,8 @@ class RayEngine:
         for event in last_words(folder):
             self._hear(crew, rank, event)
         if rank not in crew.ends:
-            failed = Failed(time.time(), run.trial, run.attempt, "memory", why) if memory else None
-            crew.ends[rank] = failed or Lost(time.time(), run.trial, run.attempt, why)
+            failed = Failed(self._clock.now(), run.trial, run.attempt, "memory", why) if memory else None
+            crew.ends[rank] = failed or Lost(self._clock.now(), run.trial, run.attempt, why)
 
 
 def verdict(ends: Mapping[int, End], cleared: Collection[int], gone: Collection[int], *, killed: bool) -> End:

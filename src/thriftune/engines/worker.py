@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thriftune.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings
@@ -173,6 +174,7 @@ class DriverLink:
 def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any]) -> None:
     for fd in (link_fd, output_fd):
         os.set_inheritable(fd, False)
+    set_offset(settings["clock_offset"])
     surroundings = Surroundings(output_fd)
     faulthandler.enable(file=2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -191,7 +193,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
             try:
                 train, knobs = load_target(settings["target"])
             except BaseException:
-                failed = Failed(time.time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
+                failed = Failed(wall_time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
                 link.send_last(failed, stay=False)
                 break
             surroundings.keep_import_path()
@@ -199,7 +201,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
         outcome = attempt(train, run, link, gauge)
         problems = [] if instruments is None else instruments.over(gauge)
         for problem in problems:
-            link.send(Warned(time.time(), run.trial, run.attempt, problem))
+            link.send(Warned(wall_time(), run.trial, run.attempt, problem))
         stay = surroundings.restore() and not problems and isinstance(outcome, Ended)
         link.send_last(outcome, stay=stay)
         if not stay:
@@ -222,19 +224,19 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
         gang = join(run)
         trial = Trial(run, link, gang, gauge)
         for problem in gauge.problems if gauge is not None else ():
-            trial.relay(Warned(time.time(), run.trial, run.attempt, problem))
+            trial.relay(Warned(wall_time(), run.trial, run.attempt, problem))
         with contextlib.suppress(EndTrial):
             returned = train(trial)
             if os.getpid() == worker_pid:
                 trial.finish(returned)
-        outcome: Event = Ended(time.time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
+        outcome: Event = Ended(wall_time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
     except TrialLost as lost:
-        outcome = Lost(time.time(), run.trial, run.attempt, str(lost))
+        outcome = Lost(wall_time(), run.trial, run.attempt, str(lost))
     except TrialFailed as failure:
-        outcome = Failed(time.time(), run.trial, run.attempt, failure.kind, shortened(str(failure)))
+        outcome = Failed(wall_time(), run.trial, run.attempt, failure.kind, shortened(str(failure)))
     except BaseException as error:
         kind = "exited" if isinstance(error, SystemExit) else "raised"
-        outcome = Failed(time.time(), run.trial, run.attempt, kind, shortened(_traceback(error)))
+        outcome = Failed(wall_time(), run.trial, run.attempt, kind, shortened(_traceback(error)))
     if os.getpid() != worker_pid:  # a fork of the trial's that came back from train(): the end is not its to tell
         if isinstance(outcome, Failed):
             os.write(2, outcome.error.encode(errors="replace") + b"\n")

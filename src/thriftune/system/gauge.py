@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from thriftune.clock import wall_time
 from thriftune.events import Measured
 from thriftune.system.counters import Counters, rates
 from thriftune.system.energy import Energy
@@ -137,7 +138,7 @@ class Gauge:
         threads = self._panel.setting.get("threads", self._instruments.usual_threads)
         joules = self._instruments.energy.take(float(threads))
         measured = Measured(
-            at=time.time(),
+            at=wall_time(),
             trial=self._run.trial,
             attempt=self._run.attempt,
             step=step,
