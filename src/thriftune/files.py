@@ -10,6 +10,7 @@ By default that folder is beside the store, and is looked for there: a store and
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -58,21 +59,23 @@ class StudyFiles:
         unfinished.replace(self._owner_file)
 
     def remove(self) -> Path | None:
-        """Removes what is the study's, and the folder if nothing else is in it; returns the folder if it stays.
+        """Remove the study's own files, and the folder if it is then empty. Return the folder if it stays.
 
-        The folder's name is the study's, so it may well be one that a person had made for something else.
+        A person may have made the folder for something else, so files that thriftune did not make stay.
+        Symbolic links are neither followed nor removed.
         """
-        if self._is_ours():
-            for trial in self.folder.glob("trials/*"):
+        if self._is_ours() and not self.folder.is_symlink():
+            trials = self.folder / "trials"
+            for trial in [] if trials.is_symlink() else trials.glob("*"):
                 if re.fullmatch(r"\d+", trial.name):
                     shutil.rmtree(trial, ignore_errors=True)
             shutil.rmtree(self.run, ignore_errors=True)
             for path in (self.function, self.function.with_suffix(".unfinished"), self._owner_file):
                 path.unlink(missing_ok=True)
-            for empty in (self.folder / "trials", self.folder):
+            for empty in (trials, self.folder):
                 with suppress(OSError):
                     empty.rmdir()
-        return self.folder if self.folder.exists() else None
+        return self.folder if os.path.lexists(self.folder) else None
 
     @property
     def _owner_file(self) -> Path:

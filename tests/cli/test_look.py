@@ -348,8 +348,30 @@ def test_delete_leaves_files_of_others(typed: Type, finished: None, tmp_path: Pa
     (home / "run").mkdir()
     (home / "thesis.tex").touch()
     deleted = typed("delete", "digits", answer="y\n").stdout
-    assert f"{home} has files of others and stays" in deleted
+    assert f"{home} has links or files of others and stays" in deleted
     assert studies.files(home) == ["thesis.tex", "trials", "trials/notes"]
+
+
+def test_delete_does_not_follow_links(typed: Type, finished: None, tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "digits", tmp_path / "elsewhere"
+    StudyFiles(home, "0f").claim()
+    for name in ("trials", "run"):
+        (elsewhere / name / "0").mkdir(parents=True)
+        (home / name).symlink_to(elsewhere / name)
+    deleted = typed("delete", "digits", "--yes").stdout
+    assert f"{home} has links or files of others and stays" in deleted
+    assert studies.files(elsewhere) == ["run", "run/0", "trials", "trials/0"]
+    assert studies.files(home) == ["run", "trials"]
+
+
+def test_delete_does_not_follow_a_link_in_place_of_the_folder(typed: Type, finished: None, tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "digits", tmp_path / "elsewhere"
+    StudyFiles(elsewhere, "0f").claim()
+    (elsewhere / "trials" / "0").mkdir(parents=True)
+    home.symlink_to(elsewhere)
+    assert f"{home} has links or files of others and stays" in typed("delete", "digits", "--yes").stdout
+    assert home.is_symlink()
+    assert studies.files(elsewhere) == ["owner", "trials", "trials/0"]
 
 
 def test_delete_and_stop_while_driven(typed: Type, finished: None, where: Path) -> None:

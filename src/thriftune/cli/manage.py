@@ -59,4 +59,4 @@ def delete_command(name: str, store: str | None, yes: bool) -> None:
             click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
         opened.delete(name)
         left = files.remove()
-    click.echo(f"study {name!r} is deleted" + (f"; {left} has files of others and stays" if left else ""))
+    click.echo(f"study {name!r} is deleted" + (f"; {left} has links or files of others and stays" if left else ""))
