@@ -136,6 +136,20 @@ def test_two_paths_to_a_file_are_one_store(path: Path) -> None:
         assert linked.driver("s") == store.driver("s")
 
 
+def test_a_file_with_two_names_is_refused(path: Path) -> None:
+    """Each name would have a write-ahead log and locks of its own, so that two drivers could write at once."""
+    other = path.with_name("other.db")
+    other.hardlink_to(path)
+    for name in (path, other):
+        with pytest.raises(StoreError, match=r"the file has 2 names \(hard links\).*copy it"):
+            open_store(name, create=False)
+    other.unlink()
+    with open_store(path) as store, store.drive("s"):
+        other.hardlink_to(path)
+        with pytest.raises(StoreError, match="hard links"):
+            open_store(other)
+
+
 def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     def open_it(path: Path, start: threading.Barrier) -> None:
         start.wait()

@@ -240,8 +240,15 @@ class SqliteStore:
     # --- opening ------------------------------------------------------------------------------------------
 
     def _check_place(self, path: Path, create: bool) -> None:
+        """Make the store's folder; raise where there is no store to look at or the file cannot be one."""
         if not create and not (path.exists() and path.stat().st_size):
             raise StudyNotFound(f"there is no store at {path}: no study has been run there yet")
+        # SQLite and our locks find a file's companions by its name.
+        if path.is_file() and (names := path.stat().st_nlink) > 1:
+            raise StoreError(
+                f"store {path}: the file has {names} names (hard links), and drivers under different names "
+                "would not see each other; remove the other names, or copy it and use the copy"
+            )
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
