@@ -17,7 +17,7 @@ from thriftune.clock import Clock
 from thriftune.clouds import Cloud
 from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
-from thriftune.errors import NoBestTrial, StoreError
+from thriftune.errors import NoBestTrial, StoreFull
 from thriftune.history import History
 from thriftune.printed import last_line
 from thriftune.spec import Spec
@@ -152,15 +152,18 @@ class Driver:
         summary = None
         if due:
             summary, self._summarized_at = summarize(self._history, now), now
+        self._when_there_is_room(lambda: self._store.append(self._spec.name, before, log, summary))
+
+    def _when_there_is_room(self, write: Callable[[], None]) -> None:
+        """Call `write`; with disk_full="go_on", repeat it while the disk is full. Other errors are raised."""
         while True:
             try:
-                self._store.append(self._spec.name, before, log, summary)
-                return
-            except StoreError as error:
+                return write()
+            except StoreFull as error:
                 # Nothing is lost meanwhile: what trials said is in their spools, and they wait for a full disk.
                 if self._spec.disk_full == "stop" or self._interrupted:
                     raise
-                self._view.say(f"{error} Trying again.")
+                self._view.say(f"{error}. Trying again.")
                 time.sleep(_STORE_RETRY_SECONDS)
 
     def _sync_if_due(self, log: list[ev.Event], now: float, last: bool) -> None:
@@ -168,7 +171,7 @@ class Driver:
         # A machine that is rented is billed on, whatever becomes of this one.
         outlasts_us = any(isinstance(entry, (ev.Rent, ev.Release)) for entry in log)
         if self._unsynced and (last or outlasts_us or now - self._synced_at >= _SYNC_SECONDS):
-            self._store.sync()
+            self._when_there_is_room(self._store.sync)
             self._unsynced, self._synced_at = False, now
 
     def _carry_out(self, log: list[ev.Event], now: float) -> list[ev.Event]:

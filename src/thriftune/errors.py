@@ -42,6 +42,10 @@ class StoreError(ThriftuneError):
     """The store cannot be opened, read or written (a full disk, a file that is no database)."""
 
 
+class StoreFull(StoreError):
+    """The disk of the store, or the user's quota there, has no room. Nothing was written."""
+
+
 class CheckpointError(ThriftuneError):
     """A checkpoint could not be written."""
 

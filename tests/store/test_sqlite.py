@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -20,7 +21,7 @@ import pytest
 
 from tests.conftest import fill
 from tests.store.conformance import StoreConformance, reports
-from thriftune.errors import SettingError, StoreError, StudyBusy, StudyNotFound
+from thriftune.errors import SettingError, StoreError, StoreFull, StudyBusy, StudyNotFound
 from thriftune.events import Event, Reported
 from thriftune.store import Store, open_store, sqlite
 
@@ -281,7 +282,7 @@ def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path) -> None:
         with pytest.raises(StoreError, match=r"s\.db: the disk (is|failed or is) full; nothing was written"):
             write_until_full()
         for _ in range(3):
-            with pytest.raises(StoreError):
+            with pytest.raises(StoreFull):
                 store.append("s", written, reports(written + 1, written + 1000))
         assert store.read("s") == reports(1, written)
         assert store.studies()[0].summary == {"entries": written}
@@ -307,6 +308,23 @@ def test_a_full_disk_takes_no_new_store_and_no_driver(small_disk: Path) -> None:
         (small_disk / "ballast").unlink()
         with store.drive("s"):
             assert store.driver("s") is not None
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOSPC, StoreFull), (errno.EDQUOT, StoreFull), (errno.EIO, StoreError)]
+)
+def test_a_sync_that_fails_tells_a_full_disk_from_a_broken_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[StoreError]
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with open_store(path) as store:
+        store.append("s", 0, reports(1, 1))
+        monkeypatch.setattr(os, "fdatasync", fail)
+        with pytest.raises(StoreError, match=os.strerror(number)) as told:
+            store.sync()
+        assert type(told.value) is kind
 
 
 def test_a_read_only_disk_is_refused(small_disk: Path) -> None:

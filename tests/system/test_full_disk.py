@@ -11,7 +11,8 @@ import pytest
 
 import thriftune as tt
 from tests.conftest import fill
-from thriftune.errors import StoreError
+from thriftune.errors import StoreError, StoreFull
+from thriftune.store.sqlite import SqliteStore
 
 
 def train(trial: tt.Trial) -> None:
@@ -114,3 +115,41 @@ def test_no_room_for_the_store_and_the_study_waits_for_it(small_disk: Path) -> N
     (result,) = results
     assert [len(trial.reports) for trial in result.trials] == [100] * 2
     assert [trial.attempts for trial in result.trials] == [1, 1]
+
+
+def test_only_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[BaseException] = []
+
+    def fail(*_: object) -> None:
+        raise StoreError("the file is damaged")
+
+    def run() -> None:
+        try:
+            tune(slowly, tmp_path / "s.db", disk_full="go_on")
+        except BaseException as error:
+            told.append(error)
+
+    monkeypatch.setattr(SqliteStore, "append", fail)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "the study waits for something that will not pass"
+    assert str(told[0]) == "the file is damaged"
+
+
+def test_a_disk_without_room_for_a_sync_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems only find out when they bring a file to disk."""
+    sync, failures = SqliteStore.sync, 3
+
+    def fail_at_first(store: SqliteStore) -> None:
+        nonlocal failures
+        if store.length("s") and failures:
+            failures -= 1
+            raise StoreFull("no room")
+        sync(store)
+
+    monkeypatch.setattr(SqliteStore, "sync", fail_at_first)
+    monkeypatch.setattr("thriftune.driver._STORE_RETRY_SECONDS", 0.01)
+    result = tune(slowly, tmp_path / "s.db", disk_full="go_on")
+    assert [len(trial.reports) for trial in result.trials] == [5, 5]
+    assert failures == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -13,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
+from thriftune.errors import StoreConflict, StoreError, StoreFull, StudyBusy, StudyExists, StudyNotFound
 from thriftune.events import Codec, Event
 from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
@@ -63,6 +64,11 @@ PRAGMA user_version = {VERSION};
 
 MOVE_HEAD = "UPDATE heads SET entries = ?, summary = coalesce(?, summary) WHERE study = ? AND entries = ?"
 ADD_ENTRY = "INSERT INTO log (study, number, kind, trial, at, body) VALUES (?, ?, ?, ?, ?, ?)"
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+PROBE_BYTES = 65536
+"""What is written to find out whether a disk is full: more than any one write of SQLite's."""
 
 WAYS_OUT = {
     sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_SECONDS:.0f} s; end that program",
@@ -317,14 +323,29 @@ class SqliteStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
+        """Raise errors of SQLite and of the disk as StoreError, or as StoreFull where there is no room."""
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(f"store {self._where}: {WAYS_OUT.get(_kind(error), error)}") from error
+            kind = StoreFull if self._means_full(error) else StoreError
+            raise kind(f"store {self._where}: {WAYS_OUT.get(_kind(error), error)}") from error
         except OSError as error:
-            raise StoreError(f"store {self._where}: it cannot be brought to disk ({error.strerror})") from error
+            kind = StoreFull if error.errno in NO_ROOM else StoreError
+            raise kind(f"store {self._where}: it cannot be brought to disk ({error.strerror})") from error
         except UnicodeEncodeError as error:
             raise StoreError(f"store {self._where}: {error.object!r} is no valid text") from error
+
+    def _means_full(self, error: sqlite3.Error) -> bool:
+        """Return whether SQLite failed for want of room. It gives some such failures as plain IO errors."""
+        if _kind(error) != sqlite3.SQLITE_IOERR or self._path is None:
+            return _kind(error) == sqlite3.SQLITE_FULL
+        try:
+            with tempfile.TemporaryFile(dir=self._path.parent, buffering=0) as probe:
+                probe.write(bytes(PROBE_BYTES))
+                os.fsync(probe.fileno())
+        except OSError as failed:
+            return failed.errno in NO_ROOM
+        return False
 
     @contextmanager
     def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
