@@ -1,4 +1,8 @@
-"""The store as one SQLite file: no server, readers beside the writer (WAL), every commit on disk (FULL)."""
+"""The store as one SQLite file: no server, and readers beside the writer (write-ahead log).
+
+Commits go to the write-ahead log, the -wal file. It is synced to disk by sync(), and copied into the main file (a
+checkpoint, in SQLite's words) when a study is made, every few seconds, and at the end of a drive.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from thriftune.errors import StoreConflict, StoreError, StoreFull, StudyBusy, St
 from thriftune.events import Codec, Event
 from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
+from thriftune.store.wal import WriteAheadLog
 
 BUSY_SECONDS = 60.0
 """How long to wait for the commits of other studies' drivers; one takes well under a millisecond."""
@@ -76,6 +81,8 @@ WAYS_OUT = {
     sqlite3.SQLITE_CORRUPT: "the file is damaged; restore a copy, or rescue the rest with sqlite3's .recover",
     sqlite3.SQLITE_FULL: "the disk is full; nothing was written: free some room and go on",
     sqlite3.SQLITE_IOERR: "the disk failed or is full; nothing was written: free some room or check the disk",
+    sqlite3.SQLITE_IOERR_SHORT_READ: "the file or its -wal file ends too early; it was cut, or removed while a "
+    "study ran. If one still runs, stop it and look again; else restore a copy",
     sqlite3.SQLITE_NOTADB: "the file is no database; name another file",
     sqlite3.SQLITE_READONLY: "it cannot be written; put the store where you may write",
 }
@@ -91,17 +98,17 @@ class SqliteStore:
         self._turn = threading.RLock()
         self._ids: dict[str, int] = {}  # of studies by name, for append(): no id is ever used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._log_fd: int | None = None  # of SQLite's write-ahead log, once there is something to sync
         self._locks: Locks = MemoryLocks()
         address = ":memory:"
         if self._path:
-            self._locks = FileLocks(self._path.with_name(f"{self._path.name}.locks"))
+            self._locks = FileLocks(_beside(self._path, ".locks"))
             self._check_place(self._path, create)
             address = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
         with self._explained():
             self._db = sqlite3.connect(
                 address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
+        self._log = WriteAheadLog(self._db, self._path) if self._path else None
         try:
             self._prepare()
             self._inode = self._path.stat().st_ino if self._path else 0
@@ -116,7 +123,7 @@ class SqliteStore:
     @property
     def folder(self) -> Path:
         if self._path:
-            return self._path.with_name(f"{self._path.name}.files")
+            return _beside(self._path, ".files")
         if self._temporary is None:  # it lives as long as this object
             self._temporary = tempfile.TemporaryDirectory(prefix="thriftune-")
         return Path(self._temporary.name)
@@ -134,6 +141,7 @@ class SqliteStore:
             study = db.execute(new, (name, at, text)).lastrowid or 0
             db.execute("INSERT INTO heads (study, entries) VALUES (?, ?)", (study, len(entries)))
             db.executemany(ADD_ENTRY, _rows(study, 0, entries))
+        self._checkpoint()
 
     def spec(self, name: str) -> dict[str, Any]:
         spec: dict[str, Any] = json.loads(self._look_up(name, "spec"))
@@ -179,15 +187,9 @@ class SqliteStore:
             db.executemany(ADD_ENTRY, rows)
 
     def sync(self) -> None:
-        if self._path is None:
-            return
         with self._turn, self._explained():
-            if self._log_fd is None:
-                self._log_fd = os.open(f"{self._path}-wal", os.O_RDONLY | os.O_CLOEXEC)
-                folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                os.fsync(folder)  # the log's own name
-                os.close(folder)
-            os.fdatasync(self._log_fd)
+            if self._log is not None:
+                self._log.sync()
 
     def read(self, name: str, after: int = 0) -> list[Event]:
         select = "SELECT kind, body FROM log WHERE study = ? AND number > ? ORDER BY number"
@@ -209,7 +211,10 @@ class SqliteStore:
     @contextmanager
     def drive(self, name: str) -> Iterator[None]:
         with self._driving(name):
-            yield
+            try:
+                yield
+            finally:
+                self._checkpoint()
 
     def driver(self, name: str) -> Driver | None:
         return self._holder(self._id(name))
@@ -221,6 +226,10 @@ class SqliteStore:
 
     def take_requests(self, name: str) -> list[str]:
         self._check_file()
+        if self._log is not None:
+            with self._turn, self._explained():
+                self._log.check()
+                self._log.checkpoint_if_due()
         select = "SELECT id, what FROM requests WHERE study = ? ORDER BY id"
         rows = self._rows(select, self._id(name))
         if rows:
@@ -230,10 +239,11 @@ class SqliteStore:
 
     def close(self) -> None:
         with self._turn:
+            if self._log is not None:
+                self._log.prepare_to_close()
             self._db.close()
-            if self._log_fd is not None:
-                os.close(self._log_fd)
-                self._log_fd = None
+            if self._log is not None:
+                self._log.close()
             if self._temporary is not None:
                 self._temporary.cleanup()
 
@@ -293,7 +303,7 @@ class SqliteStore:
             )
 
     def _lay_out(self) -> None:
-        with self._writing(sync=False) as db:  # there is no log yet
+        with self._turn, self._explained(), self._transaction() as db:  # there is no write-ahead log yet
             if self._pragma("application_id") == APPLICATION:
                 return  # somebody else was quicker
             if db.execute("SELECT 1 FROM sqlite_master").fetchall():
@@ -328,7 +338,8 @@ class SqliteStore:
             yield
         except sqlite3.Error as error:
             kind = StoreFull if self._means_full(error) else StoreError
-            raise kind(f"store {self._where}: {WAYS_OUT.get(_kind(error), error)}") from error
+            what = WAYS_OUT.get(_code(error)) or WAYS_OUT.get(_kind(error)) or str(error)
+            raise kind(f"store {self._where}: {what}") from error
         except OSError as error:
             kind = StoreFull if error.errno in NO_ROOM else StoreError
             raise kind(f"store {self._where}: it cannot be brought to disk ({error.strerror})") from error
@@ -337,8 +348,10 @@ class SqliteStore:
 
     def _means_full(self, error: sqlite3.Error) -> bool:
         """Return whether SQLite failed for want of room. It gives some such failures as plain IO errors."""
-        if _kind(error) != sqlite3.SQLITE_IOERR or self._path is None:
+        if _kind(error) != sqlite3.SQLITE_IOERR or _code(error) == sqlite3.SQLITE_IOERR_SHORT_READ:
             return _kind(error) == sqlite3.SQLITE_FULL
+        if self._path is None:
+            return False
         try:
             with tempfile.TemporaryFile(dir=self._path.parent, buffering=0) as probe:
                 probe.write(bytes(PROBE_BYTES))
@@ -349,19 +362,36 @@ class SqliteStore:
 
     @contextmanager
     def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
-        """A transaction that is committed at the end, or of which nothing stays."""
+        """Give a transaction that is committed at the end, or of which nothing stays."""
         with self._turn, self._explained():
-            try:
-                # IMMEDIATE: wait for the write lock here, rather than fail for want of it half way.
-                self._db.execute("BEGIN IMMEDIATE")
-                yield self._db
-                self._db.execute("COMMIT")
+            if self._log is not None:
+                self._log.check()
+            with self._transaction() as db:
+                if self._log is not None:
+                    self._log.open()
+                yield db
+            if self._log is not None:
+                self._log.committed()
                 if sync:
-                    self.sync()
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+                    self._log.sync()
+                self._log.checkpoint_if_due()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            # IMMEDIATE: wait for the write lock here, rather than fail for want of it half way.
+            self._db.execute("BEGIN IMMEDIATE")
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _checkpoint(self) -> None:
+        if self._log is not None:
+            with self._turn:
+                self._log.checkpoint()
 
     def _rows(self, select: str, *values: object) -> list[Any]:
         """Always all rows at once: a read left open would keep the write-ahead log from being folded in."""
@@ -424,6 +454,16 @@ def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object
     ]
 
 
+def _beside(path: Path, suffix: str) -> Path:
+    """Return the path of the file that SQLite or we keep beside the store."""
+    return path.with_name(f"{path.name}{suffix}")
+
+
+def _code(error: BaseException | None) -> int:
+    """Return SQLite's extended error code."""
+    return int(getattr(error, "sqlite_errorcode", 0))
+
+
 def _kind(error: BaseException | None) -> int:
-    """The kind of SQLite's error: the low byte of its code, of which the rest tells kinds of kinds apart."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+    """Return the kind of SQLite's error: the low byte of its code."""
+    return _code(error) & 0xFF
