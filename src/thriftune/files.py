@@ -5,7 +5,8 @@
     run/              what the engine needs while it runs, and what workers said last
     trials/7/         of one trial: its checkpoints, and a command's state
 
-By default that folder is beside the store, and is looked for there: both may be moved or copied together while no study runs.
+By default that folder is beside the store, and is looked for there. Both may be moved or copied together while no
+study runs.
 """
 
 from __future__ import annotations

@@ -327,10 +327,13 @@ def test_a_sync_that_fails_tells_a_full_disk_from_a_broken_one(
         assert type(told.value) is kind
 
 
-def test_a_read_only_disk_is_refused(small_disk: Path) -> None:
+def test_a_read_only_disk_is_looked_at_and_not_written(small_disk: Path) -> None:
     with open_store(small_disk / "s.db") as store:
-        store.create("s", {}, 1.0)
+        store.create("s", {}, 1.0, reports(1, 3))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with open_store(small_disk / "s.db", create=False) as store:
+        assert store.read("s") == reports(1, 3)
+        assert [study.name for study in store.studies()] == ["s"]
     with pytest.raises(StoreError, match=r"s\.db: it cannot be (opened|written); .*may write"):
         open_store(small_disk / "s.db").studies()
     with pytest.raises(StoreError, match=r"new\.db: it cannot be opened; check that you may write to its folder"):

@@ -22,7 +22,7 @@ from thriftune.errors import StoreConflict, StoreError, StoreFull, StudyBusy, St
 from thriftune.events import Codec, Event
 from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
-from thriftune.store.wal import WriteAheadLog
+from thriftune.store.wal import WriteAheadLog, beside, needs_no_log, stamp
 
 BUSY_SECONDS = 60.0
 """How long to wait for the commits of other studies' drivers; one takes well under a millisecond."""
@@ -99,11 +99,13 @@ class SqliteStore:
         self._ids: dict[str, int] = {}  # of studies by name, for append(): no id is ever used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._locks: Locks = MemoryLocks()
+        self._read_only = False
+        self._at_rest: tuple[int, ...] | None = None  # the stamp of a file that is read as one that never changes
         address = ":memory:"
         if self._path:
-            self._locks = FileLocks(_beside(self._path, ".locks"))
+            self._locks = FileLocks(beside(self._path, ".locks"))
             self._check_place(self._path, create)
-            address = f"{self._path.as_uri()}?mode={'rwc' if create else 'rw'}"
+            address = f"{self._path.as_uri()}?{self._mode(self._path, create)}"
         with self._explained():
             self._db = sqlite3.connect(
                 address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -123,7 +125,7 @@ class SqliteStore:
     @property
     def folder(self) -> Path:
         if self._path:
-            return _beside(self._path, ".files")
+            return beside(self._path, ".files")
         if self._temporary is None:  # it lives as long as this object
             self._temporary = tempfile.TemporaryDirectory(prefix="thriftune-")
         return Path(self._temporary.name)
@@ -270,6 +272,20 @@ class SqliteStore:
         except OSError as error:
             raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
 
+    def _mode(self, path: Path, create: bool) -> str:
+        """Choose how SQLite opens the file.
+
+        One who may not write can use the -wal and -shm files of others, but not make any. Where there are none,
+        SQLite has to be told that the file will not change; _rows() checks that it did not.
+        """
+        if create or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
+            return "mode=rwc" if create else "mode=rw"
+        self._read_only = True
+        if not needs_no_log(path):
+            return "mode=ro"
+        self._at_rest = stamp(path)
+        return "mode=ro&immutable=1"
+
     def _check_file(self) -> None:
         """SQLite goes on writing to a file that has been removed, where nobody will ever find it."""
         if self._path is None:
@@ -296,7 +312,7 @@ class SqliteStore:
                 f"{self._where} is a store of version {version}, but this thriftune knows only version "
                 f"{VERSION}; upgrade thriftune"
             )
-        if self._path and not self._turn_wal_on():
+        if self._path and not self._read_only and not self._turn_wal_on():
             raise StoreError(
                 f"{self._where} is on a file system where readers would block the study "
                 "(SQLite's write-ahead log does not work there); put the store on a local disk"
@@ -339,6 +355,10 @@ class SqliteStore:
         except sqlite3.Error as error:
             kind = StoreFull if self._means_full(error) else StoreError
             what = WAYS_OUT.get(_code(error)) or WAYS_OUT.get(_kind(error)) or str(error)
+            if self._read_only and _kind(error) == sqlite3.SQLITE_CANTOPEN:
+                what = (
+                    f"{self._where}-wal has to be copied into it first; have someone who may write look at it once"
+                )
             raise kind(f"store {self._where}: {what}") from error
         except OSError as error:
             kind = StoreFull if error.errno in NO_ROOM else StoreError
@@ -363,6 +383,8 @@ class SqliteStore:
     @contextmanager
     def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
         """Give a transaction that is committed at the end, or of which nothing stays."""
+        if self._read_only:
+            raise StoreError(f"store {self._where}: {WAYS_OUT[sqlite3.SQLITE_READONLY]}")
         with self._turn, self._explained():
             if self._log is not None:
                 self._log.check()
@@ -396,7 +418,11 @@ class SqliteStore:
     def _rows(self, select: str, *values: object) -> list[Any]:
         """Always all rows at once: a read left open would keep the write-ahead log from being folded in."""
         with self._turn, self._explained():
-            return self._db.execute(select, values).fetchall()
+            try:
+                return self._db.execute(select, values).fetchall()
+            finally:
+                if self._at_rest is not None and self._path is not None and self._at_rest != stamp(self._path):
+                    raise StoreError(f"store {self._where}: a study has begun to write to it; look again")
 
     def _look_up(self, name: str, column: str) -> Any:
         if rows := self._rows(f"SELECT {column} FROM studies JOIN heads ON study = id WHERE name = ?", name):
@@ -452,11 +478,6 @@ def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object
         (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
         for number, entry in enumerate(entries, after + 1)
     ]
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    """Return the path of the file that SQLite or we keep beside the store."""
-    return path.with_name(f"{path.name}{suffix}")
 
 
 def _code(error: BaseException | None) -> int:

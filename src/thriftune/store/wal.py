@@ -28,13 +28,30 @@ _HEADER_BYTES = 32
 """The header holds random numbers that SQLite draws anew whenever it writes over the log from its beginning."""
 
 
+def beside(store: Path, suffix: str) -> Path:
+    """Return the path of a file or folder that belongs to the store and lies beside it."""
+    return store.with_name(f"{store.name}{suffix}")
+
+
+def stamp(store: Path) -> tuple[int, ...]:
+    """Return numbers that change whenever a program writes to the store."""
+    file, log = store.stat(), beside(store, "-wal")
+    return file.st_ino, file.st_mtime_ns, file.st_size, log.stat().st_size if log.exists() else 0
+
+
+def needs_no_log(store: Path) -> bool:
+    """Return whether the main file is all there is: no program has the store open, or left a log behind."""
+    log = beside(store, "-wal")
+    return not beside(store, "-shm").exists() and not (log.exists() and log.stat().st_size)
+
+
 class WriteAheadLog:
     """The -wal file of an open store. The caller sees to it that one thread at a time uses it."""
 
     def __init__(self, db: sqlite3.Connection, store: Path) -> None:
         self._db = db
         self._store = store
-        self._path = store.with_name(f"{store.name}-wal")
+        self._path = beside(store, "-wal")
         self._file: int | None = None  # open from this connection's first transaction on
         self._header, self._size = b"", 0  # of the file, after the last commit
         self._ahead = False  # whether there was a commit since the last whole checkpoint
