@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -356,18 +356,10 @@ def test_two_drivers_may_share_a_file(path: Path) -> None:
 def test_readers_and_the_driver_do_not_disturb_each_other(path: Path) -> None:
     with open_store(path) as store, child("follow", path) as one, child("follow", path) as other:
         assert (line(one), line(other)) == ("following", "following")
-        slowest = 0.0
         for number in range(0, 4000, 2):
-            began = time.monotonic()
             store.append("s", number, reports(number + 1, number + 2))
-            slowest = max(slowest, time.monotonic() - began)
         store.append("s", 4000, [], {"ending": True})
-        for reader in (one, other):
-            seen, slowest_look = line(reader).split()
-            assert int(seen) == 4000
-            slowest = max(slowest, float(slowest_look))
-        # Nobody waits for anybody; what is left is the scheduler of a busy machine.
-        assert slowest < 2.0
+        assert (line(one), line(other)) == ("4000", "4000")
 
 
 def test_the_log_does_not_outgrow_a_reader(path: Path) -> None:
@@ -511,24 +503,36 @@ def test_a_store_can_be_copied_while_closed(path: Path, tmp_path: Path) -> None:
         assert store.read("s") == reports(1, 9)
 
 
-# --- how fast ---------------------------------------------------------------------------------------------
+# --- what it costs ----------------------------------------------------------------------------------------
 
 
-def test_a_long_log_is_read_fast_and_listed_at_once(path: Path) -> None:
+def test_looks_cost_the_same_however_long_the_log(path: Path) -> None:
+    """By SQLite's own count of instructions, as times depend on what else the machine does."""
     entries: list[Event] = [
         Reported(1.7e9 + step, trial, 1, step, step, {"loss": 1 / step, "accuracy": 0.5}, saved=True)
         for step in range(1, 101)
         for trial in range(1000)
     ]
-    with open_store(path) as store:
+
+    def instructions(look: Callable[[], object]) -> int:
+        count = 0
+
+        def step() -> None:
+            nonlocal count
+            count += 1
+
+        store._db.set_progress_handler(step, 1)
+        look()
+        store._db.set_progress_handler(None, 1)
+        return count
+
+    with sqlite.SqliteStore(path) as store:
+        looks: list[Callable[[], object]] = [
+            store.studies,
+            lambda: store.take_requests("s"),
+            lambda: store.length("s"),
+        ]
+        before = [instructions(look) for look in looks]
         store.append("s", 0, entries)
+        assert [instructions(look) for look in looks] == before
         assert store.read("s") == entries
-        assert min(_seconds(lambda: store.read("s")) for _ in range(3)) < 2.0
-        assert min(_seconds(store.studies) for _ in range(5)) < 0.02
-        assert min(_seconds(lambda: store.take_requests("s")) for _ in range(5)) < 0.01
-
-
-def _seconds(call: Any) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
