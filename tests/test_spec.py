@@ -15,7 +15,7 @@ from thriftune.errors import SettingError
 from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
 from thriftune.space import Space
-from thriftune.spec import Spec, Target, command_target, fill_in, seconds
+from thriftune.spec import Spec, Target, command_target, seconds
 
 PARAMETERS: dict[str, Float | Int | Choice] = {
     "opt": Choice(["sgd", "adam"]),
@@ -221,10 +221,6 @@ def test_a_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "patterns", "message"),
     [
-        ("train {lr}", {}, "command: 'train {lr}' must be a list of strings, such as"),
-        ([], {}, r"command: \[\] must be a list of strings"),
-        (["train", 3], {}, r"command: \['train', 3\] must be a list of strings"),
-        (["--rate={rate}"], {}, "command: {rate} in '--rate={rate}' is no parameter; the space has opt, lr, m"),
         (["train"], {"loss": "("}, r"metrics: loss: '\(' is no regular expression"),
         (["train"], {"loss": 3}, "metrics: loss: 3 is no regular expression"),
         (["train"], {"loss": "loss=.*"}, "metrics: loss: 'loss=.*' has 0 groups; put exactly one"),
@@ -244,22 +240,6 @@ def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_
 )
 def test_a_target_in_words(target: Target, text: str) -> None:
     assert str(target) == text
-
-
-@pytest.mark.parametrize(
-    ("part", "filled"),
-    [
-        ("--lr={lr}", "--lr=0.1"),
-        ("{lr}{n-layers}", "0.13"),
-        ("[{off}]", "[]"),
-        ("awk '{{print}}' ${{HOME}}", "awk '{print}' ${HOME}"),
-        ('{"lr": {lr}}', '{"lr": 0.1}'),
-        ("{}", "{}"),
-        ("{ lr }", "{ lr }"),
-    ],
-)
-def test_parts_of_a_command_are_filled_in(part: str, filled: str) -> None:
-    assert fill_in(part, {"lr": 0.1, "n-layers": 3}) == filled
 
 
 # --- giving up early --------------------------------------------------------------------------------------

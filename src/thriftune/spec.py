@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from thriftune.command_line import check_command
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.objectives import (
@@ -231,20 +232,11 @@ def seconds(name: str, value: Duration | None) -> float | None:
 def command_target(
     command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
 ) -> Target:
-    """A command as a target, with every placeholder and pattern checked before anything runs.
+    """Return a command as a target; raise SettingError for a wrong placeholder or pattern.
 
     `needed`: the metrics that a trial must end with. Where there are patterns, each of them must have one.
     """
-    if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
-        raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
-    for part in command:
-        for text, name in _BRACES.findall(part):
-            if not text and name not in space.names:
-                have = ", ".join(space.names)
-                raise SettingError(
-                    f"command: {{{name}}} in {part!r} is no parameter; the space has {have}. "
-                    f"If it is meant as it stands, write {{{{{name}}}}}"
-                )
+    check_command(command, space)
     for name, pattern in patterns.items():
         try:
             groups = re.compile(pattern).groups
@@ -260,18 +252,3 @@ def command_target(
             have = f"none of {', '.join(names)} is" if names else "there is none for"
             raise SettingError(f"metrics: {have} {metric!r}, which every trial must end with")
     return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
-
-
-_BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,\d][^{}\s\"':,]*)\}")
-"""Double braces around a text that is meant as it stands; or single ones around the name of a parameter."""
-
-
-def fill_in(part: str, config: Mapping[str, Any]) -> str:
-    """A part of a command with the values of its parameters; those that are not active give nothing."""
-
-    def value(match: re.Match[str]) -> str:
-        text, name = match.groups()
-        found = config.get(name) if text is None else text
-        return "" if found is None else str(found)
-
-    return _BRACES.sub(value, part)

@@ -73,6 +73,55 @@ def test_run_then_run_again_then_more(tmp_path: Path) -> None:
     checks(tmp_path)
 
 
+CONDITIONAL = """
+command = ["python3", "train.py", "--opt", "{opt}", "--momentum", "{momentum}",
+  "--decay={decay}", "--beta", "{beta|0.5}"]
+minimize = "loss"
+trials = 4
+searcher = "grid"
+store = "studies.db"
+[space.opt]
+type = "choice"
+choices = ["adam", "sgd"]
+[space.momentum]
+type = "choice"
+choices = [0.1, 0.9]
+when = { opt = "sgd" }
+[space.decay]
+type = "choice"
+choices = [0.2]
+when = { opt = "sgd" }
+[space.beta]
+type = "choice"
+choices = [0.3, 0.4]
+when = { opt = "adam" }
+[metrics]
+loss = 'loss=(.*)'
+"""
+
+CONDITIONAL_TRAINING = """
+import argparse
+parser = argparse.ArgumentParser()
+for name, least in (("--momentum", 2), ("--decay", 2), ("--beta", 0)):
+    parser.add_argument(name, type=float, default=least)
+parser.add_argument("--opt")
+given = parser.parse_args()
+print(f"loss={(given.opt == 'sgd') + given.momentum + given.decay + given.beta}")
+"""
+
+
+def test_a_parameter_that_is_inactive_is_left_out_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(CONDITIONAL)
+    (tmp_path / "train.py").write_text(CONDITIONAL_TRAINING)
+    run("run", "study.toml", "--quiet", cwd=tmp_path)
+    assert [(trial.config["opt"], trial.state, trial.value) for trial in trials(tmp_path)] == [
+        ("adam", "COMPLETED", 4.3),
+        ("adam", "COMPLETED", 4.4),
+        ("sgd", "COMPLETED", pytest.approx(1.8)),
+        ("sgd", "COMPLETED", pytest.approx(2.6)),
+    ]
+
+
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     slow_study(tmp_path, pause=0)
     run(

@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from thriftune import gangs
+from thriftune.command_line import arguments
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.wire import Lines, from_line
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Reported, Warned
 from thriftune.inside import NEXT_STEP, environment
-from thriftune.spec import fill_in
 from thriftune.trial import EndTrial, Trial, TrialFailed, TrialLost
 
 _TERM_GRACE_SECONDS = 10.0
@@ -63,7 +63,7 @@ class Command:
             raise TrialFailed(end.kind, end.message.replace(" in the middle of the trial", ""))
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        command = [fill_in(part, trial.run.config) for part in self._command]
+        command = arguments(self._command, trial.run.config)
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker looks when its own command gives it time

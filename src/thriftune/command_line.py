@@ -1,0 +1,82 @@
+"""The command line of a trial: checks its placeholders and fills in values.
+
+`{name}` stands for a parameter's value. `{name|text}` stands for `text` where the parameter is inactive. `{{...}}`
+stands for `{...}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from thriftune.errors import SettingError
+from thriftune.space import Space
+
+_BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
+"""Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""
+
+_FLAG = re.compile(r"--?[A-Za-z][^={}]*")
+"""An argument such as -m or --momentum, which may take the next argument as its value."""
+
+
+def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of `command` for the active parameters in `config`.
+
+    An argument that mentions an inactive parameter without a default is left out. If it is nothing but that
+    placeholder and follows a flag, the flag is left out too.
+    """
+    filled: list[str] = []
+    before = ""
+    for part in command:
+        if not _inactive(part, config):
+            filled.append(_fill_in(part, config))
+        elif _BRACES.fullmatch(part) and _FLAG.fullmatch(before):
+            filled.pop()
+        before = part
+    return filled
+
+
+def check_command(command: Sequence[str], space: Space) -> None:
+    """Raise SettingError unless `arguments` can fill in `command` for every configuration of `space`."""
+    if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
+        raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
+    always = {name: None for name, parameter in space.items() if not parameter.when}
+    before = ""
+    for place, part in enumerate(command):
+        for match in _BRACES.finditer(part):
+            text, name, _ = match.groups()
+            if text is None and name not in space.names:
+                raise SettingError(
+                    f"command: {{{name}}} in {part!r} is no parameter; the space has {', '.join(space.names)}. "
+                    f"If it is meant as it stands, write {{{match.group()}}}"
+                )
+        for name in _inactive(part, always):
+            where = f"command: {{{name}}} in {part!r}"
+            way_out = f"give the text to use where {name} is inactive: {{{name}|...}}"
+            if place == 0:
+                raise SettingError(f"{where} is in the name of the program, which is always needed; {way_out}")
+            if _FLAG.fullmatch(before) and not part.startswith("-") and not _BRACES.fullmatch(part):
+                raise SettingError(
+                    f"{where} comes after {before!r}, which may need it as its value where {name} is inactive; "
+                    f"join the two with '=', or {way_out}"
+                )
+        before = part
+
+
+def _inactive(part: str, config: Mapping[str, Any]) -> list[str]:
+    """Return the parameters that `part` mentions without a default and `config` does not have."""
+    return [
+        name
+        for text, name, default in (match.groups() for match in _BRACES.finditer(part))
+        if text is None and default is None and name not in config
+    ]
+
+
+def _fill_in(part: str, config: Mapping[str, Any]) -> str:
+    def value(match: re.Match[str]) -> str:
+        text, name, default = match.groups()
+        found = text if text is not None else config.get(name, default)
+        return "" if found is None else str(found)
+
+    return _BRACES.sub(value, part)

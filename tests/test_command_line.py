@@ -1,0 +1,104 @@
+"""The command line of a trial: its placeholders, checked and filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from thriftune.command_line import arguments, check_command
+from thriftune.errors import SettingError
+from thriftune.parameters import Choice, Float, Int
+from thriftune.space import Space
+
+SGD = {"opt": "sgd", "lr": 0.1, "n-layers": 3, "momentum": 0.9, "decay": 0.5}
+ADAM = {"opt": "adam", "lr": 0.1, "n-layers": 3}
+ONLY_SGD = {"opt": "sgd"}
+SPACE = Space(
+    {
+        "opt": Choice(["sgd", "adam"]),
+        "lr": Float(0, 1),
+        "n-layers": Int(1, 9),
+        "momentum": Float(0, 1, when=ONLY_SGD),
+        "decay": Float(0, 1, when=ONLY_SGD),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("part", "filled"),
+    [
+        ("--lr={lr}", "--lr=0.1"),
+        ("{lr}{n-layers}", "0.13"),
+        ("awk '{{print}}' ${{HOME}}", "awk '{print}' ${HOME}"),
+        ("${{HOME|lr}}", "${HOME|lr}"),
+        ('{"lr": {lr}}', '{"lr": 0.1}'),
+        ("{}", "{}"),
+        ("{ lr }", "{ lr }"),
+        ("{lr|0.5}", "0.1"),
+    ],
+)
+def test_placeholders_are_filled_in(part: str, filled: str) -> None:
+    assert arguments(["train", part], ADAM) == ["train", filled]
+
+
+@pytest.mark.parametrize(
+    ("given", "sgd", "adam"),
+    [
+        (["--momentum", "{momentum}"], ["--momentum", "0.9"], []),
+        (["-m", "{momentum}", "-v"], ["-m", "0.9", "-v"], ["-v"]),
+        (["--momentum={momentum}"], ["--momentum=0.9"], []),
+        (["--both", "{momentum}", "{decay}", "end"], ["--both", "0.9", "0.5", "end"], ["end"]),
+        (["in", "{momentum}", "out"], ["in", "0.9", "out"], ["in", "out"]),
+        (["momentum={momentum}", "lr={lr}"], ["momentum=0.9", "lr=0.1"], ["lr=0.1"]),
+        (["--pair={lr},{momentum}"], ["--pair=0.1,0.9"], []),
+        # None of these is a flag that takes the next argument as its value.
+        (["--lr={lr}", "{momentum}"], ["--lr=0.1", "0.9"], ["--lr=0.1"]),
+        (["--", "{momentum}"], ["--", "0.9"], ["--"]),
+        (["-", "{momentum}"], ["-", "0.9"], ["-"]),
+        (["-1", "{momentum}"], ["-1", "0.9"], ["-1"]),
+        # A default keeps the argument.
+        (["--momentum", "{momentum|0}"], ["--momentum", "0.9"], ["--momentum", "0"]),
+        (["--momentum", "{momentum|-1}"], ["--momentum", "0.9"], ["--momentum", "-1"]),
+        (["--momentum", "{momentum|}"], ["--momentum", "0.9"], ["--momentum", ""]),
+        (
+            ["sh", "-c", "train {momentum|no momentum}"],
+            ["sh", "-c", "train 0.9"],
+            ["sh", "-c", "train no momentum"],
+        ),
+    ],
+)
+def test_an_inactive_parameter_is_left_out_with_its_flag(
+    given: list[str], sgd: list[str], adam: list[str]
+) -> None:
+    check_command(["train", *given], SPACE)
+    assert arguments(["train", *given], SGD) == ["train", *sgd]
+    assert arguments(["train", *given], ADAM) == ["train", *adam]
+
+
+def test_a_parameter_whose_value_is_none_is_active() -> None:
+    assert arguments(["train", "--clip", "{clip}"], {"clip": None}) == ["train", "--clip", ""]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train {lr}", "command: 'train {lr}' must be a list of strings, such as"),
+        ([], r"command: \[\] must be a list of strings"),
+        (["train", 3], r"command: \['train', 3\] must be a list of strings"),
+        (["--rate={rate}"], "command: {rate} in '--rate={rate}' is no parameter; the space has opt, lr"),
+        (["train", "{rate|1}"], r"{rate} in '{rate\|1}' is no parameter; .* write {{rate\|1}}"),
+        (
+            ["train-{momentum}"],
+            r"command: {momentum} in 'train-{momentum}' .* name of the program.*{momentum\|...",
+        ),
+        (
+            ["sh", "-c", "train {momentum}"],
+            r"command: {momentum} in 'train {momentum}' .* after '-c'.*{momentum\|...",
+        ),
+        (["train", "--set", "m={momentum}"], "after '--set'"),
+    ],
+)
+def test_commands_that_cannot_be(command: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        check_command(command, SPACE)
