@@ -1,4 +1,4 @@
-"""What does the kernel count of this process? The 58 events that PipeTune samples, without any tool to install.
+"""Count 58 kernel events of this process. PipeTune also counts 58, but does not list them: these are our choice.
 
 perf_event_open(2) is called directly. An event belongs to the thread that opened it and to every thread and
 process started from there later, so a worker opens them first of all and keeps them for its life. Each has a

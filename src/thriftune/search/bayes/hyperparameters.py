@@ -29,8 +29,10 @@ EVERY_TIME = 50
 
 @dataclass(frozen=True)
 class Sampling:
-    """How theta is integrated out. The chain starts from the most likely theta, so that little needs to be burned
-    in; AMT's own, from anywhere, is Sampling(draws=10, burn_in=250, thin=5)."""
+    """Lengths of the chain that integrates theta out. It starts from the most likely theta, so the burn-in is short.
+
+    Sampling(draws=10, burn_in=250, thin=5) has AMT's lengths, but not its start or its lack of priors.
+    """
 
     draws: int = 8
     burn_in: int = 10

@@ -58,7 +58,7 @@ class Bayes:
     - `robust`: pull in the tail of bad values.
     - `fantasies`: running trials count with values that the model makes up for them.
     - `cost_aware`: the largest improvement a second, as learned from how long trials took.
-    - `draws`, `burn_in`, `thin`: of the slice sampling; AMT's own are 10, 250 and 5.
+    - `draws`, `burn_in`, `thin`: lengths of the slice sampling; AMT's are 10, 250 and 5.
     """
 
     def __init__(
