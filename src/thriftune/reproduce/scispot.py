@@ -90,6 +90,8 @@ DIFFERS = (
     "(waiting for a supercomputer, from the traces of one).",
     f"Machines cost ${studies.ON_DEMAND_A_CORE:g} a core and hour on demand and ${studies.PREEMPTIBLE_A_CORE:g} "
     "preemptible, the list of 2019; which prices the paper took is not said.",
+    "Also left out: Figures 2 (b), 2 (c) and 3 (time of day, workload, region, day of week, machines launched "
+    "together), Figures 4 and 5, and the selection of server types (6.2).",
     "Checkpoints are not in the paper, which leaves them to others.",
 )
 

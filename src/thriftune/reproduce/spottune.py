@@ -258,6 +258,8 @@ def _differs(where: Market, request: Request) -> list[str]:
         "A machine takes two minutes to come up, a trial 30 s to be taken up there and 10 s to be saved.",
         "Cost and time count until the best are selected, as the paper has it; then three of 16 are trained to "
         "their end, which costs more.",
+        "Left out: Figure 10 (accuracy and F1 of RevPred are in benchmarks.market.revocation, what it saves "
+        "is not computed), and Figure 12 (time to save and restore, which needs real machines).",
     ]
     if request.quick:
         differs.append("Quick: two workloads, once each, in one zone of each type.")

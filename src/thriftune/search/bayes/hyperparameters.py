@@ -29,8 +29,9 @@ EVERY_TIME = 50
 
 @dataclass(frozen=True)
 class Sampling:
-    """Lengths of the chain that integrates theta out. It starts from the most likely theta, so the burn-in is short.
+    """Set the lengths of the chain that integrates theta out.
 
+    The chain starts from the most likely theta, so a short burn-in is enough.
     Sampling(draws=10, burn_in=250, thin=5) has AMT's lengths, but not its start or its lack of priors.
     """
 
