@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from thriftune.events import Event, Measured, Reported, Warned
@@ -69,8 +68,26 @@ class Dial(Knob):
         self.at = 0
 
 
+class Clock:
+    """Replaces time.perf_counter: only pass_() moves it, so a busy machine changes no measured time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Measures windows of 0.02 s, whatever share of the attempt they are."""
     monkeypatch.setattr(gauges, "LEAST_SECONDS", 0.02)
     monkeypatch.setattr(gauges, "LEAST_STEP_SECONDS", 0.01)
     monkeypatch.setattr(gauges, "LEAST_SHARE", 0.0)
@@ -93,21 +110,25 @@ def begun(run: Run, driver: Driver, dial: Dial, instruments: Instruments | None 
     return Trial(run, driver, gauge=gauge), gauge
 
 
-def work(seconds: float = 0.03) -> None:
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        np.ones(1000).sum()
+STEP_SECONDS = 0.03  # longer than the shortest window
+
+
+def burn(cpu_seconds: float) -> None:
+    until = time.process_time() + cpu_seconds
+    while time.process_time() < until:
+        pass
 
 
 def test_steps_are_measured_and_settings_come_into_force_between_them(
-    tmp_path: Path, quick: None, dial: Dial
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
 ) -> None:
     driver = Driver({}, {"dial": 1}, {"dial": 1}, {})
     trial, gauge = begun(a_run(tmp_path), driver, dial)
     seen = []
     for _ in trial.steps():
         seen.append((dial.at, dict(trial.system)))
-        work()
+        burn(0.02)
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     assert seen == [(0, {}), (0, {}), (1, {"dial": 1}), (1, {"dial": 1}), (0, {}), (0, {})]
     windows = driver.windows
@@ -115,7 +136,7 @@ def test_steps_are_measured_and_settings_come_into_force_between_them(
     assert [window.step for window in windows] == [1, 2, 3, 4, 5, 6]
     assert [window.cold for window in windows] == [True] + [False] * 5
     assert all(window.steps == 1 for window in windows)
-    assert all(window.seconds > 0.02 for window in windows)
+    assert [window.seconds for window in windows] == pytest.approx([STEP_SECONDS] * 6)
     assert len({window.kind for window in windows}) == 1
     assert all(window.joules >= 0.0 and window.meter for window in windows)
     busy = sum(window.counters["user_seconds"] * window.seconds for window in windows)
@@ -126,69 +147,71 @@ def test_steps_are_measured_and_settings_come_into_force_between_them(
     assert dial.at == 0
 
 
-def test_short_steps_make_a_window_together(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_short_steps_make_a_window_together(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
     driver = Driver()
     trial, _ = begun(a_run(tmp_path, max_steps=60), driver, dial)
     for _ in trial.steps():
-        work(0.002)
+        clock.pass_(0.003)
         trial.report(loss=1.0)
-    assert 0 < len(driver.windows) < 60
-    assert sum(window.steps for window in driver.windows) <= 60
-    assert all(window.seconds >= 0.02 for window in driver.windows)
+    assert [window.steps for window in driver.windows] == [7] * 8, "the fewest steps that take 0.02 s"
+    assert all(window.seconds == pytest.approx(0.021) for window in driver.windows)
 
 
-def test_a_step_that_is_not_much_shorter_than_a_window_is_one(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_a_step_that_is_not_much_shorter_than_a_window_is_one(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
     """A trial of few steps would have but one window, and nothing to compare."""
     driver = Driver()
     trial, _ = begun(a_run(tmp_path), driver, dial)
     for _ in trial.steps():
-        work(0.015)
+        clock.pass_(0.015)
         trial.report(loss=1.0)
     assert [window.steps for window in driver.windows] == [1] * 6
 
 
-def test_what_happens_between_steps_is_not_theirs(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_what_happens_between_steps_is_not_theirs(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
     """Such as waiting for what the driver says."""
     driver = Driver()
-    driver.wait_for_setting = lambda seconds: time.sleep(0.2)  # type: ignore[method-assign]
+    driver.wait_for_setting = lambda seconds: clock.pass_(0.2)  # type: ignore[method-assign]
     trial, _ = begun(a_run(tmp_path), driver, dial)
-    began = time.perf_counter()
     for _ in trial.steps():
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
-    assert sum(window.seconds for window in driver.windows) < time.perf_counter() - began - 5 * 0.2
+    assert [window.seconds for window in driver.windows] == pytest.approx([STEP_SECONDS] * 6)
 
 
-def test_a_function_that_only_reports_is_measured_too(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_a_function_that_only_reports_is_measured_too(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
     driver = Driver({}, {"dial": 1})
     trial, _ = begun(a_run(tmp_path), driver, dial)
     seen = []
     for _ in range(4):
         seen.append(dial.at)
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     trial.finish(0.5)  # says no more of the last step
     assert seen == [0, 0, 1, 1]
     assert [window.step for window in driver.windows] == [1, 2, 3, 4]
 
 
-def test_a_step_that_is_reported_twice_counts_once(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_a_step_that_is_reported_twice_counts_once(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
     driver = Driver()
     trial, _ = begun(a_run(tmp_path), driver, dial)
     for _ in trial.steps():
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
         trial.report(loss=1.0)
     assert [window.step for window in driver.windows] == [1, 2, 3, 4, 5, 6]
 
 
 def test_what_cannot_be_turned_is_said_once_and_shows_in_what_is_measured(
-    tmp_path: Path, quick: None, dial: Dial
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
 ) -> None:
     driver = Driver({"dial": 2}, {"dial": 2}, {"dial": 1})
     trial, _ = begun(a_run(tmp_path), driver, dial)
     for _ in trial.steps():
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     said = [event.message for event in driver.heard if isinstance(event, Warned)]
     assert said == ["dial: cannot be 2: it goes to 1"]
@@ -203,48 +226,48 @@ def test_an_attempt_begins_with_what_it_was_given(tmp_path: Path, quick: None, d
     assert trial.system == {}
 
 
-def test_options_stand_at_their_usual_value_until_they_are_turned(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_options_stand_at_their_usual_value_until_they_are_turned(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
     driver = Driver({"loaders": 2})
     trial, _ = begun(a_run(tmp_path, options={"loaders": 0}), driver, dial)
     seen = []
     for _ in trial.steps():
         seen.append(trial.system["loaders"])
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     assert seen == [0, 2, 2, 2, 2, 2]
     assert Trial(a_run(tmp_path, options={"loaders": 0}), driver).system["loaders"] == 0, "also where it is off"
 
 
-def test_after_an_attempt_too_short_to_measure_the_next_is_left_alone(tmp_path: Path, dial: Dial) -> None:
+def test_after_an_attempt_too_short_to_measure_the_next_is_left_alone(
+    tmp_path: Path, clock: Clock, dial: Dial
+) -> None:
     instruments = Instruments()
-    run = a_run(tmp_path)
+    run = a_run(tmp_path)  # it takes no time at all
     instruments.over(instruments.gauge(run, Driver(), [dial]))
     assert instruments.gauge(run, Driver(), [dial]) is None
     assert instruments.gauge(a_run(tmp_path, system={"dial": 1}), Driver(), [dial]) is not None
     assert instruments.gauge(a_run(tmp_path, system=None), Driver(), [dial]) is None
 
 
-def test_a_long_attempt_is_measured_less_and_less_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dial: Dial
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+def test_a_long_attempt_is_measured_less_and_less_often(tmp_path: Path, clock: Clock, dial: Dial) -> None:
     driver = Driver()
     trial, _ = begun(a_run(tmp_path, max_steps=36_000), driver, dial)
     for _ in trial.steps():
-        now[0] += 0.1
+        clock.pass_(0.1)
         trial.report(loss=1.0)
     assert len(driver.windows) < 200, "an hour of steps of a tenth of a second"
     assert sum(window.steps for window in driver.windows) > 33_000
 
 
-def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, clock: Clock, dial: Dial) -> None:
     driver, instruments = Driver(), Instruments(["false"])
     trial, gauge = begun(a_run(tmp_path), driver, dial, instruments)
     (problem,) = gauge.problems
     assert problem.startswith("energy: false: failed with status 1")
     for _ in trial.steps():
-        work()
+        clock.pass_(STEP_SECONDS)
         trial.report(loss=1.0)
     assert not [event for event in driver.heard if isinstance(event, Warned)]
     assert {window.meter for window in driver.windows} == {"estimate"}
@@ -252,22 +275,24 @@ def test_what_is_wrong_with_a_meter_is_said_once(tmp_path: Path, quick: None, di
     assert again.problems == []
 
 
-def test_steps_that_are_not_reported_count_with_their_time(tmp_path: Path, quick: None, dial: Dial) -> None:
+def test_steps_that_are_not_reported_count_with_their_time(
+    tmp_path: Path, quick: None, clock: Clock, dial: Dial
+) -> None:
     """One in three is."""
     driver = Driver({}, {"dial": 1})
     trial, _ = begun(a_run(tmp_path, max_steps=10), driver, dial)
     seen = []
     for step in trial.steps():
         seen.append(dial.at)
-        work()
+        clock.pass_(STEP_SECONDS)
         if step % 3 == 1:
             trial.report(loss=1.0)
     assert [(window.step, window.steps) for window in driver.windows] == [(1, 1), (4, 3), (7, 3), (10, 3)]
-    assert all(window.seconds >= 0.03 * window.steps for window in driver.windows)
+    assert all(window.seconds == pytest.approx(STEP_SECONDS * window.steps) for window in driver.windows)
     assert seen == [0] * 4 + [1] * 6
 
 
-def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None) -> None:
+def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None, clock: Clock) -> None:
     class Lasting(Dial):
         lasts = True
 
@@ -275,7 +300,7 @@ def test_what_lasts_is_told_also_of_the_next_attempt(tmp_path: Path, quick: None
     for _ in range(2):
         trial, gauge = begun(a_run(tmp_path, max_steps=2), driver, Lasting(), instruments)
         for _ in trial.steps():
-            work()
+            clock.pass_(STEP_SECONDS)
             trial.report(loss=1.0)
         instruments.over(gauge)
     assert [window.setting for window in driver.windows] == [{}, {"dial": 1}, {"dial": 1}, {"dial": 1}]
