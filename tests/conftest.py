@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ def unable(why: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(why)
     pytest.skip(why)
+
+
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None and not os.environ.get("CI"),
+    reason="torch is not installed; `make torch` adds it",
+)
+"""Skips a test where torch is missing. In CI, which installs torch, the test runs and fails."""
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def _look_for_group() -> None:
 def set_up_before(trial: Trial) -> None:
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     trial.distributed()
 
 
@@ -219,7 +219,7 @@ def learning(trial: Trial) -> None:
                 mine = torch.as_tensor(batch[piece.part])
                 model.require_backward_grad_sync = piece.last  # what no_sync() sets
                 loss = torch.nn.functional.mse_loss(model(x[mine]), y[mine])
-                (loss * piece.weight).backward()  # type: ignore[no-untyped-call]
+                (loss * piece.weight).backward()
             optimizer.step()
         with torch.no_grad():
             whole = torch.nn.functional.mse_loss(bare(x), y).item()

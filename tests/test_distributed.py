@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import needs_torch
 from tests.test_gangs import Came, Workers
 from tests.test_readme import blocks, run
 from thriftune.distributed import _device, _interface, pieces
@@ -107,6 +108,7 @@ def test_the_interface_of_an_address() -> None:
 # --- process groups ---------------------------------------------------------------------------------------
 
 
+@needs_torch
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_group_of_all_workers(workers: Workers, count: int) -> None:
     total = sum(range(1, count + 1))
@@ -115,6 +117,7 @@ def test_a_group_of_all_workers(workers: Workers, count: int) -> None:
         assert came.seen == [(rank, count, "cpu", "gloo", total), "ended"]
 
 
+@needs_torch
 def test_what_is_set_up_already(workers: Workers) -> None:
     (came,) = workers.play("set_up_before", 1)
     assert isinstance(came.outcome, Failed)
@@ -129,6 +132,7 @@ def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Trial(run, link=None).distributed()  # type: ignore[arg-type]
 
 
+@needs_torch
 def test_one_that_is_killed_in_the_middle_is_nobodys_failure(workers: Workers) -> None:
     workers.start(workers.run(3), "killed_in_group", range(3))
     first, second, third = workers.all_came()
@@ -141,6 +145,7 @@ def test_one_that_is_killed_in_the_middle_is_nobodys_failure(workers: Workers) -
     assert second.outcome.cut
 
 
+@needs_torch
 def test_one_that_fails_in_the_middle_is_named(workers: Workers) -> None:
     first, second = workers.play("raises_in_group", 2)
     assert isinstance(second.outcome, Failed)
@@ -151,6 +156,7 @@ def test_one_that_fails_in_the_middle_is_named(workers: Workers) -> None:
     assert "ZeroDivisionError" in first.outcome.error
 
 
+@needs_torch
 def test_a_command_has_a_group_too(workers: Workers, tmp_path: Path) -> None:
     script = """
 import torch, thriftune
@@ -185,6 +191,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
         one.close()
 
 
+@needs_torch
 @pytest.mark.parametrize(("count", "most"), [(1, 3), (2, None), (3, 2)])
 def test_the_curve_does_not_depend_on_the_workers(
     workers: Workers, alone: dict[int, float], count: int, most: int | None
@@ -196,6 +203,7 @@ def test_the_curve_does_not_depend_on_the_workers(
     assert alone[STEPS] < alone[1]
 
 
+@needs_torch
 def test_the_number_of_workers_may_change_at_a_checkpoint(workers: Workers, alone: dict[int, float]) -> None:
     config = {"most": 4}
     before = workers.play("learning", 3, end_after=2, max_steps=STEPS, config=config)
@@ -206,6 +214,7 @@ def test_the_number_of_workers_may_change_at_a_checkpoint(workers: Workers, alon
     assert {**curve(before), **curve(after)} == pytest.approx(alone, rel=1e-4)
 
 
+@needs_torch
 def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
     (example,) = blocks("docs/distributed.md")
     assert "'width'" in run(example, tmp_path)

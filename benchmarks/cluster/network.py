@@ -49,7 +49,7 @@ def train(trial: Trial) -> None:
             for piece in trial.pieces(BATCH):
                 mine = torch.as_tensor(batch[piece.part])
                 loss = torch.nn.functional.cross_entropy(model(x[mine]), y[mine])
-                (loss * piece.weight).backward()  # type: ignore[no-untyped-call]
+                (loss * piece.weight).backward()
             optimizer.step()
         with torch.no_grad():
             held = torch.nn.functional.cross_entropy(bare(x[held_out]), y[held_out])

@@ -41,7 +41,7 @@ def train_characters(trial: tt.Trial, split: Split, examples: int) -> None:
     _descend(trial, net, torch.optim.Adam(net.parameters(), lr=trial["lr"]), split, examples)
 
 
-class _Characters(nn.Module):
+class _Characters(nn.Module):  # type: ignore[misc]
     """Takes N x length characters; gives N x characters x length scores of what follows each."""
 
     def __init__(self, hidden: int) -> None:

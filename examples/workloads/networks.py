@@ -49,7 +49,7 @@ def train_residual(trial: tt.Trial) -> None:
     _train(trial, net, RESIDUAL_RATE, RESIDUAL_DROP)
 
 
-class _Block(nn.Module):
+class _Block(nn.Module):  # type: ignore[misc]
     """Version 1 normalises what a convolution gives, version 2 what it takes."""
 
     def __init__(self, channels: int, version: int) -> None:

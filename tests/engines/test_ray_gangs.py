@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import needs_torch
 from tests.engines.conformance import TARGET, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from tests.ray_clusters import Nodes, nodes
@@ -292,9 +293,9 @@ def test_an_idle_crew_whose_seat_is_killed_is_given_nothing(crews: Crews, engine
 # --- between steps ----------------------------------------------------------------------------------------------
 
 
+@needs_torch
 def test_a_trial_that_grows_and_shrinks_learns_the_same(crews: Crews) -> None:
     """With one worker, then two on two nodes, then one: the batches are the same, and so is the curve."""
-    pytest.importorskip("torch")
     engine = crews.open("tests.gang_acts:learning")
     steps, shapes = 6, [{"a": 1}, BOTH, {"b": 1}]
 

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import needs_torch
 from tests.system_room.knob_conformance import CORES, KnobConformance, apart
 from tests.system_room.nvidia_smi import Gpus
 from thriftune.errors import SettingError
@@ -94,6 +95,7 @@ def loaded(*names: str) -> None:
         importlib.import_module(name)
 
 
+@needs_torch
 class TestThreads(KnobConformance):
     def make(self) -> Knob:
         return Threads()
@@ -111,6 +113,7 @@ class TestThreads(KnobConformance):
         loaded("torch", "numpy", "sklearn.ensemble")
 
 
+@needs_torch
 class TestPrecision(KnobConformance):
     def make(self) -> Knob:
         return Precision()
@@ -351,7 +354,15 @@ def busy_while_turned(make_work: Callable[[], Callable[[], object]]) -> list[int
     return [*busy, busy_threads(work)]
 
 
-@pytest.mark.parametrize("make_work", [multiply_arrays, multiply_tensors, sines_of_a_tensor, boost])
+@pytest.mark.parametrize(
+    "make_work",
+    [
+        multiply_arrays,
+        pytest.param(multiply_tensors, marks=needs_torch),
+        pytest.param(sines_of_a_tensor, marks=needs_torch),
+        boost,
+    ],
+)
 def test_libraries_use_so_many_threads(make_work: Callable[[], Callable[[], object]]) -> None:
     one = dict.fromkeys(VARIABLES, "1")
     assert fresh(busy_while_turned, make_work, variables=one) == [2, 1, 2, 1]
@@ -370,6 +381,7 @@ def loaded_while_turned(again: bool) -> tuple[dict[str, int], dict[str, int], in
     return turned, pool_sizes(), sys.modules["torch"].get_num_threads()
 
 
+@needs_torch
 @pytest.mark.parametrize("again", [False, True])
 def test_libraries_loaded_since_get_the_number_and_lose_it(again: bool) -> None:
     turned, restored, torch = fresh(loaded_while_turned, again, variables=dict.fromkeys(VARIABLES, "2"))
@@ -379,6 +391,7 @@ def test_libraries_loaded_since_get_the_number_and_lose_it(again: bool) -> None:
     assert torch == 2
 
 
+@needs_torch
 def test_where_no_variable_says_a_library_loaded_since_gets_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -491,6 +504,7 @@ def set_by_hand() -> str:
     return "was turned"
 
 
+@needs_torch
 def test_who_sets_the_threads_by_hand_has_the_last_word() -> None:
     said = fresh(set_by_hand, variables={"OMP_NUM_THREADS": "1"})
     assert said == "the training code has set PyTorch's threads to 2 itself; 2"

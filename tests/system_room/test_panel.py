@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import needs_torch
 from tests.system_room.knob_conformance import apart
 from thriftune.errors import SettingError
 from thriftune.system.knobs import BUILT_IN, CannotTurn, Knob, Panel, Threads
@@ -194,6 +195,7 @@ def test_whatever_it_is_told_the_machine_is_as_it_says(turns: list[tuple[dict[st
     assert (machine, panel.setting) == ({}, {})
 
 
+@needs_torch
 def test_all_that_are_built_in_at_once() -> None:
     importlib.import_module("torch")
 

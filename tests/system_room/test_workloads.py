@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 
 import thriftune as tt
 from benchmarks.system.workloads import WORKLOADS, Workload, activations, slopes
+from tests.conftest import needs_torch
 
 SHARE = 0.2
 THREADS = {"openmp": min(2, len(os.sched_getaffinity(0))), "blas": 1}
@@ -30,7 +31,6 @@ LEARNED = {  # after two epochs of a fifth of the data; a guess is right for a t
     "boosted_trees": 0.6,
     "numpy_network": 0.7,
 }
-NEEDED = {"lenet": "torch", "gru": "torch", "trees": "sklearn"}
 NOT_ITS_OWN = {"lenet": "sklearn", "gru": "sklearn", "trees": "torch", "mlp": "torch"}
 
 
@@ -51,14 +51,18 @@ def watched(name: str, trial: tt.Trial) -> None:
     WORKLOADS[name].train(trial, share=SHARE)
 
 
-@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=WORKLOADS)
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(each, id=name, marks=needs_torch if each.model in ("lenet", "gru") else ())
+        for name, each in WORKLOADS.items()
+    ],
+)
 def test_it_learns_and_goes_on_as_if_never_interrupted(
     workload: Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if missing := workload.missing():
         pytest.skip(f"no {missing.name}: THRIFTUNE_DATA names the folder that holds it")
-    if needed := NEEDED.get(workload.model):
-        pytest.importorskip(needed)
     monkeypatch.setenv("OMP_NUM_THREADS", str(THREADS["openmp"]))
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(THREADS["blas"]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import needs_torch
 from tests.market.revocation.markets import START, Prices, changed_after, spiky
 from thriftune.errors import MissingExtra, SettingError
 from thriftune.market.revocation import (
@@ -23,8 +23,6 @@ from thriftune.market.revocation import (
 )
 from thriftune.market.revocation.features import DIRECTIONS, NAMES, features
 from thriftune.market.revocation.steps import DAY, HOUR, Steps, revoked
-
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 MODELS: dict[str, Callable[[], RevocationPredictor]] = {
     "default": RevocationModel,
