@@ -1,11 +1,11 @@
-# `make demo` and `make test` do everything, on a fresh Debian machine with Python 3.11, as root or not.
+# `make demo`, `make test` and `make quick` do everything, on a fresh Debian machine with Python 3.11, as root or not.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-clusters test-others check bench clean
+.PHONY: demo test test-clusters test-processes test-others quick quick-tests check torch bench clean
 
 demo: $(VENV)/.examples
 	rm -rf out/demo
@@ -20,19 +20,34 @@ demo: $(VENV)/.examples
 	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
 	$(BIN)/thriftune reproduce earlycurve --quick --to out/reproduced
 
-# Tests wait for processes more than they compute, so both halves of them run at a time. With the clusters go so many
-# of the others that both take as long.
-WITH_CLUSTERS := tests/system_room
+# Three parts run at a time: many tests wait for processes more than they compute.
+PROCESSES := $(addprefix tests/,cli engines system system_room store \
+	test_distributed.py test_files.py test_gangs.py test_profiling.py test_readme.py test_study.py test_warm_start.py)
 
 test: check
-	$(MAKE) --jobs 2 --keep-going test-clusters test-others
+	$(MAKE) --jobs 3 --keep-going test-clusters test-processes test-others
 
 test-clusters:
 	$(BIN)/pytest -m cluster
-	$(BIN)/pytest -m 'not cluster' $(WITH_CLUSTERS)
+
+test-processes:
+	$(BIN)/pytest -m 'not cluster' $(PROCESSES)
 
 test-others:
-	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(WITH_CLUSTERS))
+	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(PROCESSES))
+
+# For the inner loop: style, types, and the tests that neither start processes nor compute for long.
+SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
+	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py \
+	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
+	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
+	search/bayes stopping test_history.py test_placement.py test_recorded.py test_what_if.py)
+
+quick: $(VENV)/.test
+	$(MAKE) --jobs 2 --keep-going check quick-tests
+
+quick-tests:
+	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(SLOW))
 
 check: $(VENV)/.test
 	$(BIN)/ruff check
@@ -40,7 +55,7 @@ check: $(VENV)/.test
 	$(BIN)/mypy
 
 # Each benchmark is one command; see docs/benchmarks.md. This one runs them all, peers included.
-bench: $(VENV)/.test
+bench: $(VENV)/.test $(VENV)/.torch
 	$(BIN)/python -m benchmarks
 
 $(VENV)/.examples: $(VENV)/.made constraints.txt
@@ -50,6 +65,20 @@ $(VENV)/.examples: $(VENV)/.made constraints.txt
 $(VENV)/.test: $(VENV)/.made constraints.txt
 	$(PIP) --editable '.[test]'
 	touch $@
+
+# The default build of torch brings 4.5 GB of CUDA, so the CPU build is taken where the index has one. Only CI installs
+# it unasked; elsewhere the tests that need it are skipped until `make torch`.
+TORCH := $(shell grep ^torch== constraints.txt)
+
+torch: $(VENV)/.torch
+
+$(VENV)/.torch: $(VENV)/.made constraints.txt
+	$(PIP) '$(TORCH)+cpu' || $(PIP) '$(TORCH)'
+	touch $@
+
+ifdef CI
+check: $(VENV)/.torch
+endif
 
 # Debian's python3 comes without venv; where it is missing, apt brings it.
 $(VENV)/.made: pyproject.toml

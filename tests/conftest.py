@@ -10,9 +10,20 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # A process settles once whether Ray's clusters ask for a token; the tests connect to several, one after the other.
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+# Hypothesis fails an example that takes over 200 ms, and a test whose examples are slow to draw. On a busy machine
+# any example may be.
+settings.register_profile(
+    "any_machine",
+    settings(),  # what Hypothesis takes by itself, which differs in CI
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
+)
+settings.load_profile("any_machine")
 
 
 def unable(why: str) -> NoReturn:

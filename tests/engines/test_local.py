@@ -311,14 +311,14 @@ class TestLocalEngine(EngineConformance):
         do(0, 20, "exit_3")
         do(20, 500, "pid")
         before, memory = descriptors(), resident_bytes()
-        do(500, 10_500, "pid")
-        do(10_500, 11_000, "exit_3")
-        do(11_000, 11_010, "pid")
+        do(500, 2500, "pid")
+        do(2500, 2700, "exit_3")
+        do(2700, 2710, "pid")
         engine.wait(0.1)
         # A dead worker or two may still be on their way out.
         assert descriptors() <= before + 6
         assert len(list((folder / "run" / "spools").iterdir())) <= 8
-        assert resident_bytes() - memory < 20 << 20
+        assert resident_bytes() - memory < 6 << 20
 
     def test_100_mb_of_output_do_not_fill_the_driver(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]

@@ -23,7 +23,7 @@ from thriftune import events as ev
 from thriftune.store import open_store
 from thriftune.trial import State
 
-DRIVER_KILLS, WORKER_KILLS = 40, 20
+DRIVER_KILLS, WORKER_KILLS = 20, 10
 
 
 def descendants_with(marker: str) -> list[int]:
@@ -166,7 +166,7 @@ def check_promises(folder: Path, chaos: Chaos) -> None:
             saved[line["trial"]] = line["step"]
 
     # Nobody is left behind.
-    patience = time.monotonic() + 10
+    patience = time.monotonic() + 60
     while (left := descendants_with(chaos.marker)) and time.monotonic() < patience:
         time.sleep(0.05)
     assert not left

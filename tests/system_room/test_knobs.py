@@ -313,7 +313,7 @@ def busy_threads(work: Callable[[], object]) -> int:
     work()  # whoever starts threads has done so
     before = cpu_ticks()
     spent: dict[int, int] = {}
-    while max(spent.values(), default=0) < 40:
+    while max(spent.values(), default=0) < 20:
         work()
         spent = {thread: ticks - before.get(thread, 0) for thread, ticks in cpu_ticks().items()}
     return sum(ticks > max(spent.values()) / 4 for ticks in spent.values())
@@ -339,7 +339,7 @@ def sines_of_a_tensor() -> Callable[[], object]:
 def boost() -> Callable[[], object]:
     ensemble = importlib.import_module("sklearn.ensemble")
     numbers = importlib.import_module("numpy").random.default_rng(0)
-    x, y = numbers.random((20_000, 30)), numbers.random(20_000)
+    x, y = numbers.random((8000, 20)), numbers.random(8000)
     return lambda: ensemble.HistGradientBoostingRegressor(max_iter=10).fit(x, y)
 
 
