@@ -73,7 +73,7 @@ TORCH := $(shell grep ^torch== constraints.txt)
 torch: $(VENV)/.torch
 
 $(VENV)/.torch: $(VENV)/.made constraints.txt
-	$(PIP) '$(TORCH)+cpu' || $(PIP) '$(TORCH)'
+	$(PIP) '$(TORCH)+cpu' 2>/dev/null || $(PIP) '$(TORCH)'
 	touch $@
 
 ifdef CI

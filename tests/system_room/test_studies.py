@@ -241,8 +241,9 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path, knob: str) -> No
             asked = trial.system.get("threads", int(os.environ["OMP_NUM_THREADS"]))
             trial.report(loss=1.0, agrees=float(threads == asked))
 
+    system = tt.System(knobs=[knob])
     result = tt.tune(
-        train, SPACE, minimize="loss", trials=1, max_steps=6, workers=1, stopping="none", system=tt.System(knobs=[knob]),
+        train, SPACE, minimize="loss", trials=1, max_steps=6, workers=1, stopping="none", system=system,
         store=tmp_path / "s.db", progress=False,
     )  # fmt: skip
     (trial,) = result.trials
