@@ -38,16 +38,16 @@ test-others:
 
 # For the inner loop: style, types, and the tests that neither start processes nor compute for long.
 SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
-	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py \
+	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py market/test_selection.py \
 	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
-	search/bayes stopping test_history.py test_placement.py test_recorded.py test_what_if.py)
+	search/bayes stopping test_checkpoints.py test_history.py test_placement.py test_plot.py test_recorded.py test_what_if.py)
 
 quick: $(VENV)/.test
 	$(MAKE) --jobs 2 --keep-going check quick-tests
 
 quick-tests:
-	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(SLOW))
+	$(BIN)/pytest -m 'not cluster' --hypothesis-profile=quick $(addprefix --ignore=,$(SLOW))
 
 check: $(VENV)/.test
 	$(BIN)/ruff check

@@ -24,6 +24,7 @@ settings.register_profile(
     suppress_health_check=[*settings().suppress_health_check, HealthCheck.too_slow],
 )
 settings.load_profile("any_machine")
+settings.register_profile("quick", max_examples=20)  # for `make quick`
 
 
 def unable(why: str) -> NoReturn:
