@@ -19,6 +19,7 @@ from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
 from benchmarks.system import stream, studies
+from tests.conftest import needs_torch
 from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune import events as ev
@@ -90,6 +91,7 @@ def test_each_runs_and_judges_nothing_when_quick(name: str) -> None:
         assert row["met"] is None
 
 
+@needs_torch
 @pytest.mark.parametrize("name", ["system.compare", "system.again", "system.similarity"])
 def test_those_of_how_trials_use_their_machine(name: str) -> None:
     """With the one workload whose data is always there."""

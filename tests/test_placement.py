@@ -150,7 +150,7 @@ def follows_the_rules(
 # --- what must always hold
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(changes())
 def test_workers_are_together_and_no_machine_has_too_many(case: Case) -> None:
     given = copy.deepcopy(case)
@@ -160,7 +160,7 @@ def test_workers_are_together_and_no_machine_has_too_many(case: Case) -> None:
     assert place(*given) == placed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(EQUAL, st.lists(st.integers(1, 20), max_size=8))
 def test_a_trial_larger_than_a_machine_has_the_fewest_that_hold_it(slots: list[int], sizes: list[int]) -> None:
     wanted = dict(enumerate(sizes))
@@ -168,7 +168,7 @@ def test_a_trial_larger_than_a_machine_has_the_fewest_that_hold_it(slots: list[i
         assert len(there) == math.ceil(wanted[trial] / slots[0])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(changes())
 def test_who_can_stay_is_moved_only_by_a_larger_trial(case: Case) -> None:
     wanted, machines, before, reserved = case
@@ -181,7 +181,7 @@ def test_who_can_stay_is_moved_only_by_a_larger_trial(case: Case) -> None:
             assert any(placed.placement[other].keys() & before[trial].keys() for other in larger)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(changes())
 def test_nobody_waits_while_smaller_ones_have_room_that_would_do(case: Case) -> None:
     wanted, machines, before, reserved = case
@@ -198,7 +198,7 @@ def test_nobody_waits_while_smaller_ones_have_room_that_would_do(case: Case) -> 
             assert sum(slots for machine, slots in machines.items() if machine not in taken) < size
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(changes())
 def test_nothing_moves_when_nothing_changed(case: Case) -> None:
     wanted, machines, before, reserved = case
@@ -210,7 +210,7 @@ def test_nothing_moves_when_nothing_changed(case: Case) -> None:
 @pytest.mark.parametrize(
     ("slots", "sizes"), [(4, (1, 2, 4, 8)), (8, (1, 2, 4, 8, 16)), (7, (1, 2, 6, 12)), (10, (3, 9, 18, 25))]
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_all_are_placed_that_can_be(slots: int, sizes: tuple[int, ...], data: st.DataObject) -> None:
     """However they are scattered before."""
@@ -226,7 +226,7 @@ def test_all_are_placed_that_can_be(slots: int, sizes: tuple[int, ...], data: st
     assert bool(placed.unplaced) != fits(wanted.values(), len(machines), slots)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(EQUAL, st.lists(st.integers(1, 20), max_size=7))
 def test_with_other_sizes_who_is_placed_could_be(slots: list[int], sizes: list[int]) -> None:
     wanted = dict(enumerate(sizes))
@@ -234,7 +234,7 @@ def test_with_other_sizes_who_is_placed_could_be(slots: list[int], sizes: list[i
     assert fits([wanted[trial] for trial in placed.placement], len(slots), slots[0])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_as_few_workers_make_room_as_can(data: st.DataObject) -> None:
     """Where those who do displace nobody else: they have one worker each."""
@@ -272,7 +272,7 @@ def finds_room(size: int, machines: Machines, placement: Placement) -> bool:
 # --- letting machines go
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(changes(), st.integers(0, 7))
 def test_emptying_follows_the_rules_on_the_machines_that_stay(case: Case, keep: int) -> None:
     wanted, machines, before, reserved = case

@@ -275,7 +275,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def measure(options: argparse.Namespace) -> list[Row]:
     if options.quick:
         with tempfile.TemporaryDirectory() as folder:
-            return _measure(options, Path(folder) / "ablation.jsonl", ["hartmann3", "kiln"], 2, (6, 9))
+            return _measure(options, Path(folder) / "ablation.jsonl", ["hartmann3", "kiln"], 1, (5, 6))
     make_tables.make()
     return _measure(options, problems.OUT / "ablation.jsonl", problems.names("dev"), options.seeds, BUDGETS)
 

@@ -33,7 +33,7 @@ BAR = 0.4
 
 def measure(options: argparse.Namespace) -> list[Row]:
     example = _example()
-    trials, steps, seeds = (6, 3, 1) if options.quick else (TRIALS, STEPS, SEEDS)
+    trials, steps, seeds = (3, 2, 1) if options.quick else (TRIALS, STEPS, SEEDS)
     found: dict[str, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):

@@ -52,7 +52,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
                     say(f"round {number + 1}: {name} {side}: {found.seconds:.1f} s, {found.accuracy:.3f}")
                 for side in ("thriftune", "V1", "V2"):
                     winner = tuned[name, side][-1].config
-                    again = run_alone(name, side, winner, folder / f"{side}.db")
+                    again = run_alone(name, side, winner, folder / f"{side}.db", 2 if options.quick else None)
                     trained.setdefault((name, side), []).append(again)
                     say(f"round {number + 1}: {name} {side}'s winner: {again.training_seconds:.1f} s")
     judged = not options.quick and set(names) == set(ORDER)

@@ -36,7 +36,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     for name in names:
         for seed in range(2 if options.quick else CONFIGURATIONS):
             with scratch() as folder:
-                found = fresh(_trained, name, seed, str(folder / "s.db"), 4 if options.quick else EPOCHS)
+                found = fresh(_trained, name, seed, str(folder / "s.db"), 2 if options.quick else EPOCHS)
             works.setdefault(name, []).extend(found)
             say(f"{name}, configuration {seed + 1}: {[dict(work.effects) for work in found]}")
     rows = []

@@ -77,9 +77,14 @@ def run(workload: str, side: str, seed: int, store: Path, size: Size = USUAL) ->
     return fresh(_study, workload, side, seed, str(store), size)
 
 
-def run_alone(workload: str, side: str, config: dict[str, Any], store: Path) -> Outcome:
-    """Trains the configuration once more, on a machine that has nothing else to do."""
-    return fresh(_alone, workload, side, config, str(store))
+def run_alone(
+    workload: str, side: str, config: dict[str, Any], store: Path, max_steps: int | None = None
+) -> Outcome:
+    """Trains the configuration once more, on a machine that has nothing else to do.
+
+    `max_steps`: twice the workload's own unless given.
+    """
+    return fresh(_alone, workload, side, config, str(store), max_steps)
 
 
 def _study(workload: str, side: str, seed: int, store: str, size: Size) -> Outcome:
@@ -95,11 +100,12 @@ def _study(workload: str, side: str, seed: int, store: str, size: Size) -> Outco
     )
 
 
-def _alone(workload: str, side: str, config: dict[str, Any], store: str) -> Outcome:
+def _alone(workload: str, side: str, config: dict[str, Any], store: str, max_steps: int | None) -> Outcome:
     _surround(side)
     space = {name: tt.Choice([value]) for name, value in config.items()}
     load = WORKLOADS[workload]
-    once = {"searcher": "grid", "trials": 1, "max_steps": 2 * load.max_steps, "stopping": "none", "seed": 0}
+    once: dict[str, Any] = {"searcher": "grid", "trials": 1, "stopping": "none", "seed": 0}
+    once["max_steps"] = max_steps or 2 * load.max_steps
     return _tuned(load, side, space, store, **once)
 
 

@@ -321,7 +321,7 @@ def distributions(draw: st.DrawFn) -> BaseDistribution:
 
 @pytest.mark.filterwarnings(ODD)
 @hypothesis.given(distributions(), st.integers(0, 2**32))
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=100, deadline=None)
 def test_every_distribution_there_and_back(distribution: BaseDistribution, seed: int) -> None:
     translation = Translation({"it": distribution})
     space, rng = translation.space, np.random.default_rng(seed)

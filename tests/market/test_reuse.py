@@ -19,7 +19,7 @@ HUMP = Steps((0.5, 6.0, 24.0), (0.1, 0.5, 0.4))
 """Half of all machines are lost at 6 h, and few before or after."""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([*MACHINES, HUMP]), st.floats(0.01, 23.0), st.floats(0.0, 23.0), st.floats(0.0, 1.0))
 def test_it_keeps_what_is_sooner_done(machine: Machine, hours: float, age: float, restart: float) -> None:
     new = restart + float(expected_hours(machine, hours, restart_hours=restart))

@@ -50,7 +50,7 @@ def test_machines_are_as_few_as_any_packing_needs(slots: int) -> None:
 # --- fair shares
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 64))
 def test_all_fair_allocations_are_there_and_no_other(trials: int, most_workers: int) -> None:
     """RubberBand 4.3: what a stage has is a multiple of its trials, or a factor of their number."""

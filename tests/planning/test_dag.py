@@ -74,7 +74,7 @@ def test_only_what_is_missing_is_scaled() -> None:
     assert dag.nodes[scale].after == (dag.stages[0].sync,)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(plans())
 def test_every_trial_is_trained_once_and_all_wait_for_each_other(plan: tuple[JobSpec, list[Choice]]) -> None:
     spec, choices = plan
@@ -113,7 +113,7 @@ def by_going_back(dag: Dag, takes: Sequence[float]) -> list[float]:
     return [end(at) for at in range(len(dag.nodes))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(plans(), st.integers(0, 1000))
 def test_the_ends_are_those_of_the_longest_paths(plan: tuple[JobSpec, list[Choice]], seed: int) -> None:
     dag = build(*plan)

@@ -153,7 +153,7 @@ def plans(draw: st.DrawFn, *, random: bool) -> tuple[Model, list[Choice]]:
     return Model(JobSpec.of(stages), profile), choices
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(plans(random=False))
 def test_where_nothing_is_random_the_prediction_is_what_happens(plan: tuple[Model, list[Choice]]) -> None:
     model, choices = plan

@@ -29,14 +29,14 @@ PROFILES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(PROFILES)
 def test_what_was_measured_is_told(profile: Profile) -> None:
     for workers, seconds in profile.seconds_per_step.items():
         assert profile.seconds(workers) == pytest.approx(seconds, rel=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(PROFILES, st.data())
 def test_between_two_it_is_between_theirs(profile: Profile, data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, profile.most_workers))

@@ -46,7 +46,7 @@ def test_where_there_is_nothing_to_halve_there_is_one_stage() -> None:
     assert successive_halving(2, 1, 10, eta=3).stages == [(2, 10)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 300), st.integers(1, 20), st.integers(1, 2000), st.integers(2, 6))
 def test_whatever_is_halved_ends_at_the_last_step(n: int, r: int, R: int, eta: int) -> None:
     R = max(r, R)

@@ -153,7 +153,7 @@ class StopperConformance:
         assert type(again) is type(rule)
         assert STOPPERS.written(again) == (name, options)
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=10, deadline=None)
     @given(seed=st.integers(0, 2**16), workers=st.integers(1, 20), trials=st.integers(1, 60))
     def test_on_any_curves(self, make: Callable[[], Stopper], seed: int, workers: int, trials: int) -> None:
         def anything(config: ev.Config) -> Curve:

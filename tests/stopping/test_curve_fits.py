@@ -20,7 +20,7 @@ from thriftune.stopping.stages import calm_start, level_starts, stage_starts
 
 Array = npt.NDArray[np.float64]
 Predictor = Callable[[Array, Array, int], Prediction]
-QUICK = settings(max_examples=200, deadline=None)
+QUICK = settings(max_examples=100, deadline=None)
 BOTH = pytest.mark.parametrize("predictor", [predict, predict_one_stage])
 
 K = np.arange(1, 101, dtype=float)

@@ -243,7 +243,7 @@ def told(acts: list[tuple[Any, ...]]) -> Story:
     return story.end()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(acts, max_size=40))
 def test_whatever_happened_the_sums_add_up(acts: list[tuple[Any, ...]]) -> None:
     story = told(acts)

@@ -26,7 +26,7 @@ MOMENT = st.integers(0, 60_000).map(lambda s: START + s)
 CENTS = st.integers(0, 20).map(lambda half: (half + 0.0) / 200.0 + 0.0001)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(small_markets(), MOMENT, CENTS, st.integers(1, 9000))
 def test_labels_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
     then = (series.times > t) & (series.times <= t + seconds)
@@ -34,7 +34,7 @@ def test_labels_are_those_of_a_scan(series: Prices, t: float, max_price: float, 
     assert told.tolist() == [bool((series.prices[then] > max_price).any())]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(small_markets(), MOMENT, CENTS, st.integers(0, 9000))
 def test_windows_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
     steps = Steps(series)
@@ -53,7 +53,7 @@ def test_windows_are_those_of_a_scan(series: Prices, t: float, max_price: float,
             assert steps.mean(t0, t1)[0] == pytest.approx(mean)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(small_markets(), MOMENT, CENTS)
 def test_time_since_above_is_that_of_a_scan(series: Prices, t: float, max_price: float) -> None:
     told = Steps(series).seconds_since_above(np.array([max_price]), np.array([t]))[0]
