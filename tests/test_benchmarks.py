@@ -50,7 +50,7 @@ def run(*arguments: str) -> str:
         "search.speed",
         "search.ablation",
         pytest.param("cluster.faults", marks=pytest.mark.cluster),
-        pytest.param("cluster.rubberband", marks=pytest.mark.cluster),
+        pytest.param("cluster.rubberband", marks=[pytest.mark.cluster, needs_torch]),
         "stopping",
         "stopping.early_curve",
         "stopping.real_trials",
@@ -73,7 +73,7 @@ def run(*arguments: str) -> str:
         "provisioning.spottune",
         "search.multi",
         "cluster.driver",
-        pytest.param("cluster.placement", marks=pytest.mark.cluster),
+        pytest.param("cluster.placement", marks=[pytest.mark.cluster, needs_torch]),
         pytest.param("cluster.throughput", marks=pytest.mark.cluster),
     ],
 )

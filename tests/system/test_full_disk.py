@@ -11,6 +11,7 @@ import pytest
 
 import thriftune as tt
 from tests.conftest import fill
+from tests.engines.processes import eventually
 from thriftune.errors import StoreError, StoreFull
 from thriftune.store.sqlite import SqliteStore
 
@@ -71,6 +72,16 @@ def slowly(trial: tt.Trial) -> None:
         trial.report(loss=1 / step)
 
 
+def until_reported(store: Path) -> None:
+    def reported() -> bool:
+        try:
+            return any(trial.reports for trial in tt.load("s", store=store).trials)
+        except tt.ThriftuneError:
+            return False
+
+    eventually(reported, "a trial has reported")
+
+
 def test_no_room_for_the_store_itself(small_disk: Path) -> None:
     """Reports have nowhere to go: the study stops, and with room again it goes on and has lost none."""
     told: list[BaseException] = []
@@ -83,9 +94,9 @@ def test_no_room_for_the_store_itself(small_disk: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    time.sleep(1.5)
+    until_reported(small_disk / "s.db")
     ballast = fill(small_disk)
-    thread.join(60)
+    thread.join(120)
     assert not thread.is_alive()
     (error,) = told
     assert isinstance(error, StoreError)
@@ -106,12 +117,12 @@ def test_no_room_for_the_store_and_the_study_waits_for_it(small_disk: Path) -> N
 
     thread = threading.Thread(target=run)
     thread.start()
-    time.sleep(1.5)
+    until_reported(small_disk / "s.db")
     ballast = fill(small_disk)
     time.sleep(2)
     assert thread.is_alive()
     ballast.unlink()
-    thread.join(60)
+    thread.join(120)
     (result,) = results
     assert [len(trial.reports) for trial in result.trials] == [100] * 2
     assert [trial.attempts for trial in result.trials] == [1, 1]
