@@ -1,9 +1,9 @@
 """Store studies in one SQLite file: no server, and readers never block the writer (write-ahead log).
 
-Commits go to the write-ahead log, the -wal file. A commit survives the death of any process at once. It survives a
-power cut only after sync(): SQLite runs with synchronous = NORMAL, which does not sync the log on every commit. The
-log is copied into the main file (a checkpoint, in SQLite's words) when a study is made, every few seconds, and at the
-end of a drive.
+Commits go to the write-ahead log, the -wal file. A commit survives the death of any process at once. It survives
+a power cut only after sync(): SQLite runs with synchronous = NORMAL, which does not sync the log on every commit.
+The log is copied into the main file (a checkpoint, in SQLite's words) when a study is made, every few seconds, and
+at the end of a drive.
 """
 
 from __future__ import annotations
