@@ -46,8 +46,11 @@ class StudyFiles:
         return self._is_ours() and (self.folder / "trials").exists()
 
     def claim(self) -> None:
-        """Makes the folder this study's, so that what others said and saved is not taken for its own."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        """Make the folder this study's own: no other study uses it, and no other user writes to it."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = self.folder.stat()
+        if found.st_uid == os.geteuid() and found.st_mode & 0o022:
+            self.folder.chmod(found.st_mode & ~0o022 & 0o7777)
         if self._owner_file.exists():
             if not self._is_ours():
                 raise StudyMismatch(

@@ -169,24 +169,29 @@ def drive(
     system: Mapping[str, Any] | None = None,
     function: bytes | None = None,
 ) -> Result:
-    """Runs what is left of the study, on this machine.
+    """Run what is left of the study, driven by this process.
 
     `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
-    a script's training function, pickled, to be kept with the study so that it can be resumed by its name.
+    a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
+    it, a study of a script goes on with those that are kept with it.
     """
     with store.drive(spec.name):
         history = read_history(store, spec)
-        searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
-        if stopper is None:
-            stopper = STOPPERS.make(*(spec.stopping, spec.stopping_options) if spec.judged else ("none", {}))
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
-        if Conductor(here, history, searcher, PresentMachines(), stopper).nothing_left(clock.now()):
+        if _nothing_left(here, history, stopper, clock.now()):
             return Result(spec, history)
+        if spec.target.kind == "pickled" and function is None:
+            kept = _load_kept(spec, files)
+            searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
+            stopper, system = kept.get("stopper"), kept.get("system")
+        searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
+        stopper = stopper or _named_stopper(spec)
         files.claim()
         if function is not None:
             pickled.keep(files.function, function)
+            pickled.check_owner(files.function)
             paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
             spec = replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))
         store.update_spec(spec.name, spec.to_json())
@@ -217,27 +222,45 @@ def drive(
     raise StudyInterrupted(f"stopped by {halted}; {how}")
 
 
-def resume(name: str, store: Store, view: View) -> Result:
-    """Goes on with a study by its name alone."""
-    spec = Spec.from_json(store.spec(name))
-    target = spec.target
-    if target.kind == "outside":
-        raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
-    if target.kind != "pickled":
-        return drive(store, spec, view)
-    files = StudyFiles.of(spec, store)
-    sys.path += [path for path in target.paths if path not in sys.path]
+def _nothing_left(spec: Spec, history: History, stopper: Stopper | None, now: float) -> bool:
+    """Return whether a drive would have nothing to do. Loads no code that is kept with the study.
+
+    A user's own rule is kept there; it has a say only about trials that are paused.
+    """
+    if stopper is None and spec.judged and spec.stopping not in STOPPERS:
+        if history.counts[State.PAUSED]:
+            return False
+        stopper = STOPPERS.make("none", {})
+    searcher = SEARCHERS.make("random", {})  # it is not asked for anything
+    conductor = Conductor(spec, history, searcher, PresentMachines(), stopper or _named_stopper(spec))
+    return conductor.nothing_left(now)
+
+
+def _named_stopper(spec: Spec) -> Stopper:
+    return STOPPERS.make(*(spec.stopping, spec.stopping_options) if spec.judged else ("none", {}))
+
+
+def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
+    """Unpickle what is kept with a study of a script. Workers need it too: that it can be loaded is seen here."""
+    pickled.check_owner(files.function)
+    sys.path += [path for path in spec.target.paths if path not in sys.path]
     try:
-        kept = pickled.load(files.function)
+        return pickled.load(files.function)
     except SettingError:
         raise
     except Exception as error:
         raise SettingError(
-            f"the training function of study {name!r}, kept in {files.function}, cannot be loaded here "
+            f"the training function of study {spec.name!r}, kept in {files.function}, cannot be loaded here "
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
-    searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
-    return drive(store, spec, view, searcher=searcher, stopper=kept.get("stopper"), system=kept.get("system"))
+
+
+def resume(name: str, store: Store, view: View) -> Result:
+    """Go on with a study by its name alone."""
+    spec = Spec.from_json(store.spec(name))
+    if spec.target.kind == "outside":
+        raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
+    return drive(store, spec, view)
 
 
 def read_history(store: Store, spec: Spec) -> History:

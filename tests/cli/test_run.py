@@ -460,6 +460,11 @@ def test_a_script_is_resumed_by_name(tmp_path: Path) -> None:
     (tmp_path / "code" / "helper.py").unlink()
     with script(tmp_path) as process:
         assert process.wait() != 0
+    assert (
+        "4 completed" in run("resume", "study", *store, cwd=tmp_path)[0]
+    )  # nothing is left, so nothing is loaded
+    with open_store(tmp_path / "studies.db") as opened:
+        opened.update_spec("study", {**opened.spec("study"), "trials": 5})
     err = run("resume", "study", *store, cwd=tmp_path, status=1)[1]
     assert "cannot be loaded here (ModuleNotFoundError: No module named 'helper')" in err
 

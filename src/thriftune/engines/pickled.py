@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,35 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
 
 
 def keep(path: Path, dumped: bytes) -> None:
-    """Writes the file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write the file whole or not at all, for its owner alone."""
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(dumped)
+    unfinished.unlink(missing_ok=True)
+    with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(dumped)
     unfinished.replace(path)
 
 
+def check_owner(path: Path) -> None:
+    """Raise SettingError if another user may have written the file. Called before load(), which runs its code."""
+    for each in (path, path.parent):
+        try:
+            found = each.stat()
+        except OSError:
+            continue  # load() says what is wrong
+        if found.st_uid not in (os.geteuid(), 0):
+            raise SettingError(
+                f"{each} belongs to another user, {found.st_uid}, and resuming the study would run its code; "
+                "run the script that began the study again instead, or make the folder yours if you trust it"
+            )
+        if found.st_mode & 0o022:
+            raise SettingError(
+                f"{each} can be written by other users, and resuming the study would run its code; if you "
+                f"trust it: chmod go-w {path.parent} {path}"
+            )
+
+
 def load(path: Path) -> dict[str, Any]:
+    """Unpickle a file that keep() wrote. This runs code: see check_owner()."""
     try:
         with path.open("rb") as stream:
             return cloudpickle.load(stream)  # type: ignore[no-any-return]

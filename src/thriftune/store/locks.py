@@ -78,8 +78,8 @@ class FileLocks:
 
     @contextmanager
     def hold(self, study: int) -> Iterator[None]:
-        self._folder.mkdir(exist_ok=True)
-        file = os.open(self._path(study), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._folder.mkdir(mode=0o755, exist_ok=True)
+        file = os.open(self._path(study), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         _open_locks.add(file)
         try:
             give_up_at = time.monotonic() + PATIENCE_SECONDS

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -273,6 +273,11 @@ class SqliteStore:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
+        if create:
+            # Whatever the umask, others may not write: resuming a study runs what its store says. By mknod, as
+            # opening and closing the file would end the locks of other threads on it. SQLite tells what is wrong.
+            with suppress(OSError):
+                os.mknod(path, 0o644)
 
     def _mode(self, path: Path, create: bool) -> str:
         """Choose how SQLite opens the file.
