@@ -21,7 +21,7 @@ from typing import Any
 from thriftune.clock import WallClock
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
-from thriftune.engines.wire import GOODBYE, Lines, from_line
+from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line
 from thriftune.engines.worker import MARK
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
@@ -306,12 +306,23 @@ class LocalEngine:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.link)
             return False
+        if worker.fault is not None:
+            return True
         for line in worker.lines.feed(chunk):
             if line == GOODBYE:
                 worker.leaving = True
             elif worker.fault is None:
                 self._take_in(worker, line)
+        if worker.lines.unfinished_bytes > MESSAGE_BYTES:
+            self._distrust(worker, "the trial has sent its driver a message of more than 16 MiB")
         return True
+
+    def _distrust(self, worker: _Worker, why: str) -> None:
+        """Ends a worker that cannot be understood: the news of its run's end may be among what it said."""
+        worker.fault = why
+        worker.lines = Lines()
+        if self._control is not None:
+            _send(self._control, {"kill": worker.id})
 
     def _take_in(self, worker: _Worker, line: bytes) -> None:
         try:
@@ -319,10 +330,7 @@ class LocalEngine:
         except ValueError:
             event = None
         if not isinstance(event, (Reported, Measured, Ended, Failed, Lost, Warned, DiskFull)):
-            # It may have been the news of the end, so nothing can be waited for any more.
-            worker.fault = f"the trial has written to its worker's line to the driver: {line[:80]!r}"
-            if self._control is not None:
-                _send(self._control, {"kill": worker.id})
+            self._distrust(worker, f"the trial has written to its worker's line to the driver: {line[:80]!r}")
             return
         run = worker.run
         if run is None or event.attempt != run.attempt or event.trial != run.trial:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thriftune.engines.wire import GOODBYE, to_line
+from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, to_line
 from thriftune.errors import SettingError
 from thriftune.events import DiskFull, Event, Reported
 from thriftune.trial import EndTrial, Run
@@ -120,6 +120,8 @@ class Outbox:
                 event.at, event.trial, event.attempt, letter.number, event.step, event.metrics, event.saved
             )
         line = to_line(event)
+        if len(line) > MESSAGE_BYTES:
+            raise SettingError(f"a report of {len(line):,} bytes is too long; it may have at most 16 MiB")
         self._keep(line, attempt, event.at)
         if letter.last:
             self._attempt = None
@@ -135,14 +137,19 @@ class Outbox:
             try:
                 written = os.write(self._spool, line)
             except OSError as error:
+                if error.errno == errno.EFBIG:
+                    raise SettingError(
+                        "the limit that the trial has set on the size of files (RLIMIT_FSIZE) leaves no room for "
+                        "what it reports"
+                    ) from error
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                written = 0
-            self._spooled += written
-            if written == len(line):
-                return
-            if written:
+            else:
+                self._spooled += written
+                if written == len(line):
+                    return
                 line = b"\n" + line.lstrip(b"\n")  # what got through is a torn line, to be passed over
+                continue  # why it was short, the next write tells
             if not said:
                 said = True
                 why = "the disk that holds the study is full: make room, training goes on by itself then"

@@ -10,6 +10,9 @@ from thriftune.events import Codec, Event
 GOODBYE = b"Goodbye"
 """A worker's word that it ends after the next event it sends."""
 
+MESSAGE_BYTES = 1 << 24
+"""The longest message that a driver takes from a worker: 16 MiB. Reports have some hundred bytes."""
+
 
 def to_line(event: Event) -> bytes:
     return f"{type(event).__name__} {Codec.body(event)}\n".encode()
@@ -28,6 +31,11 @@ class Lines:
         self._most = most
         self._parts: list[bytes] = []  # of the line that has not ended
         self._length = 0
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The length of the line that has not ended."""
+        return self._length
 
     def feed(self, chunk: bytes) -> list[bytes]:
         if b"\n" in chunk:
