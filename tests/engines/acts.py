@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import itertools
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,24 @@ MEMORY_GROUP = "TEST_MEMORY_GROUP"
 
 HOME = Path.cwd()
 VARIABLES = dict(os.environ)
+
+
+def process_state() -> dict[str, Any]:
+    """What a process has of its own, and a trial may change."""
+    limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return {
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
+        "cores": os.sched_getaffinity(0),
+        "handlers": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+        "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "timers": [signal.getitimer(timer) for timer in (0, 1, 2)],
+        "limits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
+        "recursion": sys.getrecursionlimit(),
+        "gc": (gc.isenabled(), gc.get_threshold()),
+    }
+
+
+STATE = process_state()
 
 
 def act(trial: Trial) -> object:
@@ -46,6 +66,8 @@ def check(trial: Trial) -> float:
     assert mask != 0o777
     print("said as ever", flush=True)
     os.write(1, b"and below\n")
+    assert process_state() == STATE, (process_state(), STATE)
+    assert "numpy" not in sys.modules or sys.modules["numpy"].geterr()["invalid"] == "warn"
     return 1.0
 
 
@@ -292,6 +314,69 @@ def set_clock_back(trial: Trial) -> float:
     right = time.time
     time.time = lambda: right() - 3600.0
     return 1.0
+
+
+def change_process(trial: Trial) -> float:
+    """Changes all that belongs to a process and outlives a function."""
+    import numpy  # only here: what a worker has not loaded, it need not put right
+
+    os.setpriority(os.PRIO_PROCESS, 0, 5)
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    signal.signal(signal.SIGXCPU, lambda *_: None)
+    signal.signal(signal.SIGRTMIN + 3, signal.SIG_IGN)
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 100.0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # would end the worker when it is unblocked
+    for limit in (resource.RLIMIT_STACK, resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_FSIZE):
+        soft, hard = resource.getrlimit(limit)
+        resource.setrlimit(limit, (min(soft, 1 << 16) if soft >= 0 else 1 << 16, hard))
+    sys.setrecursionlimit(500)
+    gc.disable()
+    gc.set_threshold(7, 7, 7)
+    numpy.seterr(all="raise")
+    return 1.0
+
+
+def leave_socket(trial: Trial) -> float:
+    with socket.socket() as kept:
+        os.dup(kept.fileno())
+    return 1.0
+
+
+def leave_written_file(trial: Trial) -> float:
+    os.open(trial.folder / "left", os.O_WRONLY | os.O_CREAT)
+    return 1.0
+
+
+def leave_read_file(trial: Trial) -> float:
+    """As a library that has its data open does, and may be of use to the next trial."""
+    os.open(__file__, os.O_RDONLY)
+    return 1.0
+
+
+def limit_files(trial: Trial) -> None:
+    """Allows itself only small files, and reports until its worker's spool is one that is too large."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    for _ in range(1000):
+        trial.report(loss=1.0)
+
+
+def write_without_end(trial: Trial) -> float:
+    """Writes 300 MB without a newline to its worker's line to the driver."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        try:
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
+                for _ in range(300):
+                    os.write(int(name), b"x" * 1_000_000)
+        except OSError:
+            continue
+    time.sleep(600)
+    return 1.0
+
+
+def report_much(trial: Trial) -> None:
+    trial.report({"loss": 1.0, "x" * 50_000_000: 1.0})
 
 
 def leave_thread(trial: Trial) -> float:

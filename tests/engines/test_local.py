@@ -46,16 +46,28 @@ class TestLocalEngine(EngineConformance):
 
         # What is put right, and what only waits to be buried, is no reason to lose a warm worker.
         for n, do in enumerate(
-            ("change_folder", "change_variables", "change_signals", "close_stdout", "print_mark")
+            (
+                "change_folder",
+                "change_variables",
+                "change_signals",
+                "change_limits",
+                "change_process",
+                "check",
+                "leave_read_file",
+                "close_stdout",
+                "print_mark",
+            )
         ):
             engine.start(run(100 + n, do), HERE)
-            until_ended(engine, 100 + n)
+            assert isinstance(until_ended(engine, 100 + n)[-1], Ended), do
         first = {pid_of(trial) for trial in range(20)} | {pid_of(20, "leave_zombie"), pid_of(21)}
         assert len(first) == 1
         engine.start(run(30, "raise_error"), HERE)
         until_ended(engine, 30)
         assert pid_of(31) not in first
-        for n, do in enumerate(("leave_thread", "leave_child", "leave_daemon", "change_limits")):
+        for n, do in enumerate(
+            ("leave_thread", "leave_child", "leave_daemon", "leave_socket", "leave_written_file")
+        ):
             before = pid_of(40 + n)
             engine.start(run(50 + n, do), HERE)
             assert isinstance(until_ended(engine, 50 + n)[-1], Ended)
@@ -319,6 +331,44 @@ class TestLocalEngine(EngineConformance):
         assert descriptors() <= before + 6
         assert len(list((folder / "run" / "spools").iterdir())) <= 8
         assert resident_bytes() - memory < 6 << 20
+
+    def test_a_limit_on_files_does_not_pass_for_a_full_disk(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+    ) -> None:
+        engine = opened(1)
+        engine.start(run(0, "limit_files", max_steps=1000), HERE)
+        *reports, failed = told(until_ended(engine, 0), 0)
+        assert isinstance(failed, Failed)
+        assert "RLIMIT_FSIZE" in failed.error
+        assert {type(event) for event in reports} == {Reported}
+
+    def test_a_message_without_an_end_does_not_fill_the_driver(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+    ) -> None:
+        engine = opened(1)
+        engine.start(run(0, "pid"), HERE)
+        until_ended(engine, 0)
+        before, most = resident_bytes(), 0
+        engine.start(run(1, "write_without_end"), HERE)
+        events: list[Event] = []
+        while not events:
+            events += engine.wait(0.01)
+            most = max(most, resident_bytes())
+        (failed,) = events
+        assert isinstance(failed, Failed)
+        assert "a message of more than 16 MiB" in failed.error
+        assert most - before < 100 << 20
+
+    def test_a_report_that_is_too_large_is_an_error_that_says_so(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+    ) -> None:
+        engine = opened(1)
+        engine.start(run(0, "report_much"), HERE)
+        (failed,) = until_ended(engine, 0)
+        assert isinstance(failed, Failed)
+        assert "at most 16 MiB" in failed.error
+        engine.start(run(1, "check"), HERE)
+        assert isinstance(until_ended(engine, 1)[-1], Ended)
 
     def test_100_mb_of_output_do_not_fill_the_driver(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]

@@ -196,7 +196,7 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
                 failed = Failed(wall_time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
                 link.send_last(failed, stay=False)
                 break
-            surroundings.keep_import_path()
+            surroundings.keep_loaded()
         gauge = None if instruments is None else instruments.gauge(run, link, knobs)
         outcome = attempt(train, run, link, gauge)
         problems = [] if instruments is None else instruments.over(gauge)
