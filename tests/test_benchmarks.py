@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(*arguments: str) -> str:
     command = [sys.executable, "-m", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=840, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -141,7 +141,7 @@ def test_a_store_that_is_removed_while_it_is_used_is_noticed(tmp_path: Path) -> 
 
     thread = threading.Thread(target=tune)
     thread.start()
-    patience = time.monotonic() + 30
+    patience = time.monotonic() + 60
     while not some_reports(tmp_path / "s.db") and time.monotonic() < patience:
         time.sleep(0.02)
     for file in tmp_path.glob("s.db*"):

@@ -19,7 +19,7 @@ def blocks(page: str) -> list[str]:
 def run(code: str, folder: Path) -> str:
     (folder / "example.py").write_text(code)
     done = subprocess.run(
-        [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "example.py"], cwd=folder, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

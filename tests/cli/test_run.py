@@ -488,7 +488,7 @@ def test_a_study_runs_on_a_cluster_by_one_word(tmp_path: Path, monkeypatch: pyte
 def test_an_engine_that_is_not_there_is_named(tmp_path: Path) -> None:
     slow_study(tmp_path, pause=0.0)
     command = [sys.executable, "-c", MAIN, "run", "study.toml", "--engine", "spark"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 1
     assert "engine 'spark' is not known; use one of local, ray" in done.stderr
     assert not (tmp_path / "studies.db").exists()

@@ -434,7 +434,7 @@ def test_what_a_killed_driver_leaves_running_does_not_drive(path: Path, task: st
             other.wait()
             os.kill(left, 0)  # it is still there
             # The kill may have come between fork and exec, when the file was not closed yet.
-            give_up_at = time.monotonic() + 10
+            give_up_at = time.monotonic() + 60
             while store.driver("s") is not None and time.monotonic() < give_up_at:
                 time.sleep(0.01)
             with store.drive("s"):

@@ -55,6 +55,6 @@ def alone(body: str, *arguments: object) -> Any:
     """What `answer` is at the end of the body, which finds the arguments as texts in sys.argv."""
     code = f"{PREFACE}\n{textwrap.dedent(body)}\nprint(json.dumps(answer))"
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
