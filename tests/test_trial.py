@@ -569,7 +569,12 @@ def test_a_full_disk_at_the_end_is_told(make: Make) -> None:
 
 def test_reports_of_several_threads_get_steps_of_their_own(make: Make) -> None:
     trial, link = make(max_steps=None)
-    threads = [threading.Thread(target=lambda: [trial.report(loss=1.0) for _ in range(200)]) for _ in range(8)]
+
+    def report() -> None:
+        for _ in range(200):
+            trial.report(loss=1.0)
+
+    threads = [threading.Thread(target=report) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

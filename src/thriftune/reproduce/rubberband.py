@@ -139,8 +139,8 @@ def _figure_11(study: Study) -> Section:
     ]
     told = (
         "The paper gives no numbers: elastic is always cheaper, and saves more with more trials. So it is here, "
-        "but for the fewest trials. Billed by the machine, greedy and exact find the same plans for the fewest and "
-        "the most trials."
+        "but for the fewest trials. Billed by the machine, greedy and exact find the same plans for the fewest "
+        "and the most trials."
     )
     return _section(study, entries, told)
 
