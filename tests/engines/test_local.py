@@ -73,6 +73,16 @@ class TestLocalEngine(EngineConformance):
             assert isinstance(until_ended(engine, 50 + n)[-1], Ended)
             assert pid_of(60 + n) != before, do
 
+    def test_processes_in_the_background_are_reaped_while_training(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+    ) -> None:
+        engine = opened(1)
+        engine.start(run(0, "send_into_background"), HERE)
+        report, end = until_ended(engine, 0)
+        assert isinstance(end, Ended)
+        assert isinstance(report, Reported)
+        assert report.metrics == {"loss": 7.0, "left": 0.0, "adopted": 5.0}
+
     def test_a_worker_killed_from_outside_is_lost(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
     ) -> None:
@@ -117,7 +127,7 @@ class TestLocalEngine(EngineConformance):
         event = ends(until_ended(engine, 0))[0]
         assert isinstance(event, (Lost, Ended))
 
-    @pytest.mark.parametrize("generations", [1, 2], ids=["nursery", "warden"])
+    @pytest.mark.parametrize("generations", [2, 3], ids=["nursery", "warden"])
     def test_the_keepers_of_the_workers_may_be_killed(
         self,
         generations: int,
@@ -263,7 +273,7 @@ class TestLocalEngine(EngineConformance):
         eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
         pid = engine.doing()[0].pid
         assert pid is not None
-        os.kill(parent(pid), signal.SIGSTOP)
+        os.kill(parent(parent(pid)), signal.SIGSTOP)
         engine.close()
         all_gone(f"TEST_MARK={mark}")
 
@@ -277,7 +287,7 @@ class TestLocalEngine(EngineConformance):
         eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
         pid = engine.doing()[0].pid
         assert pid is not None
-        keeper = parent(pid)
+        keeper = parent(parent(pid))
         os.kill(parent(keeper), signal.SIGSTOP)
         os.kill(keeper, signal.SIGKILL)
         assert isinstance(until_ended(engine, 0)[-1], Lost)

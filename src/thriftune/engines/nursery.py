@@ -1,13 +1,12 @@
-"""Who bears the workers, and buries them? Two small processes between the driver and its workers.
+"""Who bears the workers, and buries them? Small processes between the driver and its workers.
 
 The nursery forks workers on request (it is single-threaded and has the imports done, so a worker is there in
-milliseconds), tells the driver how each one died, and makes sure that nothing outlives its time: what a dead
-worker left behind becomes its child and is ended, and when the driver goes away, for whatever reason, it ends
-them all and then itself. The warden, its parent, does nothing but that last thing, for the case that the nursery
-itself is killed.
+milliseconds), tells the driver how each one died, and makes sure that nothing outlives its time: when the driver
+goes away, for whatever reason, it ends them all and then itself. The warden, its parent, does nothing but that last
+thing, for the case that the nursery itself is killed.
 
-Every worker is the reaper of its own descendants, so that an orphan here is always one of a dead worker's, and
-never what a trial that still runs has sent into the background.
+Each worker has a reaper above it (reaper.py), which adopts what the trial sends into the background. An orphan here
+is therefore always one of a reaper that was killed, and is ended.
 
 Protocol, one JSON object a message: in {"spawn": id} with the descriptors [link, output], {"kill": id};
 out {"born": id, "pid": n}, {"died": id, "status": wait status}, {"unborn": id, "why": text}.
@@ -16,22 +15,19 @@ out {"born": id, "pid": n}, {"died": id, "status": wait status}, {"unborn": id, 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections import deque
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from thriftune.engines import worker
-
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+from thriftune.engines import reaper, worker
+from thriftune.engines.processes import adopt_orphans, children_of, end_children, end_with_parent, kill
 
 _FORK_PATIENCE_SECONDS = 5.0
 """How long a machine that is out of processes or memory is given to have one again."""
@@ -42,17 +38,17 @@ def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
     for fd in (control_fd, alive_fd):
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: end_descendants())
     # The driver's going is seen as the end of the control stream; this covers a stream that somebody else
     # holds open by having forked the driver.
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
     warden_pid = os.getpid()
     nursery_pid = os.fork()
     if nursery_pid == 0:
         os.setsid()  # no signal to a group shall take both
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        adopt_orphans()
+        end_with_parent(signal.SIGTERM)
         if os.getppid() == warden_pid:
             Nursery(socket.socket(fileno=control_fd), settings).run()
             if os.getppid() == warden_pid:
@@ -63,11 +59,18 @@ def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
     end_descendants()
 
 
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    id: int
+    pid: int
+    news: int  # a descriptor, from which its wait status can be read once its reaper has ended
+
+
 class Nursery:
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self.control = control
         self.settings = settings
-        self.pids: dict[int, int] = {}  # pid of each live worker -> its id
+        self.workers: dict[int, _Worker] = {}  # all whose reaper lives, by the process id of that
         self.unsent: deque[bytes] = deque()  # messages the driver has had no time for
 
     def run(self) -> None:
@@ -112,35 +115,59 @@ class Nursery:
                 for fd in fds:
                     os.close(fd)
         elif "kill" in order:
-            for pid, worker_id in self.pids.items():
-                if worker_id == order["kill"]:
-                    _kill(pid)  # it may not have made its group yet
-                    _kill_group(pid)
+            for reaper, worker in self.workers.items():
+                if worker.id == order["kill"]:
+                    os.kill(reaper, signal.SIGTERM)  # not reaped yet, so the number is still its own
+                    os.kill(reaper, signal.SIGCONT)  # a stopped one would not act on it
         return True
 
     def spawn(self, worker_id: int, fds: list[int]) -> None:
         if len(fds) != 2:
             raise OSError("the process that keeps the workers has too many files open")
         nursery_pid = os.getpid()
-        pid = self.fork()
-        if pid == 0:
-            try:
-                os.setsid()
-                _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != nursery_pid:  # it died before the line above
-                    os._exit(0)
-                _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-                signal.set_wakeup_fd(-1)
-                for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, signal.SIG_DFL)
-                self.control.close()
-                worker.main(worker_id, fds[0], fds[1], self.settings)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(1)
-        self.pids[pid] = worker_id
-        self.tell({"born": worker_id, "pid": pid})
+        news, told = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = self.fork()
+            if pid == 0:
+                try:
+                    end_with_parent(signal.SIGTERM)
+                    if os.getppid() != nursery_pid:  # it died before the line above
+                        os._exit(0)
+                    self.leave(news)
+                    reaper.run(
+                        told, lambda: [os.close(fd) for fd in fds], self.fork, lambda: self.work(worker_id, fds)
+                    )
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(1)
+        except OSError:
+            os.close(news)
+            raise
+        finally:
+            os.close(told)
+        born = _read_number(news)
+        if born is None:
+            os.close(news)
+            raise OSError("the process that was to keep the worker has ended")
+        self.workers[pid] = _Worker(worker_id, born, news)
+        self.tell({"born": worker_id, "pid": born})
+
+    def leave(self, news: int) -> None:
+        """Close what only the nursery uses. Called in a fork of it."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self.control.close()
+        os.close(news)
+        for worker in self.workers.values():
+            os.close(worker.news)
+        self.workers.clear()
+
+    def work(self, worker_id: int, fds: list[int]) -> NoReturn:
+        """Run the worker's loop until it ends. Called in a fork of the reaper."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        worker.main(worker_id, fds[0], fds[1], self.settings)
+        os._exit(1)
 
     def fork(self) -> int:
         """One refusal must not end the other trials, nor use up this one's chances in a moment."""
@@ -155,24 +182,31 @@ class Nursery:
             time.sleep(0.1)
 
     def reap(self) -> None:
+        """Tell the driver which workers have ended, and kill orphans. Called when a child has ended."""
         while True:
             try:
-                dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
-            if dead is None:
+            if pid == 0:
                 break
-            pid = dead.si_pid
-            worker_id = self.pids.pop(pid, None)
-            if worker_id is not None:
-                _kill_group(pid)  # while it is not buried, its number cannot be another's
-            _, status = os.waitpid(pid, 0)
-            if worker_id is not None:
-                self.tell({"died": worker_id, "status": status})
-        # What a dead worker leaves behind becomes our child, even if it left the worker's group.
-        for pid in _children():
-            if pid not in self.pids:
-                _kill(pid)
+            worker = self.workers.pop(pid, None)
+            if worker is not None:
+                told = _read_number(worker.news)
+                os.close(worker.news)
+                if told is None:  # somebody killed the reaper; the worker is our child now
+                    self.bury(worker.pid)
+                self.tell({"died": worker.id, "status": status if told is None else told})
+        for pid in children_of(os.getpid()):  # what a killed reaper leaves behind
+            if pid not in self.workers:
+                kill(pid)
+
+    def bury(self, pid: int) -> None:
+        """Kill a worker whose reaper was killed and wait for its end: its trial may be started again after it."""
+        if pid in children_of(os.getpid()):
+            kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
 
     def tell(self, message: dict[str, Any]) -> None:
         self.unsent.append(json.dumps(message).encode())
@@ -194,42 +228,16 @@ class Nursery:
 def end_descendants() -> NoReturn:
     """Ends them and this process: their orphans become our children, so without children, all are gone."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    while True:
-        for pid in _children():
-            _kill(pid)
-            _kill_group(pid)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            os._exit(0)
+    end_children()
+    os._exit(0)
 
 
-def _children() -> list[int]:
-    me = os.getpid()
-    try:
-        return [int(pid) for pid in Path(f"/proc/self/task/{me}/children").read_text().split()]
-    except OSError:  # a kernel built without that file
-        stats = [entry / "stat" for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        return [int(stat.parent.name) for stat in stats if _parent(stat) == me]
-
-
-def _parent(stat: Path) -> int | None:
-    try:
-        return int(stat.read_bytes().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-
-
-def _prctl(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+def _read_number(news: int) -> int | None:
+    """Waits for the next line of a reaper; returns None if it has ended without one."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = os.read(news, 1)
+        if not more:
+            return None
+        line += more
+    return int(line)

@@ -16,6 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, TextIO
 
+from thriftune.engines.processes import children_of, has_ended
+
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
@@ -213,11 +215,12 @@ def _left_thread() -> bool:
 
 
 def _left_process() -> bool:
-    """Whether a child lives on; those that only wait to be buried are."""
+    """Returns whether a child lives on, or a process that was sent into the background; reaps its children."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return False
+            break
         if pid == 0:
             return True
+    return any(pid != os.getpid() and not has_ended(pid) for pid in children_of(os.getppid()))
