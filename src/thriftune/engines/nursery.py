@@ -1,12 +1,11 @@
 """Who bears the workers, and buries them? Small processes between the driver and its workers.
 
 The nursery forks workers on request (it is single-threaded and has the imports done, so a worker is there in
-milliseconds), tells the driver how each one died, and makes sure that nothing outlives its time: when the driver
-goes away, for whatever reason, it ends them all and then itself. The warden, its parent, does nothing but that last
-thing, for the case that the nursery itself is killed.
+milliseconds) and tells the driver how each one died. When the driver goes away, for whatever reason, the nursery
+ends all workers and then itself. The warden, its parent, does only that last thing, in case the nursery is killed.
 
-Each worker has a reaper above it (reaper.py), which adopts what the trial sends into the background. An orphan here
-is therefore always one of a reaper that was killed, and is ended.
+Each worker has a reaper above it (reaper.py), which adopts what the trial sends into the background. So an orphan
+here is always one of a reaper that was killed, and is ended.
 
 Protocol, one JSON object a message: in {"spawn": id} with the descriptors [link, output], {"kill": id};
 out {"born": id, "pid": n}, {"died": id, "status": wait status}, {"unborn": id, "why": text}.
@@ -115,10 +114,10 @@ class Nursery:
                 for fd in fds:
                     os.close(fd)
         elif "kill" in order:
-            for reaper, worker in self.workers.items():
-                if worker.id == order["kill"]:
-                    os.kill(reaper, signal.SIGTERM)  # not reaped yet, so the number is still its own
-                    os.kill(reaper, signal.SIGCONT)  # a stopped one would not act on it
+            for pid, each in self.workers.items():
+                if each.id == order["kill"]:
+                    os.kill(pid, signal.SIGTERM)  # not reaped yet, so the number is still its own
+                    os.kill(pid, signal.SIGCONT)  # a stopped one would not act on it
         return True
 
     def spawn(self, worker_id: int, fds: list[int]) -> None:
@@ -134,9 +133,7 @@ class Nursery:
                     if os.getppid() != nursery_pid:  # it died before the line above
                         os._exit(0)
                     self.leave(news)
-                    reaper.run(
-                        told, lambda: [os.close(fd) for fd in fds], self.fork, lambda: self.work(worker_id, fds)
-                    )
+                    reaper.run(told, fds, self.fork, lambda: self.work(worker_id, fds))
                 except BaseException:
                     traceback.print_exc()
                 finally:
@@ -159,8 +156,8 @@ class Nursery:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.control.close()
         os.close(news)
-        for worker in self.workers.values():
-            os.close(worker.news)
+        for other in self.workers.values():
+            os.close(other.news)
         self.workers.clear()
 
     def work(self, worker_id: int, fds: list[int]) -> NoReturn:
@@ -190,13 +187,13 @@ class Nursery:
                 return
             if pid == 0:
                 break
-            worker = self.workers.pop(pid, None)
-            if worker is not None:
-                told = _read_number(worker.news)
-                os.close(worker.news)
+            ended = self.workers.pop(pid, None)
+            if ended is not None:
+                told = _read_number(ended.news)
+                os.close(ended.news)
                 if told is None:  # somebody killed the reaper; the worker is our child now
-                    self.bury(worker.pid)
-                self.tell({"died": worker.id, "status": status if told is None else told})
+                    self.bury(ended.pid)
+                self.tell({"died": ended.id, "status": status if told is None else told})
         for pid in children_of(os.getpid()):  # what a killed reaper leaves behind
             if pid not in self.workers:
                 kill(pid)
