@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
@@ -62,6 +62,7 @@ def test_columns_are_what_the_space_encodes() -> None:
 
 
 @QUICK
+@example(Space({"n": Int(1, 180085556752, log=True), "c": Choice([None], when={"n": [180085556751]})}), 0)
 @given(spaces(), st.integers(0, 2**32))
 def test_columns_of_configurations_are_what_the_space_encodes(space: Space, seed: int) -> None:
     cube = Cube(space)

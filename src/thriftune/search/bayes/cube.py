@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,15 @@ LISTED = 4096
 
 
 @dataclass(frozen=True)
+class _Condition:
+    """What another parameter has to be."""
+
+    parent: int
+    values: tuple[Any, ...]  # one of these
+    units: Array  # and as numbers in [0, 1]
+
+
+@dataclass(frozen=True)
 class _Dimension:
     """One parameter, as columns."""
 
@@ -30,7 +40,7 @@ class _Dimension:
     levels: Array | None  # its values as numbers in [0, 1], rising; None: too many
     whole: bool  # an Int
     choice: bool
-    conditions: tuple[tuple[int, Array], ...]  # parameters it depends on, and the numbers of the values asked for
+    conditions: tuple[_Condition, ...]
 
     @property
     def width(self) -> int:
@@ -48,6 +58,13 @@ class _Dimension:
             return found
         return np.array([self.axis.unit(self.axis.value(each)) for each in u.tolist()]) if self.whole else u
 
+    def meets(self, condition: _Condition, u: Array) -> Booleans:
+        """Return for each number of a snapped point whether its value is one that the condition asks for."""
+        if self.levels is None:  # the numbers of two values may be closer than their rounding errors
+            return np.array([self.axis.value(each) in condition.values for each in u.tolist()], dtype=bool)
+        found: Booleans = np.abs(u[:, None] - condition.units).min(axis=1) < 1e-12
+        return found
+
 
 class Cube:
     """A space as an array sees it.
@@ -64,7 +81,7 @@ class Cube:
             listed = axis.count is not None and (choice or axis.count <= LISTED)
             levels = np.array([axis.unit(value) for value in axis.levels(LISTED)]) if listed else None
             conditions = tuple(
-                (number[other], np.array([space.axes[other].unit(value) for value in values]))
+                _Condition(number[other], tuple(values), np.array([space.axes[other].unit(v) for v in values]))
                 for other, values in (parameter.when or {}).items()
             )
             self._dimensions.append(_Dimension(axis, space.columns[name], levels, whole, choice, conditions))
@@ -94,9 +111,9 @@ class Cube:
         X = np.empty((len(U), self.D))
         active = np.ones(U.shape, dtype=bool)
         for i, dimension in enumerate(self._dimensions):
-            for parent, asked in dimension.conditions:
-                holds = np.abs(U[:, parent, None] - asked).min(axis=1) < 1e-12
-                active[:, i] &= active[:, parent] & holds
+            for condition in dimension.conditions:
+                parent = condition.parent
+                active[:, i] &= active[:, parent] & self._dimensions[parent].meets(condition, U[:, parent])
             on = active[:, i]
             if dimension.choice:
                 own = X[:, dimension.columns]
