@@ -41,7 +41,9 @@ def test_what_fits_is_taken_as_it_is() -> None:
         {"lr": 1e-5, "width": 256, "act": 1.5},
         {"lr": 0.1 + 0.2, "width": 16, "act": None},
     ]
-    assert translate(earlier(space, *configs), space) == Translated(configs, [0.0, None], frozenset(), [])
+    assert translate(earlier(space, *configs), space) == Translated(
+        configs, [0.0, None], frozenset(), [], [0.0, 0.0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_what_did_not_vary_there_is_missing_here() -> None:
 
 def test_nothing_in_common() -> None:
     found = translate(earlier({"a": LINEAR}, {"a": 0.5}), Space({"b": LINEAR}))
-    assert found == Translated([], [], frozenset({"b"}), ["no parameter in common"])
+    assert found == Translated([], [], frozenset({"b"}), ["no parameter in common"], [])
 
 
 def test_conditions_are_those_of_the_new_space() -> None:

@@ -15,12 +15,14 @@ import thriftune as tt
 from tests.tables import Table, replayed
 from thriftune import events as ev
 from thriftune.earlier import Earlier, translate
+from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
 from thriftune.events import Config
 from thriftune.launch import enter, make_spec
 from thriftune.search import Past
 from thriftune.spec import Target
 from thriftune.store import Store, open_store
+from thriftune.trial import State
 from thriftune.warm_start import knowledge
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
@@ -114,6 +116,26 @@ def test_what_ended_is_handed_on_and_what_failed_too() -> None:
     assert [value for _, value in entry.trials] == [0.5, None, None, 0.25]
     assert [config for config, _ in entry.trials] == [trial.config for trial in study.trials[:4]]
     assert tt.Space.from_json(entry.space) == study.space
+
+
+def rising(config: Config) -> Curve:
+    """A loss that rises while training: an early value is always lower than a late one."""
+    steps = range(1, 11)
+    return Curve(steps, [{"loss": 0.1 * step + config["x"]} for step in steps], [1.0] * len(steps))
+
+
+@pytest.mark.parametrize("rule", ["asha", "auto"])
+def test_a_child_is_not_misled_by_early_values_of_trials_that_were_cut(rule: str) -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    parent = tt.simulate(
+        rising, space=space, minimize="loss", trials=20, max_steps=10, stopping=rule, searcher="random", seed=0
+    )
+    finished = [trial.metrics["loss"] for trial in parent.trials if trial.state is State.COMPLETED]
+    cut = [trial.metrics["loss"] for trial in parent.trials if trial.state is not State.COMPLETED]
+    assert len(finished) > 3
+    assert min(cut) < min(finished), "the parent's cut trials look better than its best"
+    child = tt.Study(space, minimize="loss", seed=0, warm_start=parent)
+    assert child.ask()["x"] < 0.1, f"the parent's best is at {parent.best.config}"
 
 
 def test_trials_that_were_stopped_or_set_aside_count_if_they_have_a_value() -> None:

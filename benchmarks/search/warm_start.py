@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     for relation, most in BARS.items():
         warm = np.array([each[relation] for each in found])
         ratio = warm.mean() / cold.mean()
-        low, high = _interval(warm, cold)
+        low, high = interval(warm, cold)
         what = f"regret at {TRIALS}, warm start over cold: {relation}"
         bar = f"<= {most}"
         figure = f"{ratio:.2f} ({low:.2f} to {high:.2f}): {warm.mean():.4f} over {cold.mean():.4f}"
@@ -100,7 +100,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _interval(warm: np.ndarray, cold: np.ndarray) -> tuple[float, float]:
+def interval(warm: np.ndarray, cold: np.ndarray) -> tuple[float, float]:
     """95 % of the ratio of means, by drawing runs again."""
     draws = np.random.default_rng(0).integers(len(warm), size=(2000, len(warm)))
     ratios = warm[draws].mean(axis=1) / cold[draws].mean(axis=1)

@@ -23,32 +23,48 @@ _VALUES_TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What a study knew when another one began with it. Values are as reported; None: the trial failed."""
+    """What a study knew when another one started from it.
+
+    - `trials`: a configuration and its value each, in the units of the metric. None: the trial failed.
+    - `id`: the study's; unlike its name, no other study has it.
+    - `variances`: one for each trial, or none at all if every value is measured. 0: the value is measured. Else
+      the trial was cut and the value is a guess; the variance is relative to that of the measured values, as
+      Bayesian search scales them.
+    """
 
     study: str
     space: Space
     metric: str
     maximize: bool
     trials: tuple[tuple[Config, float | None], ...]
-    id: str = ""  # the study's, which no other has, whatever its name
+    id: str = ""
+    variances: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
     """An earlier study's trials, as many as have a place in the new space, in their order.
 
-    `missing` are the parameters of the new space that the earlier study did not vary: what the configurations have
-    for them says nothing. `notes` say what could not be taken as it was; there are none if all could.
+    - `configs`, `values`, `variances`: one for each trial, as in Earlier.
+    - `missing`: parameters of the new space that the earlier study did not vary. What the configurations have for
+      them says nothing.
+    - `notes`: what could not be taken unchanged; empty if all could.
     """
 
     configs: list[dict[str, Any]]
     values: list[float | None]
     missing: frozenset[str]
     notes: list[str]
+    variances: list[float]
+
+    @property
+    def measured(self) -> int:
+        """The number of values that are neither missing nor guesses."""
+        return sum(v is not None and not guess for v, guess in zip(self.values, self.variances, strict=True))
 
 
 def translate(earlier: Earlier, space: Space) -> Translated:
-    """Reads the trials of an earlier study in the new space; every configuration given is valid there.
+    """Translates the trials of an earlier study to a new space; every configuration returned is valid there.
 
     Parameters are matched by name, and a value stays what it is, whatever the ranges and scales: lr 0.01 is lr
     0.01. One a little outside the new range counts as the range's end. What an earlier trial did not have is
@@ -56,14 +72,16 @@ def translate(earlier: Earlier, space: Space) -> Translated:
     """
     old = earlier.space
     if not any(name in old for name in space):
-        return Translated([], [], frozenset(space), ["no parameter in common"])
+        return Translated([], [], frozenset(space), ["no parameter in common"], [])
     fillings = {name: _filling(parameter) for name, parameter in space.items()}
     configs: list[dict[str, Any]] = []
     values: list[float | None] = []
+    variances: list[float] = []
     known: set[str] = set()
     done: Counter[tuple[str, str]] = Counter()  # what was done to the values of a parameter
     dropped: dict[str, list[Any]] = {}  # by the parameter that was to blame, its value in each trial
-    for config, value in earlier.trials:
+    all_variances = earlier.variances or (0.0,) * len(earlier.trials)
+    for (config, value), variance in zip(earlier.trials, all_variances, strict=True):
         new: dict[str, Any] = {}
         own: set[str] = set()
         doing: list[tuple[str, str]] = []
@@ -84,11 +102,12 @@ def translate(earlier: Earlier, space: Space) -> Translated:
         else:
             configs.append(new)
             values.append(value)
+            variances.append(variance)
             known |= own
             done.update(doing)
     missing = {name for name in space if name not in known or _constant(old[name])}
     notes = [*_notes(old, space, known, done), *(_drop_note(name, space[name], dropped[name]) for name in dropped)]
-    return Translated(configs, values, frozenset(missing), notes)
+    return Translated(configs, values, frozenset(missing), notes, variances)
 
 
 def _active(parameter: Parameter, config: Config) -> bool:

@@ -39,10 +39,12 @@ class Decision(Event):
 
 @dataclass(frozen=True, slots=True)
 class WarmStarted(Event):
-    """The study begins with what another one knew: its space as Space.to_json() writes it, and its trials.
+    """Copies what another study knows into this one's log, before the first trial; that study may change or go.
 
-    Each is a configuration and its value, null if it failed. It is all copied: that study may change or go.
-    `id` is that study's, which no other has, whatever its name.
+    - `space`: the other study's, as Space.to_json() writes it.
+    - `trials`: a configuration and its value each; null if the trial failed.
+    - `id`: the other study's; unlike its name, no other study has it.
+    - `variances`: as in Earlier; older logs have none.
     """
 
     study: str
@@ -51,6 +53,7 @@ class WarmStarted(Event):
     maximize: bool
     trials: Sequence[Any]
     id: str = ""
+    variances: Sequence[float] = ()
 
 
 # --- the driver -------------------------------------------------------------------------------------------

@@ -258,7 +258,8 @@ class History:
             return False
         trials = tuple((config, value) for config, value in event.trials)
         space = Space.from_json(event.space)
-        self.earlier.append(Earlier(event.study, space, event.metric, event.maximize, trials, event.id))
+        variances = tuple(event.variances)
+        self.earlier.append(Earlier(event.study, space, event.metric, event.maximize, trials, event.id, variances))
         return True
 
     # --- the driver

@@ -22,6 +22,9 @@ from thriftune.words import several
 
 Source = str | Result
 
+_HAS_ENDED = (State.COMPLETED, State.STOPPED, State.PAUSED)
+"""States of trials with values: finished, cut, or set aside before their last step."""
+
 
 # --- how it is named --------------------------------------------------------------------------------------
 
@@ -60,39 +63,68 @@ def check_not_itself(sources: Iterable[Source], name: str, study_id: str | None)
 
 
 def knowledge(sources: Sequence[Result], asked: Spec, now: float) -> list[ev.WarmStarted]:
-    """What the sources know now that `asked` may want to, to begin its log with: one entry each, none for one with
-    nothing to tell.
+    """Return the first log entries of the new study `asked`: one for each source that knows anything.
 
-    A source hands on what it began with itself, too, so that studies can follow one upon another. What comes by
-    several ways is taken once, as it was last.
+    Called once, when the study is created. A source also hands on what it started from itself. A study that comes
+    from several sources is taken once: from itself if it is a source, else from the copy with the most trials.
     """
-    own = [_told_by(source, asked) for source in sources]
-    handed_on = [each for source in sources for each in source.history.earlier]
-    known: dict[tuple[str, str], Earlier] = {}
-    for each in own + handed_on:
-        before = known.get((each.id, each.study))
-        if before is None or len(each.trials) > len(before.trials):
-            known[each.id, each.study] = each
+    own = _longest(_told_by(source, asked) for source in sources)
+    copies = _longest(copy for source in sources for copy in source.history.earlier)
     return [
-        ev.WarmStarted(now, each.study, each.space.to_json(), each.metric, each.maximize, each.trials, each.id)
-        for each in known.values()
+        ev.WarmStarted(
+            now,
+            each.study,
+            each.space.to_json(),
+            each.metric,
+            each.maximize,
+            each.trials,
+            each.id,
+            each.variances,
+        )
+        for each in (own | {key: copy for key, copy in copies.items() if key not in own}).values()
         if each.trials
     ]
 
 
+def _longest(known: Iterable[Earlier]) -> dict[tuple[str, str], Earlier]:
+    """Return for each study the copy with the most trials, keyed by id and name."""
+    found: dict[tuple[str, str], Earlier] = {}
+    for each in known:
+        before = found.get((each.id, each.study))
+        if before is None or len(each.trials) > len(before.trials):
+            found[each.id, each.study] = each
+    return found
+
+
 def _told_by(source: Result, asked: Spec) -> Earlier:
-    """Of the metric that the new study is about, where the source's trials have it; else of their own."""
+    """Return what a source knows of the new study's metric, or of its own if its trials lack that one."""
     spec = source.spec
     same = any(asked.metric in trial.metrics for trial in source.trials)
     metric, maximize = (asked.metric, asked.maximize) if same else (spec.metric, spec.maximize)
-    trials: list[tuple[ev.Config, float | None]] = []
-    for trial in source.trials:
-        value = trial.metrics.get(metric, nan)
-        if trial.state is State.FAILED:  # which tells where not to go
-            trials.append((trial.config, None))
-        elif trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED) and isfinite(value):
-            trials.append((trial.config, value if _may_be_used(trial, source, asked) else None))
-    return Earlier(spec.name, spec.space, metric, maximize, tuple(trials), spec.id)
+    valued = [t for t in source.trials if t.state in _HAS_ENDED and isfinite(t.metrics.get(metric, nan))]
+    usable = [trial for trial in valued if _may_be_used(trial, source, asked)]
+    values = _final_values(usable, metric, maximize)
+    # Failed trials and those that break a constraint tell where not to go.
+    bad = {trial.id for trial in source.trials if trial.state is State.FAILED}
+    bad |= {trial.id for trial in valued} - {trial.id for trial in usable}
+    taken = [trial for trial in source.trials if trial.id in bad or trial.id in values]
+    found = [values.get(trial.id, (None, 0.0)) for trial in taken]
+    trials = tuple((trial.config, value) for trial, (value, _) in zip(taken, found, strict=True))
+    variances = tuple(variance for _, variance in found) if any(variance for _, variance in found) else ()
+    return Earlier(spec.name, spec.space, metric, maximize, trials, spec.id, variances)
+
+
+def _final_values(trials: Sequence[TrialRecord], metric: str, maximize: bool) -> dict[int, tuple[float, float]]:
+    """Return the final value of each trial and its variance, keyed by trial id; guesses for trials that were cut.
+
+    The last value of a trial that was cut is not final: where a metric rises while training, it looks better than
+    that of a finished trial. A trial is left out if nothing is known of how trials go on from where it was cut.
+    """
+    if all(trial.finished for trial in trials):
+        return {trial.id: (trial.metrics[metric], 0.0) for trial in trials}
+    from thriftune.search.bayes.unfinished import final_values  # imports SciPy
+
+    return final_values(trials, metric, maximize=maximize)
 
 
 def _may_be_used(trial: TrialRecord, source: Result, asked: Spec) -> bool:
@@ -117,9 +149,11 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
         notes = translated.notes
         if (each.metric, each.maximize) != (spec.metric, spec.maximize):
             notes = [*notes, f"its aim was to {'maximize' if each.maximize else 'minimize'} {each.metric}"]
-        if spec.searcher == "bayes" and sum(value is not None for value in translated.values) < FEWEST:
+        if spec.searcher == "bayes" and translated.measured < FEWEST:
             notes = [*notes, f"fewer than {FEWEST} have a value that may be used, too few to learn from"]
         counts = f"{len(translated.configs)} of {several(len(each.trials), 'trial')} taken"
+        if guessed := sum(map(bool, translated.variances)):
+            counts += f", {guessed} of them cut, with a guess of their final value"
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _had_none(spec, history):
         yield f"warm start from {name!r}: nothing taken, as no trial of it had ended", True

@@ -57,8 +57,8 @@ class Observations:
         return self.levels[-1]
 
 
-class _Arrival(NamedTuple):
-    """A trial came to some step, or to its end."""
+class Arrival(NamedTuple):
+    """A trial came to some step, or to its end: when, and with which value."""
 
     at: float
     trial: TrialRecord
@@ -97,19 +97,11 @@ class Reader:
 
     def _levels(self, past: Past, known: list[TrialRecord]) -> list[Level]:
         """Of several objectives each suggestion weighs them anew, so a trial's last values count as its final."""
-        cut = Counter(trial.step for trial in past.trials if trial.state in CUT and trial.reports)
-        if not cut or len(past.objectives) > 1:
+        if not any(map(_was_cut, past.trials)) or len(past.objectives) > 1:
             return [self._level(past, known, [trial.values or () for trial in known])]
-        metric = past.objectives[0].metric
-        came: list[list[_Arrival]] = []
-        for step in _steps(cut):
-            told = (_at(trial, step, metric) for trial in past.trials if trial.state is not State.FAILED)
-            came.append(sorted((each for each in told if each), key=_when))
-        whole = (trial for trial in known if trial.state is State.COMPLETED or not trial.reports)
-        came.append([_Arrival(trial.ended_at or 0.0, trial, trial.values[0]) for trial in whole if trial.values])
-        came = [those for those in came if len(those) >= FEWEST] or [max(came, key=len)]
         return [
-            self._level(past, [each.trial for each in those], [(each.value,) for each in those]) for those in came
+            self._level(past, [each.trial for each in those], [(each.value,) for each in those])
+            for those in arrivals(past.trials, known, past.objectives[0].metric)
         ]
 
     def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> Level:
@@ -127,6 +119,25 @@ class Reader:
         return found[1]
 
 
+def arrivals(trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str) -> list[list[Arrival]]:
+    """Return who came to each step at which many trials were cut, steps rising, and last who came to their end.
+
+    A step or end to which fewer than FEWEST came is left out, unless that holds for all of them. `ended`: in the
+    order in which they did, with a finite value.
+    """
+    came: list[list[Arrival]] = []
+    for step in _steps(Counter(trial.step for trial in trials if _was_cut(trial))):
+        found = (_at(trial, step, metric) for trial in trials if trial.state is not State.FAILED)
+        came.append(sorted((each for each in found if each), key=_when))
+    whole = (trial for trial in ended if trial.state is State.COMPLETED or not trial.reports)
+    came.append([Arrival(t.ended_at or 0.0, t, t.metrics[metric]) for t in whole if metric in t.metrics])
+    return [those for those in came if len(those) >= FEWEST] or [max(came, key=len)]
+
+
+def _was_cut(trial: TrialRecord) -> bool:
+    return trial.state in CUT and bool(trial.reports)
+
+
 def _steps(cut: Counter[int]) -> list[int]:
     """Rising: the steps at which most were cut. Those near each other count as the lowest of them."""
     together: Counter[int] = Counter()
@@ -138,17 +149,18 @@ def _steps(cut: Counter[int]) -> list[int]:
     return sorted(step for step, _ in together.most_common(MOST_LEVELS))
 
 
-def _at(trial: TrialRecord, step: int, metric: str) -> _Arrival | None:
+def _at(trial: TrialRecord, step: int, metric: str) -> Arrival | None:
     """Its coming to that step; one that ended well before has come there too."""
     reports = trial.reports
     for i in range(bisect_left(reports, step, key=_step), len(reports)):
         value = reports[i].metrics.get(metric)
         if value is not None:
-            return _Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
-    if trial.state is State.COMPLETED and trial.value is not None and math.isfinite(trial.value):
-        return _Arrival(trial.ended_at or 0.0, trial, trial.value)
+            return Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
+    last = trial.metrics.get(metric, math.nan)
+    if trial.state is State.COMPLETED and math.isfinite(last):
+        return Arrival(trial.ended_at or 0.0, trial, last)
     return None
 
 
-def _when(arrival: _Arrival) -> tuple[float, int]:
+def _when(arrival: Arrival) -> tuple[float, int]:
     return arrival.at, arrival.trial.id

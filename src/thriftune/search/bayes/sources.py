@@ -7,13 +7,13 @@ study says explains nothing of the new observations, and soon counts for nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from thriftune.earlier import FEWEST, Earlier, translate
+from thriftune.earlier import FEWEST, Earlier, Translated, translate
 from thriftune.search.bayes.hyperparameters import most_likely, spread_out
-from thriftune.search.bayes.kernel import Array, Layout
+from thriftune.search.bayes.kernel import Array, Booleans, Layout
 from thriftune.search.bayes.outputs import normalised
 from thriftune.search.bayes.posterior import Posterior
 
@@ -21,7 +21,28 @@ if TYPE_CHECKING:
     from thriftune.space import Space
 
 MOST = 200
-"""Trials of a source that are looked at."""
+"""Trials in the model of a source at most; measured ones first, then those whose value is a guess."""
+
+
+class _Trials(NamedTuple):
+    configs: list[dict[str, Any]]
+    values: Array  # lower is better
+    variances: Array  # relative to that of measured values
+
+
+def _chosen(told: Translated, maximize: bool) -> tuple[_Trials, _Trials]:
+    """Return the trials that the model of a source is made of: measured ones, and guesses."""
+    values = np.array([np.nan if value is None else value for value in told.values], dtype=float)
+    values *= -1.0 if maximize else 1.0
+    variances = np.array(told.variances)
+
+    def some(which: Booleans, most: int) -> _Trials:
+        there = np.flatnonzero(which & ~np.isnan(values))
+        there = there[spread_out(values[there], most)]
+        return _Trials([told.configs[i] for i in there], values[there], variances[there])
+
+    measured = some(variances == 0.0, MOST)
+    return measured, some(variances > 0.0, MOST - len(measured.values))
 
 
 class Sources:
@@ -32,22 +53,25 @@ class Sources:
         self._ranked: list[list[dict[str, Any]]] = []
         for source in earlier:
             told = translate(source, space)
-            known = [(c, v) for c, v in zip(told.configs, told.values, strict=True) if v is not None]
-            if len(known) < FEWEST:
+            measured, guessed = _chosen(told, source.maximize)
+            if len(measured.values) < FEWEST:
                 continue
-            values = np.array([v for _, v in known]) * (-1.0 if source.maximize else 1.0)
-            chosen = spread_out(values, MOST)
             knows = np.ones(space.dimensions)
             for name in told.missing:
                 knows[space.columns[name]] = 0.0
-            X = knows * np.array([space.encode(known[i][0]) for i in chosen])
-            y = normalised(values[chosen], robust=True)
+            y = normalised(measured.values, robust=True)
             if not y.any():  # all the same: it knows no best
                 continue
-            model = Posterior(layout, most_likely(layout, X, y), X, y)
+            configs = measured.configs + guessed.configs
+            X = knows * np.array([space.encode(config) for config in configs])
+            # Theta is learned from what was measured. A guess lies within that, and is scaled like it.
+            theta = most_likely(layout, X[: len(y)], y)
+            order = np.argsort(measured.values)
+            y = np.concatenate([y, np.interp(guessed.values, measured.values[order], y[order])])
+            unsure = np.concatenate([measured.variances, guessed.variances])
+            model = Posterior(layout, theta, X, y, unsure=unsure)
             self._models.append((model, knows))
-            order = np.argsort(model.known[0], kind="stable")
-            self._ranked.append([known[chosen[i]][0] for i in order])
+            self._ranked.append([configs[i] for i in np.argsort(model.known[0], kind="stable")])
 
     def __len__(self) -> int:
         return len(self._models)

@@ -8,8 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from thriftune.search.bayes.kernel import Array
-from thriftune.search.bayes.observations import CUT, Level
+from thriftune.search.bayes.observations import CUT, Level, arrivals
 from thriftune.search.bayes.outputs import normalised
+from thriftune.trial import TrialRecord
+
+LEAST_VARIANCE = 1e-9
+"""Of a guess that is handed on; 0 would say that it is measured."""
 
 
 class Guesses(NamedTuple):
@@ -38,6 +42,38 @@ def guesses(lower: Sequence[Level], there: Mapping[int, float], *, robust: bool)
                 variances.append(variance)
             seen.add(trial.id)
     return Guesses(np.array(rows), np.array(means), np.array(variances))
+
+
+def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) -> dict[int, tuple[float, float]]:
+    """Return the final value of each trial and its variance, keyed by trial id; guesses for trials that were cut.
+
+    Called when another study starts from these trials. The variance of a measured value is 0; that of a guess is
+    relative to the variance of the measured values, as they are modelled. A trial of which nothing can be said is
+    left out. Where too few trials have finished, the values at the last step that enough have come to count as
+    final.
+    """
+    sign = -1.0 if maximize else 1.0
+    ended = sorted(trials, key=lambda trial: (trial.ended_at or 0.0, trial.id))
+    *lower, final = arrivals(trials, ended, metric)
+    if not final:
+        return {}
+    values = sign * np.array([each.value for each in final])
+    y = normalised(values, robust=True)
+    levels = [
+        Level(
+            [each.trial for each in those],
+            np.array([[each.trial.id] for each in those], dtype=float),  # which trial each guess is of
+            sign * np.array([[each.value] for each in those]),
+        )
+        for those in lower
+    ]
+    found = guesses(levels, {each.trial.id: float(at) for each, at in zip(final, y, strict=True)}, robust=True)
+    order = np.argsort(values)
+    known = {each.trial.id: (each.value, 0.0) for each in final}
+    for row, mean, variance in zip(found.X, found.y, found.variance, strict=True):
+        value = sign * float(np.interp(mean, y[order], values[order]))
+        known[int(row[0])] = value, max(float(variance), LEAST_VARIANCE)
+    return known
 
 
 class _Line:
