@@ -180,7 +180,7 @@ def test_nan_ends_it(stage: Stage, mark: str) -> None:
         ("step 5 loss=1\\nstep 7 loss=1e-3", [(5, 1.0), (7, 0.001)]),
         ("loss=much\\nloss=\\nloss=0.5\\n", [(1, 0.5)]),
         ("step inf loss=1\\nstep x loss=2\\n", [(1, 1.0), (2, 2.0)]),
-        ("loss=3\\rloss=2\\rloss=1\\n", [(1, 1.0)]),
+        ("loss=3\\rloss=2\\rloss=1\\r\\n", [(1, 3.0), (2, 2.0), (3, 1.0)]),
         ("\\377\\376 loss=4 \\200\\n", [(1, 4.0)]),
         ("nothing of note\\n", []),
     ],
@@ -227,6 +227,17 @@ def test_10_mb_of_output_with_and_without_lines(stage: Stage, capfd: pytest.Capt
         out = capfd.readouterr().out
         assert len(out) >= length
         assert out.endswith("y" * 100)
+
+
+def test_output_without_lines_gives_no_part_of_a_number(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    stage.python("print('loss=12.345;' * 300_000, end='')", patterns={"loss": r"loss=([0-9.]+)"})
+    capfd.readouterr()  # else a failure would show all of it
+    assert {value for _, value in stage.values} == {12.345}
+
+
+def test_a_pattern_with_a_slow_start_works_on_output_without_lines(stage: Stage) -> None:
+    stage.python("print('x' * 30_000 + 'loss=2' + 'y' * 100, end='')", patterns={"loss": r".*loss=([0-9.]+)"})
+    assert stage.values == [(1, 2.0)]
 
 
 # --- what they are given ----------------------------------------------------------------------------------

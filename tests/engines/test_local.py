@@ -448,13 +448,6 @@ def test_lines_are_whole_however_they_come() -> None:
         assert lines.feed(b"\n") == [b"rest"]
 
 
-def test_a_line_without_end_is_cut() -> None:
-    lines = Lines(most=10)
-    assert lines.feed(b"12345") == []
-    assert lines.feed(b"678901") == [b"12345678901"]
-    assert lines.feed(b"2\n3") == [b"2"]
-
-
 @pytest.mark.parametrize("line", [b"", b"Nonsense {}", b"Ended", b"Ended {", b"Ended []", b"\xff\xfe {}"])
 def test_what_is_no_event_is_a_value_error(line: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError):

@@ -20,7 +20,8 @@ from pathlib import Path
 from thriftune import gangs
 from thriftune.command_line import arguments
 from thriftune.engines.endings import MemoryKills, ending
-from thriftune.engines.wire import Lines, from_line
+from thriftune.engines.printed_metrics import PrintedMetrics
+from thriftune.engines.wire import from_line
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Reported, Warned
 from thriftune.inside import NEXT_STEP, environment
@@ -31,9 +32,6 @@ _POLL_SECONDS = 0.2
 _READ_BYTES = 65_536
 _PIPE_READS = 17
 """So many reads take all that a pipe can hold: a megabyte at most."""
-
-_LINE_BYTES = 1 << 20
-"""A line that goes on longer, as progress bars do that never end theirs, is looked at in pieces."""
 
 
 class Command:
@@ -99,9 +97,8 @@ class _Session:
         self._process = process
         self._door = door
         self._output = process.stdout.fileno()
-        self._patterns = patterns
         self._memory_kills = memory_kills
-        self._lines = Lines(most=_LINE_BYTES)
+        self._metrics = PrintedMetrics(patterns) if patterns else None
         self._found: dict[str, float] = {}  # since the last report
         self._step: int | None = None
         self._end_at: float | None = None  # when to stop asking politely
@@ -134,6 +131,7 @@ class _Session:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _end_if_told(self) -> None:
+        """End the command if the trial is to end; kill it if it has had time to."""
         if self._end_at is None:
             if self._trial.told_to_end():
                 self._begin_end()
@@ -153,25 +151,28 @@ class _Session:
         return bool(chunk)
 
     def _look_for_metrics(self, chunk: bytes) -> None:
-        if self._patterns:
-            for line in self._lines.feed(chunk):
-                self._match(line.decode(errors="replace"))
+        """Report what the patterns find in the command's output, unless the trial is to end."""
+        if self._metrics is None or self._end_at is not None:
+            return
+        for found in self._metrics.feed(chunk):
+            self._take_in(found)
+            if self._end_at is not None:
+                return
 
-    def _match(self, line: str) -> None:
-        """AMT's way: a metric is what its pattern captures; the objective's, the first one's, closes a report."""
+    def _take_in(self, found: Sequence[tuple[str, str]]) -> None:
+        """Keep the numbers that were found in a line; if the objective's is among them, make it a report."""
         told = False
-        for name, pattern in self._patterns.items():
-            for match in pattern.finditer(line):
-                with contextlib.suppress(ValueError, TypeError, OverflowError):  # no number, or no step
-                    number = float(match.group(1))
-                    if name == "step":
-                        self._step = int(number)
-                    else:
-                        self._found[name] = number
-                        told = told or name == self._trial.metric
+        for name, text in found:
+            with contextlib.suppress(ValueError, OverflowError):  # no number, or no step
+                number = float(text)
+                if name == "step":
+                    self._step = int(number)
+                else:
+                    self._found[name] = number
+                    told = told or name == self._trial.metric
         if told:
-            found, self._found = self._found, {}
-            self._report(found, self._step, saved=False)
+            metrics, self._found = self._found, {}
+            self._report(metrics, self._step, saved=False)
 
     def _report(self, metrics: Mapping[str, float], step: int | None, *, saved: bool) -> None:
         if self._end_at is not None:

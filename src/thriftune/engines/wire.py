@@ -25,10 +25,9 @@ def from_line(line: bytes) -> Event:
 
 
 class Lines:
-    """Cuts a stream of bytes into whole lines; one longer than `most` bytes is cut where that shows."""
+    """Cuts a stream of bytes into whole lines."""
 
-    def __init__(self, most: int | None = None) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._parts: list[bytes] = []  # of the line that has not ended
         self._length = 0
 
@@ -46,9 +45,6 @@ class Lines:
         if rest:
             self._parts.append(rest)
             self._length += len(rest)
-            if self._most is not None and self._length > self._most:
-                lines.append(b"".join(self._parts))
-                self._parts, self._length = [], 0
         return lines
 
 

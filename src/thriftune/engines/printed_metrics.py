@@ -1,0 +1,69 @@
+"""Finds metrics in what a command prints, by the patterns of its study."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping
+
+_PIECE_CHARACTERS = 16_384
+"""The longest text that is matched at once. A pattern such as `.*loss=(...)` takes quadratic time in it."""
+
+_OVERLAP_CHARACTERS = 4_096
+"""Two pieces of one line share this much: a match that is not longer is found whole."""
+
+
+class PrintedMetrics:
+    """Cuts output into lines, matches each with every pattern, and returns the texts of the numbers.
+
+    A line ends at a line feed or a carriage return. A line longer than a piece is matched in pieces that overlap.
+    """
+
+    def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
+        self._patterns = patterns
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""  # the end of the current line: all that may still be part of a match
+        self._starts = dict.fromkeys(patterns, 0)  # where in the text each pattern has to go on
+
+    def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
+        """Yield the (name, number) pairs of each line that has ended, or each piece of a long one."""
+        *ended, rest = self._decoder.decode(output).replace("\r", "\n").split("\n")
+        for line in ended:
+            yield from self._add(line)
+            yield self._matches(len(self._text))
+            self._text, self._starts = "", dict.fromkeys(self._patterns, 0)
+        yield from self._add(rest)
+
+    def _add(self, text: str) -> Iterator[list[tuple[str, str]]]:
+        """Add to the current line; yield the matches of each piece that is full."""
+        while len(self._text) + len(text) > _PIECE_CHARACTERS:
+            room = _PIECE_CHARACTERS - len(self._text)
+            self._text, text = self._text + text[:room], text[room:]
+            yield self._matches(_PIECE_CHARACTERS - _OVERLAP_CHARACTERS)
+            self._forget(_PIECE_CHARACTERS - 2 * _OVERLAP_CHARACTERS)
+        self._text += text
+
+    def _forget(self, count: int) -> None:
+        """Drop the first `count` characters of the text."""
+        self._text = self._text[count:]
+        # At least one is kept before the start, so that `^` and `\b` do not take it for the start of a line.
+        self._starts = {name: max(1, start - count) for name, start in self._starts.items()}
+
+    def _matches(self, horizon: int) -> list[tuple[str, str]]:
+        """Return the numbers that begin before the horizon; the others are found again in the next piece."""
+        return [
+            (name, number)
+            for name, pattern in self._patterns.items()
+            for number in self._numbers(name, pattern, horizon)
+        ]
+
+    def _numbers(self, name: str, pattern: re.Pattern[str], horizon: int) -> Iterator[str]:
+        """Yield what one pattern captures before the horizon; note where it has to go on."""
+        start, self._starts[name] = self._starts[name], max(horizon, self._starts[name])
+        for match in pattern.finditer(self._text, start):
+            if match.start(1) >= horizon and horizon < len(self._text):
+                self._starts[name] = match.start()
+                return
+            self._starts[name] = max(horizon, match.end())
+            if match.group(1) is not None:
+                yield match.group(1)
