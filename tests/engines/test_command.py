@@ -17,14 +17,17 @@ import pytest
 from tests.engines.conformance import HERE, ends, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked
 from thriftune.engines import command as command_module
+from thriftune.engines import printed_metrics
 from thriftune.engines.command import Command
 from thriftune.engines.local import LocalEngine
+from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.worker import attempt
 from thriftune.events import Ended, Event, Failed, Lost, Reported
 from thriftune.trial import Run
 
 PYTHON = sys.executable
 LOSS = {"loss": r"loss=(\S+)", "accuracy": r"accuracy=(\S+)", "step": r"step (\S+)"}
+HANGS = r"loss=((?:a+)+|[0-9.]+)$"
 
 
 class FakeLink:
@@ -238,6 +241,32 @@ def test_output_without_lines_gives_no_part_of_a_number(stage: Stage, capfd: pyt
 def test_a_pattern_with_a_slow_start_works_on_output_without_lines(stage: Stage) -> None:
     stage.python("print('x' * 30_000 + 'loss=2' + 'y' * 100, end='')", patterns={"loss": r".*loss=([0-9.]+)"})
     assert stage.values == [(1, 2.0)]
+
+
+def test_a_pattern_that_hangs_fails_its_trial(stage: Stage, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printed_metrics, "_MATCH_SECONDS", 0.05)
+    outcome = stage.shell(f"echo loss={'a' * 50}!; sleep 600", patterns={"loss": HANGS})
+    assert isinstance(outcome, Failed)
+    assert f"metrics: loss: the pattern {HANGS!r} took more than" in outcome.error
+    all_gone(mark)
+
+
+def test_a_trial_ends_between_two_lines_that_take_long_to_match(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_module, "_POLL_SECONDS", 0.0)
+    feed = PrintedMetrics.feed
+
+    def told_after_one(metrics: PrintedMetrics, output: bytes) -> Iterator[list[tuple[str, str]]]:
+        for found in feed(metrics, output):
+            yield found
+            stage.link.end.set()
+
+    monkeypatch.setattr(PrintedMetrics, "feed", told_after_one)
+    outcome = stage.shell("printf 'accuracy=1\\naccuracy=2\\nloss=3\\n'; sleep 600", patterns=LOSS)
+    assert isinstance(outcome, Ended)
+    assert outcome.cut
+    assert stage.values == []
 
 
 # --- what they are given ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import signal
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from thriftune.engines import printed_metrics
 from thriftune.engines.printed_metrics import PrintedMetrics
+from thriftune.trial import TrialFailed
 
 PIECE, OVERLAP = 64, 16
 
@@ -80,3 +82,15 @@ def test_characters_and_groups_that_are_incomplete() -> None:
     euro = "€".encode()
     assert found([euro[:1], euro[1:] + b" loss=1", euro[:2]], loss=r"€ loss=(\d+)") == [("loss", "1")]
     assert found([b"loss=none loss=2"], loss=r"loss=(?:none|(\d))") == [("loss", "2")]
+
+
+def test_a_pattern_that_backtracks_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printed_metrics, "_MATCH_SECONDS", 0.05)
+    handler = signal.getsignal(signal.SIGVTALRM)
+    slow = r"loss=((?:a+)+|[0-9.]+)$"
+    with pytest.raises(TrialFailed) as raised:
+        found([b"loss=" + b"a" * 50 + b"!"], accuracy="acc=(.*)", loss=slow)
+    assert f"metrics: loss: the pattern {slow!r} took more than 0.05 s" in str(raised.value)
+    assert "use a simpler one" in str(raised.value)
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGVTALRM) is handler

@@ -102,6 +102,7 @@ class _Session:
         self._found: dict[str, float] = {}  # since the last report
         self._step: int | None = None
         self._end_at: float | None = None  # when to stop asking politely
+        self._look_at = 0.0  # when to look again whether the trial is to end
 
     def run(self) -> bool:
         """Until the command has ended, with whatever it sent into the background. True: it was told to end."""
@@ -132,6 +133,7 @@ class _Session:
 
     def _end_if_told(self) -> None:
         """End the command if the trial is to end; kill it if it has had time to."""
+        self._look_at = time.monotonic() + _POLL_SECONDS
         if self._end_at is None:
             if self._trial.told_to_end():
                 self._begin_end()
@@ -156,6 +158,8 @@ class _Session:
             return
         for found in self._metrics.feed(chunk):
             self._take_in(found)
+            if time.monotonic() >= self._look_at:  # slow patterns must not keep a trial from being stopped
+                self._end_if_told()
             if self._end_at is not None:
                 return
 

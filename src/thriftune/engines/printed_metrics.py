@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
+import signal
 from collections.abc import Iterator, Mapping
+
+from thriftune.trial import TrialFailed
 
 _PIECE_CHARACTERS = 16_384
 """The longest text that is matched at once. A pattern such as `.*loss=(...)` takes quadratic time in it."""
 
 _OVERLAP_CHARACTERS = 4_096
 """Two pieces of one line share this much: a match that is not longer is found whole."""
+
+_MATCH_SECONDS = 5.0
+"""The CPU time that all patterns together may take for one piece. Usual patterns need some microseconds."""
 
 
 class PrintedMetrics:
@@ -26,13 +33,17 @@ class PrintedMetrics:
         self._starts = dict.fromkeys(patterns, 0)  # where in the text each pattern has to go on
 
     def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
-        """Yield the (name, number) pairs of each line that has ended, or each piece of a long one."""
-        *ended, rest = self._decoder.decode(output).replace("\r", "\n").split("\n")
-        for line in ended:
-            yield from self._add(line)
-            yield self._matches(len(self._text))
-            self._text, self._starts = "", dict.fromkeys(self._patterns, 0)
-        yield from self._add(rest)
+        """Yield the (name, number) pairs of each line that has ended, or each piece of a long one.
+
+        Raise TrialFailed if matching takes too long. To be called on the main thread.
+        """
+        with _raising_when_timer_ends():
+            *ended, rest = self._decoder.decode(output).replace("\r", "\n").split("\n")
+            for line in ended:
+                yield from self._add(line)
+                yield self._matches(len(self._text))
+                self._text, self._starts = "", dict.fromkeys(self._patterns, 0)
+            yield from self._add(rest)
 
     def _add(self, text: str) -> Iterator[list[tuple[str, str]]]:
         """Add to the current line; yield the matches of each piece that is full."""
@@ -51,11 +62,24 @@ class PrintedMetrics:
 
     def _matches(self, horizon: int) -> list[tuple[str, str]]:
         """Return the numbers that begin before the horizon; the others are found again in the next piece."""
-        return [
-            (name, number)
-            for name, pattern in self._patterns.items()
-            for number in self._numbers(name, pattern, horizon)
-        ]
+        found: list[tuple[str, str]] = []
+        name = ""
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
+            try:
+                for name, pattern in self._patterns.items():
+                    found += [(name, number) for number in self._numbers(name, pattern, horizon)]
+            finally:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        except _TimerEnded:
+            slow = self._patterns[name].pattern
+            raise TrialFailed(
+                "raised",
+                f"metrics: {name}: the pattern {slow!r} took more than {_MATCH_SECONDS:g} s on "
+                f"{len(self._text):,} characters of output; use a simpler one, without a repetition inside a "
+                "repetition, such as (a+)+, and without .* at its start",
+            ) from None
+        return found
 
     def _numbers(self, name: str, pattern: re.Pattern[str], horizon: int) -> Iterator[str]:
         """Yield what one pattern captures before the horizon; note where it has to go on."""
@@ -67,3 +91,25 @@ class PrintedMetrics:
             self._starts[name] = max(horizon, match.end())
             if match.group(1) is not None:
                 yield match.group(1)
+
+
+class _TimerEnded(Exception):
+    """The CPU time for matching is used up."""
+
+
+@contextlib.contextmanager
+def _raising_when_timer_ends() -> Iterator[None]:
+    """Raise _TimerEnded in the main thread when ITIMER_VIRTUAL ends.
+
+    The `re` module holds the interpreter's lock while it matches, but it runs the handlers of
+    signals, and ends the match if one raises. CPU time does not depend on what else the machine does.
+    """
+
+    def end(*_: object) -> None:
+        raise _TimerEnded
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGVTALRM, before)
