@@ -22,12 +22,13 @@ from thriftune.clouds.local import LocalCloud
 from thriftune.conductor import Conductor
 from thriftune.driver import summarize
 from thriftune.history import History
-from thriftune.launch import enter, make_spec, read_history
+from thriftune.launch import enter, make_spec
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.search import SEARCHERS
 from thriftune.spec import Spec, Target
 from thriftune.store import open_store
+from thriftune.stored import load_history
 
 NAME = "large"
 SPACE: dict[str, Parameter] = {
@@ -88,7 +89,7 @@ def resume_seconds(path: Path) -> float:
     started = time.perf_counter()
     with open_store(path) as store:
         spec = Spec.from_json(store.spec(NAME))
-        conductor = _conductor(spec, read_history(store, spec))
+        conductor = _conductor(spec, load_history(store, spec))
         now = time.time()
         log = conductor.handle([ev.DriverStarted(now, 1, "here"), *LocalCloud(1).open(now)], now)
         took = time.perf_counter() - started

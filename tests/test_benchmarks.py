@@ -23,9 +23,8 @@ from tests.conftest import needs_torch
 from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune import events as ev
-from thriftune.launch import read_history
-from thriftune.spec import Spec
 from thriftune.store import open_store
+from thriftune.stored import load_history, load_spec
 from thriftune.trial import State, TrialRecord, Window
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +129,7 @@ def test_the_large_store_is_a_study_like_any_other(tmp_path: Path, killed: bool)
     path = tmp_path / "studies.db"
     entries = large_store.make(path, trials=3, reports=4, killed=killed)
     with open_store(path) as store:
-        history = read_history(store, Spec.from_json(store.spec(large_store.NAME)))
+        history = load_history(store, load_spec(store, large_store.NAME))
         (listed,) = store.studies()
     history.validate()
     assert history.entries == entries

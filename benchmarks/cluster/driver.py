@@ -36,7 +36,6 @@ from thriftune.driver import Driver
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
 from thriftune.events import Decision, Ended, Event, Place, Reported
-from thriftune.launch import read_history
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
 from thriftune.planning import PresentMachines
@@ -46,6 +45,7 @@ from thriftune.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store
+from thriftune.stored import load_history
 from thriftune.trial import Run
 from thriftune.venue import wanted
 
@@ -208,7 +208,7 @@ def driven(rule: str, trials: int, nodes: int, together: int) -> Driven:
             Driver(store, conductor, engine, cloud, clock, Silent()).run()
         cpu_seconds = time.process_time() - engine.full_at
         log = store.read(spec.name)
-        assert read_history(store, spec).finished
+        assert load_history(store, spec).finished
     placed = [number for number, entry in enumerate(log) if isinstance(entry, Place)]
     since = placed[nodes * SLOTS - 1]  # by then all slots are taken, for the first time
     counted = log[since:]

@@ -42,6 +42,23 @@ class StoreError(ThriftuneError):
     """The store cannot be opened, read or written (a full disk, a file that is no database)."""
 
 
+class StudyDamaged(StoreError):
+    """What a store holds of a study cannot be understood. Other studies of the store are not affected.
+
+    - `what`: is wrong, in words.
+    """
+
+    def __init__(self, name: str, store: str, what: str) -> None:
+        super().__init__(name, store, what)
+        self.name, self.store, self.what = name, store, what
+
+    def __str__(self) -> str:
+        return (
+            f"study {self.name!r} in {self.store} is damaged, or was written by a newer thriftune: {self.what}; "
+            f"restore a copy of the store, or remove the study: thriftune delete {self.name} --store {self.store}"
+        )
+
+
 class StoreFull(StoreError):
     """The disk of the store, or the user's quota there, has no room. Nothing was written."""
 

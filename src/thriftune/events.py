@@ -8,9 +8,12 @@ decisions back. `at` is unix seconds on everything, so that nobody downstream ne
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from reprlib import repr as short
 from typing import Any, ClassVar
+
+from thriftune.entry_checks import CHECKS, is_time
 
 Config = Mapping[str, Any]
 Metrics = Mapping[str, float]
@@ -448,16 +451,22 @@ class Finish(Decision):
 
 
 class Codec:
-    """Events to one line of JSON and back. Unknown fields of a later version are an error, never dropped."""
+    """Writes events as one line of JSON each, and reads and checks them.
+
+    Unknown fields of a later version are an error, never dropped.
+    """
 
     kinds: ClassVar[dict[str, type[Event]]] = {}
     _fields: ClassVar[dict[type[Event], tuple[str, ...]]] = {}
+    _checks: ClassVar[dict[str, dict[str, Callable[[Any], bool]]]] = {}  # by kind and field
 
     @classmethod
     def register(cls, base: type[Event]) -> None:
         for kind in base.__subclasses__():
             cls.kinds[kind.__name__] = kind
             cls._fields[kind] = tuple(f.name for f in fields(kind))
+            checks = {f.name: CHECKS[str(f.type)] for f in fields(kind)}
+            cls._checks[kind.__name__] = checks | {"at": is_time}
             cls.register(kind)
 
     @classmethod
@@ -467,13 +476,17 @@ class Codec:
 
     @classmethod
     def event(cls, kind: str, body: str) -> Event:
+        """Return the event that body() wrote. Raises ValueError for anything else."""
         try:
             values, _ = _decode(body)
-            return cls.kinds[kind](**values)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"an entry of kind {kind!r} cannot be read ({error}); was it written by a newer thriftune?"
-            ) from error
+            event = cls.kinds[kind](**values)
+            checks = cls._checks[kind]
+            for name, value in values.items():
+                if not checks[name](value):
+                    raise ValueError(f"its {name} is {short(value)}")
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"an entry of kind {kind!r} cannot be read ({error})") from error
+        return event
 
 
 # Pure ASCII: the output of a program may hold bytes that are no text, and those must be storable too.

@@ -141,11 +141,26 @@ class History:
     # --- writing --------------------------------------------------------------------------------------
 
     def replay(self, log: Iterable[ev.Event]) -> History:
-        """Takes recorded entries in. Each counts, also one that was news to another version and is not to this."""
+        """Apply recorded entries. Each counts, also one that was news to another version and is not to this.
+
+        Raises an error of any kind for an entry that cannot be where it is, which is the one numbered entries + 1.
+        The history must not be used any more then.
+        """
         for entry in log:
+            if type(entry) is ev.Create:
+                self.space.check(entry.config)
             if not self.apply(entry):
+                self._check_trial(entry)
                 self.entries += 1
         return self
+
+    def _check_trial(self, entry: ev.Event) -> None:
+        """Raise ValueError if the entry is about a trial that does not exist. Called for entries without news."""
+        trial: int | None = getattr(entry, "trial", None)
+        if type(entry) is ev.Create and trial != len(self.trials):
+            raise ValueError(f"it creates trial {trial} where trial {len(self.trials)} is next")
+        if trial is not None and trial >= len(self.trials):
+            raise ValueError(f"there is no trial {trial} yet")
 
     def apply(self, event: ev.Event) -> bool:
         """Takes one entry in. False: it tells nothing new (late, or told twice), and need not be recorded."""

@@ -29,6 +29,7 @@ from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
+from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
 from thriftune.trial import State
 from thriftune.venue import venue
@@ -128,7 +129,7 @@ def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
             store.create(asked.name, asked.to_json(), now, begins_with)
             return asked
         except StudyExists:  # somebody else was quicker
-            there = Spec.from_json(store.spec(asked.name))
+            there = load_spec(store, asked.name)
     differences = there.difference(asked)
     if asked.storage and asked.storage != there.storage and StudyFiles.of(there, store).has_trials:
         differences.append(f"storage: was {there.storage or store.folder}, is now {asked.storage}")
@@ -142,7 +143,7 @@ def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
 
 def _find(store: Store, name: str) -> Spec | None:
     try:
-        return Spec.from_json(store.spec(name))
+        return load_spec(store, name)
     except StudyNotFound:
         return None
 
@@ -153,8 +154,8 @@ def _read_source(source: Source, store: Store) -> Result:
     place, name = place_and_name(source)
     try:
         with open_store(place, create=False) if place else contextlib.nullcontext(store) as opened:
-            spec = Spec.from_json(opened.spec(name))
-            return Result(spec, read_history(opened, spec))
+            spec = load_spec(opened, name)
+            return Result(spec, load_history(opened, spec))
     except StudyNotFound as error:
         raise StudyNotFound(f"warm_start: {error} (PATH:NAME is one in another store)") from None
 
@@ -176,7 +177,7 @@ def drive(
     it, a study of a script goes on with those that are kept with it.
     """
     with store.drive(spec.name):
-        history = read_history(store, spec)
+        history = load_history(store, spec)
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
@@ -257,11 +258,7 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
 
 def resume(name: str, store: Store, view: View) -> Result:
     """Go on with a study by its name alone."""
-    spec = Spec.from_json(store.spec(name))
+    spec = load_spec(store, name)
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     return drive(store, spec, view)
-
-
-def read_history(store: Store, spec: Spec) -> History:
-    return spec.new_history().replay(store.read(spec.name))

@@ -67,6 +67,8 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
         name = objective.metric
         if not isinstance(name, str) or not name:
             raise SettingError(f"the metric to optimise must be a name, not {name!r}")
+        if not isinstance(objective.maximize, bool):
+            raise SettingError(f"{name}: maximize must be true or false, not {objective.maximize!r}")
         if any(name == other.metric for other in objectives[:number]):
             raise SettingError(f"{name}: is named twice; name each metric once, in minimize or in maximize")
     if not objectives:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from thriftune.command_line import check_command
 from thriftune.errors import SettingError
@@ -29,11 +29,15 @@ DiskFullPolicy = Literal["stop", "go_on"]
 Duration = float | str | datetime.timedelta
 
 
+TargetKind = Literal["pickled", "function", "command", "outside"]
+KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
+
+
 @dataclass(frozen=True)
 class Target:
     """What a trial runs: a pickled function, a function in a file or module, a command, or the user's own code."""
 
-    kind: Literal["pickled", "function", "command", "outside"]
+    kind: TargetKind
     where: str = ""  # the pickle's path, or "file.py:function" or "module:function"
     command: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression

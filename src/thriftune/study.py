@@ -34,6 +34,7 @@ from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store
+from thriftune.stored import catch_up, load_spec
 from thriftune.system import System
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 from thriftune.warm_start import Source, remarks, same_store
@@ -240,7 +241,7 @@ class Study:
         """Any past or running study, by its name."""
         study = cls.__new__(cls)
         opened = _as_store(store, create=False)
-        spec = Spec.from_json(opened.spec(name))
+        spec = load_spec(opened, name)
         study._set_up(opened, spec, None)
         return study
 
@@ -272,7 +273,7 @@ class Study:
         with self._lock:
             if self._history is None:
                 self._history = self._spec.new_history()
-            return self._history.replay(self._store.read(self.name, after=self._history.entries))
+            return catch_up(self._history, self._store, self.name)
 
     @property
     def trials(self) -> Sequence[TrialRecord]:

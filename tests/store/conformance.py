@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from thriftune.entry_checks import LATEST_AT
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.events import Codec, Create, Event, Failed, Reported
 from thriftune.store import Driver, Store
@@ -34,11 +35,15 @@ _fields: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
+_times = st.floats(0, LATEST_AT, exclude_max=True)
+
+
 def _values(hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) is UnionType:  # of something, or None
         return st.none() | _values(get_args(hint)[0])
     if get_origin(hint) is Mapping:
-        return st.dictionaries(st.text(), _numbers if get_args(hint)[1] is float else _json, max_size=4)
+        inner = {float: _numbers, int: _fields[int]}.get(get_args(hint)[1], _json)
+        return st.dictionaries(st.text(), inner, max_size=4)
     if get_origin(hint) is Sequence:
         return st.lists(_json, max_size=3)
     return _fields[hint]
@@ -48,7 +53,9 @@ def any_event() -> st.SearchStrategy[Event]:
     """Every kind of event there is, found by itself, so that a new kind is tested from its first day."""
     return st.one_of(
         [
-            st.builds(kind, **{name: _values(hint) for name, hint in get_type_hints(kind).items()})
+            st.builds(
+                kind, **{name: _values(hint) for name, hint in get_type_hints(kind).items()} | {"at": _times}
+            )
             for kind in Codec.kinds.values()
         ]
     )

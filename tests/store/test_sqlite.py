@@ -225,7 +225,7 @@ def test_an_entry_of_a_later_version_is_named(path: Path) -> None:
     _tamper(path, "UPDATE log SET kind = 'Teleported' WHERE number = 7")
     with open_store(path) as store:
         for after in (0, 5):
-            with pytest.raises(StoreError, match=r"study 's' in .*, entry 7: an entry of kind 'Teleported'"):
+            with pytest.raises(StoreError, match=r"study 's' in .*: entry 7: an entry of kind 'Teleported'"):
                 store.read("s", after)
         assert store.read("s", 7) == reports(8, 9)
 

@@ -9,12 +9,18 @@ from typing import Any
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyNotFound
+from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged, StudyNotFound
 from thriftune.objectives import objectives_of
 from thriftune.printed import unfinished_at
 from thriftune.store import Listed, Store
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
+
+_UNKNOWN = (
+    "finished", "pid", "host", "trials", "limit", "max_steps", "metric", "maximize", "objectives", "constraints",
+    "best", "front_size", "seconds", "dollars",
+)  # fmt: skip
+"""What is not known of a damaged study."""
 
 
 @click.command("list")
@@ -31,20 +37,45 @@ def list_command(store: str | None, as_json: bool) -> None:
             click.echo(str(none), err=True)
         return
     with opened:
-        rows = [_row(opened, listed) for listed in opened.studies()]
-        empty = f"no studies in {opened.url}"
+        rows = [_row_or_damage(opened, listed) for listed in opened.studies()]
+        url = opened.url
     if as_json:
         print_json(rows)
     elif rows:
         _print_table([_HEADER, *(_cells(row) for row in rows)])
+        for row in rows:
+            if row["damage"]:
+                click.echo(f"damaged: {StudyDamaged(row['name'], url, row['damage'])}", err=True)
     else:
-        click.echo(empty, err=True)
+        click.echo(f"no studies in {url}", err=True)
+
+
+def _row_or_damage(store: Store, listed: Listed) -> dict[str, Any]:
+    """Return the study's row; that of a damaged study says what is wrong with it, and little else."""
+    damage = listed.damage
+    if not damage:
+        try:
+            row = _row(store, listed)
+            _cells(row)  # fails here rather than later
+            return row
+        except StudyDamaged as error:
+            damage = error.what
+        except (ArithmeticError, AttributeError, LookupError, SettingError, TypeError, ValueError) as error:
+            damage = f"its settings cannot be read ({type(error).__name__}: {error})"
+    return dict.fromkeys(_UNKNOWN) | {
+        "name": listed.name,
+        "state": "damaged",
+        "damage": damage,
+        "counts": {},
+        "created_at": listed.created_at,
+    }
 
 
 def _row(store: Store, listed: Listed) -> dict[str, Any]:
+    """Return the study as a dict, for a line of the table or for JSON."""
     spec, summary, driver = listed.spec, listed.summary, listed.driver
     objectives = objectives_of(spec)
-    if driver is None and summary.get("entries", 0) != listed.entries:
+    if driver is None and not (_is_sound(summary) and summary.get("entries", 0) == listed.entries):
         summary = _fold(store, listed)
     counts: dict[str, int] = dict(summary.get("counts", {}))
     if driver is None and spec["target"]["kind"] != "outside" and (cut_off := counts.pop("RUNNING", 0)):
@@ -52,6 +83,7 @@ def _row(store: Store, listed: Listed) -> dict[str, Any]:
     return {
         "name": listed.name,
         "state": _state(listed, summary),
+        "damage": None,
         "finished": summary.get("finished"),
         "pid": driver.pid if driver else None,
         "host": driver.host if driver else None,
@@ -81,13 +113,20 @@ def _state(listed: Listed, summary: dict[str, Any]) -> str:
     return "stopped" if summary.get("counts") else "not started"
 
 
-def _fold(store: Store, listed: Listed) -> dict[str, Any]:
-    """The driver was killed before it could bring the summary up to date, so this is done now, for others too."""
-    from thriftune.driver import summarize
-    from thriftune.launch import read_history
-    from thriftune.spec import Spec
+def _is_sound(summary: dict[str, Any]) -> bool:
+    """Return whether a summary has the form in which summarize() writes it, as far as it is used here."""
+    counts, best = summary.get("counts", {}), summary.get("best")
+    if not isinstance(counts, dict) or not all(isinstance(count, int) for count in counts.values()):
+        return False
+    return best is None or (isinstance(best, dict) and isinstance(best.get("value"), int | float))
 
-    history = read_history(store, Spec.from_json(listed.spec))
+
+def _fold(store: Store, listed: Listed) -> dict[str, Any]:
+    """Return the summary of a study whose driver was killed before it could write one, and store it."""
+    from thriftune.driver import summarize
+    from thriftune.stored import load_history, load_spec
+
+    history = load_history(store, load_spec(store, listed.name))
     summary = summarize(history, history.last_at)
     with contextlib.suppress(StudyBusy, StoreConflict, StoreError), store.drive(listed.name):
         store.append(listed.name, history.entries, [], summary)
@@ -95,6 +134,9 @@ def _fold(store: Store, listed: Listed) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created_at"]))
+    if row["damage"]:
+        return (row["name"], row["state"], "-", "-", created)
     state = f"running ({row['pid']})" if row["state"] == "running" else row["state"]
     counts: dict[str, int] = row["counts"]
     ended = sum(counts.get(name, 0) for name in ("COMPLETED", "STOPPED", "FAILED"))
@@ -103,7 +145,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         trials += f" ({failed} failed)"
     front = f"front of {row['front_size']}" if row["front_size"] else "-"
     best = _best(row["metric"], row["best"], row["max_steps"]) if row["best"] else front
-    created = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created_at"]))
     return (row["name"], state, trials, best, created)
 
 

@@ -7,9 +7,10 @@ import time
 import click
 
 from thriftune.cli.common import existing_store, store_option
-from thriftune.errors import SettingError, StudyBusy
+from thriftune.errors import SettingError, StudyBusy, StudyDamaged
 from thriftune.files import StudyFiles
-from thriftune.spec import Spec
+from thriftune.store import Store
+from thriftune.stored import load_spec
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0
@@ -22,7 +23,7 @@ _SAY_SECONDS = 5.0
 def stop_command(name: str, store: str | None, no_wait: bool) -> None:
     """Have a running study stop cleanly, wherever it runs; it can be resumed."""
     with existing_store(store) as opened:
-        if opened.spec(name)["target"]["kind"] == "outside":
+        if load_spec(opened, name).target.kind == "outside":
             raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; end that instead")
         driver = opened.driver(name)
         if driver is None:
@@ -49,7 +50,7 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
 def delete_command(name: str, store: str | None, yes: bool) -> None:
     """Remove a study, its trials and their checkpoints, for good."""
     with existing_store(store) as opened:
-        files = StudyFiles.of(Spec.from_json(opened.spec(name)), opened)
+        files = _files(opened, name)
         if (driver := opened.driver(name)) is not None:
             raise StudyBusy(
                 f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
@@ -58,5 +59,18 @@ def delete_command(name: str, store: str | None, yes: bool) -> None:
         if not yes:
             click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
         opened.delete(name)
-        left = files.remove()
-    click.echo(f"study {name!r} is deleted" + (f"; {left} has links or files of others and stays" if left else ""))
+        left = None if files is None else files.remove()
+    message = f"study {name!r} is deleted"
+    if files is None:
+        message += f"; its settings were damaged, so its files stay, by default in {opened.folder / name}"
+    elif left:
+        message += f"; {left} has links or files of others and stays"
+    click.echo(message)
+
+
+def _files(store: Store, name: str) -> StudyFiles | None:
+    """Return the files of the study; None if its settings are too damaged to know them."""
+    try:
+        return StudyFiles.of(load_spec(store, name), store)
+    except StudyDamaged:
+        return None

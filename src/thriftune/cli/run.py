@@ -19,6 +19,7 @@ from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.spec import Spec
 from thriftune.store import Store, open_store
+from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
 from thriftune.warm_start import in_folder, same_store
@@ -84,7 +85,7 @@ def run_command(
 def resume_command(name: str, store: str | None, as_json: bool, quiet: bool) -> None:
     """Go on with a study by its name, whatever ended it."""
     with existing_store(store) as opened:
-        spec = Spec.from_json(opened.spec(name))
+        spec = load_spec(opened, name)
         with _running(opened, spec):
             result = resume(name, opened, make_view(spec, False if quiet else None))
         _give(result, opened, as_json, quiet)

@@ -33,7 +33,10 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A study as a listing shows it: what can be told without folding its log."""
+    """A study as a listing shows it, without reading its log.
+
+    `damage`: what of it cannot be read, in words; `spec` and `summary` are then empty.
+    """
 
     name: str
     created_at: float
@@ -41,16 +44,18 @@ class Listed:
     summary: dict[str, Any]
     entries: int
     driver: Driver | None
+    damage: str = ""
 
 
 class Store(Protocol):
     """Where studies are kept.
 
     Every method that takes the name of a study (but `create`) raises StudyNotFound when there is none of that
-    name, and any method raises StoreError when the store itself fails. A method that writes has written all
-    when it returns, and nothing when it raises: written so that it survives the death of any process, and, but
-    for append(), of the machine. Readers neither block the driver nor are blocked by
-    it. A store may be used from several threads, but not in a forked child.
+    name, and any method raises StoreError when the store itself fails. spec(), length() and read() raise
+    StudyDamaged when they cannot understand what is stored; all others work with a damaged study, too. A method
+    that writes has written all when it returns, and nothing when it raises: written so that it survives the death
+    of any process, and, but for append(), of the machine. Readers neither block the driver nor are blocked by it.
+    A store may be used from several threads, but not in a forked child.
     """
 
     @property
@@ -83,13 +88,13 @@ class Store(Protocol):
         """Whatever was appended survives the death of the machine, too."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        """The entries numbered after + 1 and up, in order."""
+        """Return the entries numbered after + 1 and up, in order, their values checked by Codec."""
 
     def length(self, name: str) -> int:
         """How many entries the log has."""
 
     def studies(self) -> list[Listed]:
-        """Every study, the newest first. What it costs does not depend on how long their logs are."""
+        """Return every study, damaged ones included, the newest first. Its cost does not depend on their logs."""
 
     def drive(self, name: str) -> AbstractContextManager[None]:
         """Be the study's one driver while inside. Raises StudyBusy when somebody else is, in any process.

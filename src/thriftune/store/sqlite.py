@@ -18,9 +18,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any, Self
 
-from thriftune.errors import StoreConflict, StoreError, StoreFull, StudyBusy, StudyExists, StudyNotFound
+from thriftune.entry_checks import is_time
+from thriftune.errors import (
+    StoreConflict,
+    StoreError,
+    StoreFull,
+    StudyBusy,
+    StudyDamaged,
+    StudyExists,
+    StudyNotFound,
+)
 from thriftune.events import Codec, Event
 from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
@@ -148,8 +158,10 @@ class SqliteStore:
         self._checkpoint()
 
     def spec(self, name: str) -> dict[str, Any]:
-        spec: dict[str, Any] = json.loads(self._look_up(name, "spec"))
-        return spec
+        try:
+            return _json_object(self._look_up(name, "CAST(spec AS BLOB)"))
+        except ValueError as error:
+            raise StudyDamaged(name, self.url, f"its settings cannot be read ({error})") from error
 
     def update_spec(self, name: str, spec: Mapping[str, Any]) -> None:
         text = json.dumps(spec)
@@ -157,14 +169,28 @@ class SqliteStore:
             db.execute("UPDATE studies SET spec = ? WHERE id = ?", (text, self._id(name)))
 
     def studies(self) -> list[Listed]:
+        # As blobs: SQLite's own conversion fails as a whole where one text is none.
         rows = self._rows(
-            "SELECT id, name, created_at, spec, summary, entries FROM studies JOIN heads ON study = id "
-            "ORDER BY created_at DESC, id DESC"
+            "SELECT id, CAST(name AS BLOB), created_at, CAST(spec AS BLOB), CAST(summary AS BLOB), entries "
+            "FROM studies LEFT JOIN heads ON study = id ORDER BY created_at DESC, id DESC"
         )
-        return [
-            Listed(name, created_at, json.loads(spec), json.loads(summary), entries, self._holder(study))
-            for study, name, created_at, spec, summary, entries in rows
-        ]
+        return [self._listed(*row) for row in rows]
+
+    def _listed(
+        self, study: int, named: bytes, at: object, spec: object, summary: object, entries: object
+    ) -> Listed:
+        """Return a row of a study and its head as a listing shows it."""
+        name, driver = named.decode(errors="replace"), self._holder(study)
+        try:
+            settings = _json_object(spec)
+            created_at, length = _time(at), _whole(entries)
+        except ValueError as error:
+            return Listed(name, 0.0, {}, {}, 0, driver, f"its settings cannot be read ({error})")
+        try:
+            known = _json_object(summary)
+        except ValueError:  # it is only a shortcut to what the log says
+            known = {}
+        return Listed(name, created_at, settings, known, length, driver)
 
     def delete(self, name: str) -> None:
         with self._driving(name) as study:
@@ -196,19 +222,30 @@ class SqliteStore:
                 self._log.sync()
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        select = "SELECT kind, body FROM log WHERE study = ? AND number > ? ORDER BY number"
-        rows = self._rows(select, self._id(name), after)
+        at_least = self.length(name)  # before the entries are read, as a driver may be adding some
+        select = (
+            "SELECT number, CAST(kind AS BLOB), CAST(body AS BLOB) FROM log WHERE study = ? AND number > ? "
+            "ORDER BY number"
+        )
+        number = after
         events: list[Event] = []
         try:
-            for kind, body in rows:
-                events.append(Codec.event(kind, body))
+            for found, kind, body in self._rows(select, self._id(name), after):
+                number += 1
+                if found != number:
+                    raise ValueError("it is missing")
+                events.append(Codec.event(kind.decode(), body.decode("ascii")))
         except ValueError as error:
-            number = after + len(events) + 1
-            raise StoreError(f"study {name!r} in {self._where}, entry {number}: {error}") from error
+            raise StudyDamaged(name, self.url, f"entry {number}: {error}") from error
+        if number < at_least and after < at_least:
+            raise StudyDamaged(name, self.url, f"its log ends at entry {number}, and should have {at_least}")
         return events
 
     def length(self, name: str) -> int:
-        return int(self._look_up(name, "entries"))
+        try:
+            return _whole(self._look_up(name, "entries"))
+        except ValueError as error:
+            raise StudyDamaged(name, self.url, f"the length of its log cannot be read ({error})") from error
 
     # --- the driver ---------------------------------------------------------------------------------------
 
@@ -432,7 +469,7 @@ class SqliteStore:
                     raise StoreError(f"store {self._where}: a study has begun to write to it; look again")
 
     def _look_up(self, name: str, column: str) -> Any:
-        if rows := self._rows(f"SELECT {column} FROM studies JOIN heads ON study = id WHERE name = ?", name):
+        if rows := self._rows(f"SELECT {column} FROM studies LEFT JOIN heads ON study = id WHERE name = ?", name):
             return rows[0][0]
         raise StudyNotFound(self._not_found(name))
 
@@ -485,6 +522,29 @@ def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object
         (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
         for number, entry in enumerate(entries, after + 1)
     ]
+
+
+def _json_object(text: object) -> dict[str, Any]:
+    """Return the JSON object that a blob holds. Raises ValueError."""
+    try:
+        found = json.loads(text if isinstance(text, bytes) else b"")
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{short(found)} is no JSON object")
+    return found
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{short(value)} is no number of entries")
+    return value
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, float) or not is_time(value):
+        raise ValueError(f"{short(value)} is no time")
+    return value
 
 
 def _code(error: BaseException | None) -> int:

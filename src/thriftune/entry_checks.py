@@ -1,0 +1,78 @@
+"""Checks values that a store holds, by the annotation of the field that they are for.
+
+A log may have been damaged, by a broken disk or by hand. Checked values let all other code trust their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+from typing import Any
+
+LATEST_AT = 1e11
+"""Unix seconds, in the year 5138. Later times cannot be shown as a date everywhere."""
+
+LARGEST_INT = 10**308
+"""Larger whole numbers cannot be made a float, as plots and rules do."""
+
+
+def is_time(value: Any) -> bool:
+    """Return whether the value is a moment in unix seconds that can be shown as a date."""
+    return (type(value) is float or type(value) is int) and 0 <= value < LATEST_AT
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < LARGEST_INT
+
+
+def _is_metric(value: Any) -> bool:
+    """Metrics may be NaN or infinite."""
+    return type(value) is float or (type(value) is int and -LARGEST_INT < value < LARGEST_INT)
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_metric(value) and isfinite(value)
+
+
+def _are_metrics(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_metric, value.values()))
+
+
+def _are_counts(value: Any) -> bool:
+    return type(value) is dict and all(map(_is_count, value.values()))
+
+
+def _are_texts(value: Any) -> bool:
+    return type(value) is dict and all(map(_of_type(str), value.values()))
+
+
+def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+def _is_bool(value: Any) -> bool:
+    return value is True or value is False
+
+
+def _of_type(kind: type) -> Callable[[Any], bool]:
+    return lambda value: type(value) is kind
+
+
+CHECKS: dict[str, Callable[[Any], bool]] = {
+    "bool": _is_bool,
+    "int": _is_count,
+    "int | None": _or_none(_is_count),
+    "float": _is_finite,
+    "float | None": _or_none(_is_finite),
+    "str": _of_type(str),
+    "Metrics": _are_metrics,
+    "Mapping[str, float]": _are_metrics,
+    "Mapping[str, int] | None": _or_none(_are_counts),
+    "Config": _of_type(dict),
+    "Mapping[str, Any]": _of_type(dict),
+    "Mapping[str, Any] | None": _or_none(_of_type(dict)),
+    "Mapping[str, str]": _are_texts,
+    "Sequence[Any]": _of_type(list),
+    "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
+}
+"""By the annotation of a field, as it is written: whether a value read from JSON is possible there."""

@@ -1,0 +1,61 @@
+"""Loads the settings and the history of a study from a store.
+
+A study that cannot be understood raises StudyDamaged, so that no command that loads one fails in another way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from reprlib import repr as short
+
+from thriftune.entry_checks import CHECKS
+from thriftune.errors import StudyDamaged
+from thriftune.history import History
+from thriftune.spec import KINDS, Spec, Target
+from thriftune.store import Store
+
+
+def load_spec(store: Store, name: str) -> Spec:
+    """Return the settings of the study. Raises StudyNotFound or StudyDamaged."""
+    data = store.spec(name)
+    try:
+        spec = Spec.from_json(data)
+        if spec.name != name:
+            raise ValueError(f"they name it {spec.name!r}")
+        for part in (spec, spec.target):
+            _check_types(part)
+    except Exception as error:  # of any kind, as the data may be anything
+        raise StudyDamaged(name, store.url, f"its settings cannot be read ({_reason(error)})") from error
+    return spec
+
+
+def load_history(store: Store, spec: Spec) -> History:
+    """Return the history of the study, from its whole log. Raises StudyNotFound or StudyDamaged."""
+    return catch_up(spec.new_history(), store, spec.name)
+
+
+def catch_up(history: History, store: Store, name: str) -> History:
+    """Apply the entries that the log has had since, and return the history. It is of no use after StudyDamaged."""
+    entries = store.read(name, after=history.entries)
+    try:
+        return history.replay(entries)
+    except Exception as error:  # of any kind, as the entries may be in any order
+        number = history.entries + 1
+        raise StudyDamaged(name, store.url, f"entry {number} cannot be where it is ({_reason(error)})") from error
+
+
+def _check_types(part: Spec | Target) -> None:
+    """Raise ValueError for a setting of a type that it cannot have. The spec itself checks the rest."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        check = CHECKS.get(str(field.type))
+        if check is not None and not check(value):
+            raise ValueError(f"{field.name} is {short(value)}")
+    if isinstance(part, Target) and part.kind not in KINDS:
+        raise ValueError(f"kind is {short(part.kind)}")
+
+
+def _reason(error: Exception) -> str:
+    """Return the error in one line."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
