@@ -40,6 +40,7 @@ def table(kind: str, dataset: str, repetition: int | None = None) -> Grid:
         return load(name)
     except SystemExit:
         values = make_tables.from_package(kind, dataset, repetition)
+        tables.FOLDER.mkdir(parents=True, exist_ok=True)
         np.savez_compressed(tables.FOLDER / f"{kind}-{name}.npz", values=values)
         return load(name)
 

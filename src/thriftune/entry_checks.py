@@ -73,6 +73,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "Mapping[str, Any] | None": _or_none(_of_type(dict)),
     "Mapping[str, str]": _are_texts,
     "Sequence[Any]": _of_type(list),
+    "Sequence[float]": lambda value: type(value) is list and all(map(_is_finite, value)),
     "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
 }
 """By the annotation of a field, as it is written: whether a value read from JSON is possible there."""

@@ -274,6 +274,8 @@ class History:
         trials = tuple((config, value) for config, value in event.trials)
         space = Space.from_json(event.space)
         variances = tuple(event.variances)
+        if len(variances) not in (0, len(trials)):
+            raise ValueError(f"{len(variances)} variances of {len(trials)} trials")
         self.earlier.append(Earlier(event.study, space, event.metric, event.maximize, trials, event.id, variances))
         return True
 

@@ -45,7 +45,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
         inner = {float: _numbers, int: _fields[int]}.get(get_args(hint)[1], _json)
         return st.dictionaries(st.text(), inner, max_size=4)
     if get_origin(hint) is Sequence:
-        return st.lists(_json, max_size=3)
+        return st.lists(_fields.get(get_args(hint)[0], _json), max_size=3)
     return _fields[hint]
 
 
