@@ -10,7 +10,7 @@ from tests.tables import Table
 from thriftune import events as ev
 from thriftune import words
 from thriftune.objectives import parse_constraints
-from thriftune.printed import last_line, plain
+from thriftune.printed import escaped, last_line, plain
 from thriftune.stopping import ASHA
 
 
@@ -27,6 +27,20 @@ from thriftune.stopping import ASHA
 )
 def test_plain(text: str, read: str) -> None:
     assert plain(text) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text, ü 漢 [red]", "plain text, ü 漢 [red]"),
+        ("\x1b[31mred\x9b0m\x07", r"\x1b[31mred\x9b0m\x07"),
+        ("two\nlines\r\tand\u2028one", r"two\nlines\r\tand\u2028one"),
+        ("turned \u202e round \ud800", r"turned \u202e round \ud800"),
+        ("a\\b", "a\\b"),
+    ],
+)
+def test_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -47,6 +61,7 @@ def test_settings_and_numbers() -> None:
     assert (
         words.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True}) == "lr=0.1235 n=3 act=relu on=True"
     )
+    assert words.config_line({"a\x07": "\x1b[2J\n", "b": ["\x9b1m"]}) == r"a\x07=\x1b[2J\n b=['\x9b1m']"
     assert words.number(None) == "-"
     assert words.number(float("nan")) == "nan"
 

@@ -15,6 +15,13 @@ def plain(text: str) -> str:
     return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
 
+def escaped(text: str) -> str:
+    """Return a name or a value on one line, with control characters written out, such as \\x1b."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def last_line(error: str | None) -> str:
     """The line of a traceback that says what happened."""
     lines = [line for line in plain(error or "").splitlines() if line.strip()]

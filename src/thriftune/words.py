@@ -12,7 +12,7 @@ from thriftune import events as ev
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
-from thriftune.printed import last_line, unfinished_at
+from thriftune.printed import escaped, last_line, unfinished_at
 from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
@@ -65,13 +65,15 @@ def time_unit(longest_seconds: float) -> tuple[str, float]:
     return ("minutes", 60.0) if longest_seconds < 18_000.0 else ("hours", 3600.0)
 
 
-def setting(value: Any) -> str:
-    """A parameter's value."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def config_line(config: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={setting(value)}" for name, value in config.items())
+    """Return a configuration on one line, with numbers to four digits, such as "lr=0.1235 act=relu"."""
+    rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in config.items()}
+    return " ".join(f"{name}={value}" for name, value in settings(rounded))
+
+
+def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the names and values of a configuration in full, without characters that control a terminal."""
+    return [(escaped(name), escaped(str(value))) for name, value in config.items()]
 
 
 def state_of(trial: TrialRecord, driven: bool) -> State:

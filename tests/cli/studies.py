@@ -26,7 +26,7 @@ def spec(name: str = "digits", **settings: object) -> Spec:
     space = Space({"lr": Float(0.001, 1.0, log=True), "act": Choice(["relu", "tanh"])})
     target = Target("command", command=("true",))
     known: dict[str, object] = {"target": target, "trials": 6, "max_steps": 3, "storage": "", **settings}
-    return Spec(name, space, **{"objectives": LOSS, "seed": 0, **known})  # type: ignore[arg-type]
+    return Spec(name, **{"space": space, "objectives": LOSS, "seed": 0, **known})  # type: ignore[arg-type]
 
 
 def log(*, finished: bool = True) -> list[ev.Event]:

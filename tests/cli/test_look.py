@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.files import StudyFiles
 from thriftune.objectives import parse_constraints
+from thriftune.parameters import Choice
+from thriftune.space import Space
+from thriftune.spec import Target
 from thriftune.store import open_store
 
 Type = Callable[..., Result]
@@ -53,6 +57,41 @@ def finished(where: Path, tmp_path: Path) -> None:
 def killed(where: Path) -> None:
     with open_store(where) as store:
         studies.write(store, studies.spec("killed"), studies.log(finished=False), summary=False)
+
+
+def test_no_look_at_a_configuration_sends_its_escapes_to_the_terminal(typed: Type, where: Path) -> None:
+    value = "\x1b]0;owned\x07\x9b2J"
+    space = Space({"a\x1b[31m": Choice(["relu", value])})
+    command = Target("command", command=("true", value))
+    for name, objectives in (("one", studies.LOSS), ("two", studies.TWO)):
+        spec = studies.spec(name, space=space, target=command, objectives=objectives)
+        log: list[ev.Event] = [
+            ev.DriverStarted(100.0, 77, "there"),
+            ev.MachineReady(100.0, ev.THIS_MACHINE, "AWS c7i.large", 4, 0.36),
+        ]
+        for trial in range(2):
+            log += [
+                ev.Create(101.0, trial, {"a\x1b[31m": value}),
+                ev.Place(101.0, trial, 1, ev.THIS_MACHINE, 0),
+                ev.Reported(102.0, trial, 1, 1, 3, {"loss": 1.0, "speed": 1.0, "\x1b[5m": 1.0}),
+            ]
+        log += [ev.Ended(103.0, 0, 1, 2.0), ev.Failed(103.0, 1, 1, "raised", value), ev.GiveUp(103.0, 1, "failed")]
+        log += [ev.Finish(104.0, "all trials done"), ev.DriverStopped(104.0)]
+        with open_store(where) as store:
+            studies.write(store, spec, log)
+        for look in (
+            ("list",),
+            ("show", name),
+            ("show", name, "--trial", "0"),
+            ("best", name),
+            ("best", name, "--json"),
+            ("export", name, "--format", "json"),
+            ("resume", name),
+        ):
+            output = typed(*look).output
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output), look
+    assert r"a\x1b[31m=\x1b]0;owned\x07\x9b2J" in typed("show", "one").output
+    assert r"a\x1b[31m = \x1b]0;owned\x07\x9b2J" in typed("best", "one").output
 
 
 # --- list

@@ -19,7 +19,7 @@ from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.history import History
 from thriftune.ledger import Ledger
-from thriftune.printed import plain
+from thriftune.printed import escaped, plain
 from thriftune.result import Result, format_seconds
 from thriftune.spec import Spec
 from thriftune.store import Store
@@ -94,7 +94,7 @@ def best_command(name: str, store: str | None, as_json: bool) -> None:
             click.echo()
         values = (f"{each.metric} = {words.number(trial.metrics[each.metric])}" for each in history.objectives)
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
-        for parameter, value in trial.config.items():
+        for parameter, value in words.settings(trial.config):
             click.echo(f"{parameter} = {value}")
 
 
@@ -178,7 +178,7 @@ def _state(spec: Spec, history: History, store: Store) -> str:
 def _what_runs(spec: Spec) -> str:
     what = {"outside": "its user's own code", "pickled": "a function of a script"}
     rule = f", giving up early by {spec.stopping}" if spec.judged else ""
-    return f"{what.get(spec.target.kind, str(spec.target))}, to {spec.goal} by {spec.searcher} search{rule}"
+    return f"{what.get(spec.target.kind, plain(str(spec.target)))}, to {spec.goal} by {spec.searcher} search{rule}"
 
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
@@ -283,8 +283,8 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         facts.add_row(Text(metric), Text(words.number(trial.metrics.get(metric))))
     if spec.constraints:
         facts.add_row("feasible", Text(_YES_NO[history.feasible(trial)]))
-    for name, value in trial.config.items():
-        facts.add_row(Text(f"  {name}"), Text(str(value)))
+    for name, value in words.settings(trial.config):
+        facts.add_row(Text(f"  {name}"), Text(value))
     facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
     saved = f"the last checkpoint at step {trial.resume_step}" if trial.resume_step else "no checkpoint"
     facts.add_row("steps", Text(f"{trial.step}, {saved}"))
@@ -298,7 +298,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         others = {name: value for name, value in trial.reports[-1].metrics.items() if name not in spec.needed}
         if others:
             section(console, f"other metrics at step {trial.step}")
-            listed(console, [f"{name} {words.number(value)}" for name, value in others.items()], len(others))
+            listed(
+                console, [f"{escaped(name)} {words.number(value)}" for name, value in others.items()], len(others)
+            )
     for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
         if text:
             section(console, title)
