@@ -7,7 +7,7 @@ import math
 import pickle
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from itertools import product
+from itertools import islice, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -266,6 +266,22 @@ def test_grid_is_lazy() -> None:
     space = Space({f"n{i}": Int(1, 2**40) for i in range(50)})
     assert set(next(space.every()).values()) == {1}
     assert set(next(space.grid(10)).values()) == {1}
+
+
+def test_a_grid_of_thousands_of_parameters() -> None:
+    names = [f"p{i}" for i in range(3000)]
+    configs = Space({name: Float(0.0, 1.0) for name in names}).grid(2)
+    assert next(configs) == dict.fromkeys(names, 0.0)
+    assert next(configs) == {**dict.fromkeys(names, 0.0), names[-1]: 1.0}
+    chain = Space(
+        {
+            name: Choice(["stop", "go"], when={before: "go"} if before else None)
+            for before, name in pairwise(["", *names])
+        }
+    )
+    assert chain.size == 3001
+    assert next(chain.grid(2)) == {"p0": "stop"}
+    assert list(islice(chain.every(), 3))[-1] == {"p0": "go", "p1": "go", "p2": "stop"}
 
 
 def test_keys() -> None:

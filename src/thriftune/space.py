@@ -148,15 +148,12 @@ class Space(Mapping[str, Parameter]):
             for other, _ in node.conditions:
                 dependents[other].append(node)
         placed: dict[str, _Node] = {}
-
-        def place(node: _Node) -> None:
+        ahead = self._nodes[::-1]  # the next one last
+        while ahead:
+            node = ahead.pop()
             if node.name not in placed and all(other in placed for other, _ in node.conditions):
                 placed[node.name] = node
-                for dependent in dependents[node.name]:
-                    place(dependent)
-
-        for node in self._nodes:
-            place(node)
+                ahead += dependents[node.name][::-1]
         return list(placed.values())
 
     def grid(self, points: int) -> Iterator[dict[str, Any]]:
@@ -175,21 +172,24 @@ class Space(Mapping[str, Parameter]):
         return self._product([node.axis.levels(node.axis.count or 1) for node in self._nodes])
 
     def _product(self, levels: Sequence[Iterable[Any]]) -> Iterator[dict[str, Any]]:
+        """Yield every combination of the levels of active parameters, the last one changing fastest."""
         config: dict[str, Any] = {}
-
-        def extend(i: int) -> Iterator[dict[str, Any]]:
-            if i == len(self._nodes):
+        ahead = [iter(levels[0])]  # of each parameter up to the current one, the values that are still to come
+        while ahead:
+            name = self._nodes[len(ahead) - 1].name
+            for value in ahead[-1]:
+                if value is not ...:
+                    config[name] = value
+                break
+            else:
+                ahead.pop()
+                config.pop(name, None)
+                continue
+            if len(ahead) == len(self._nodes):
                 yield config.copy()
-                return
-            name, _, conditions, _ = self._nodes[i]
-            if not _holds(conditions, config):
-                yield from extend(i + 1)
-                return
-            for config[name] in levels[i]:
-                yield from extend(i + 1)
-            config.pop(name, None)
-
-        return extend(0)
+            else:
+                active = _holds(self._nodes[len(ahead)].conditions, config)
+                ahead.append(iter(levels[len(ahead)] if active else [...]))
 
     # To the unit cube and back.
 
