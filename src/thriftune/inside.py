@@ -22,6 +22,10 @@ from thriftune.events import Event, Reported
 from thriftune.trial import Run, Trial
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
+_CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty
+
+_CONFIG_BYTES = 65_536
+"""The longest configuration that is in the environment. Linux takes 131,072 bytes a variable at most."""
 
 NEXT_STEP = 0
 """A report with this step is about the step after the last one, whichever process reported that."""
@@ -77,13 +81,22 @@ class WorkerLink:
 
 
 def environment(run: Run, socket_path: str) -> dict[str, str]:
-    """What a trial's command finds in its environment."""
+    """Return what a trial's command finds in its environment.
+
+    A configuration that is too long for it is written to a file in the trial's folder.
+    """
+    config, config_file = json.dumps(dict(run.config)), ""
+    if len(config) > _CONFIG_BYTES:
+        path = Path(run.folder).absolute() / f"config-{run.rank}.json"  # its workers share the folder
+        path.write_text(config)
+        config, config_file = "", str(path)
     return {
-        _RUN: json.dumps(asdict(replace(run, key=""))),  # which is the worker's alone
+        _RUN: json.dumps(asdict(replace(run, key="", config={}))),  # the key is the worker's alone
         _SOCKET: socket_path,
         "THRIFTUNE_TRIAL": str(run.trial),
         "THRIFTUNE_ATTEMPT": str(run.attempt),
-        "THRIFTUNE_CONFIG": json.dumps(dict(run.config)),
+        _CONFIG: config,
+        _CONFIG_FILE: config_file,
         "THRIFTUNE_SEED": str(run.seed),
         "THRIFTUNE_MAX_STEPS": "" if run.max_steps is None else str(run.max_steps),
         "THRIFTUNE_CHECKPOINT_DIR": str(Path(run.folder) / "state"),
@@ -92,9 +105,10 @@ def environment(run: Run, socket_path: str) -> dict[str, str]:
 
 @cache
 def current_trial() -> Trial:
-    """The trial that this process is the command of."""
+    """Return the trial that this process is the command of."""
     try:
-        run = Run(**json.loads(os.environ[_RUN]))
+        config = json.loads(os.environ[_CONFIG] or Path(os.environ[_CONFIG_FILE]).read_text())
+        run = Run(**{**json.loads(os.environ[_RUN]), "config": config})
         return Trial(run, WorkerLink(os.environ[_SOCKET]))
     except KeyError:
         raise SettingError(

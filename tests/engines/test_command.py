@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,7 @@ def test_its_environment(stage: Stage) -> None:
     assert found["THRIFTUNE_TRIAL"] == "3"
     assert found["THRIFTUNE_ATTEMPT"] == "2"
     assert json.loads(found["THRIFTUNE_CONFIG"]) == {"lr": 0.1, "act": "relu"}
+    assert found["THRIFTUNE_CONFIG_FILE"] == ""
     assert found["THRIFTUNE_SEED"] == "7"
     assert found["THRIFTUNE_MAX_STEPS"] == "9"
     assert found["THRIFTUNE_CHECKPOINT_DIR"] == str(stage.folder / "trial" / "state")
@@ -294,9 +296,23 @@ def test_its_environment(stage: Stage) -> None:
     assert json.loads((stage.folder / "environment").read_text())["THRIFTUNE_MAX_STEPS"] == ""
 
 
+def test_a_configuration_too_large_for_the_environment_is_in_its_file(stage: Stage) -> None:
+    script = """
+import json, os, thriftune
+assert os.environ["THRIFTUNE_CONFIG"] == ""
+with open(os.environ["THRIFTUNE_CONFIG_FILE"]) as file:
+    config = json.load(file)
+assert thriftune.current_trial().config == config
+thriftune.report(loss=len(config))
+"""
+    assert isinstance(stage.python(script, **{f"p{i}": i / 3 for i in range(40_000)}), Ended)
+    assert stage.values == [(1, 40_000.0)]
+
+
 def test_a_configuration_too_large_for_a_command_line_is_a_clear_failure(stage: Stage) -> None:
-    outcome = stage.python("", x="x" * 3_000_000)  # it is in the environment, too
+    outcome = stage.run(PYTHON, "-c", "", "{x}", x="x" * 3_000_000)
     assert "Argument list too long" in outcome.error
+    assert "read the values from the file in THRIFTUNE_CONFIG_FILE" in outcome.error
 
 
 def test_folders_with_too_long_a_path_for_a_socket(
@@ -413,6 +429,17 @@ def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], t
     (failed,) = until_ended(engine, 0)
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.output[-22:]) == ("exited", "99999\n200000\nand no more"[-22:])
+
+
+def test_a_command_with_thousands_of_arguments(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
+    names = [f"parameter_{i:04}" for i in range(4000)]
+    script = "import sys; print('loss=%d' % len(sys.argv))"
+    engine = engine_for(PYTHON, "-c", script, *(f"--{name}={{{name}}}" for name in names), loss="loss=(.*)")
+    engine.start(replace(a_run(tmp_path), config=dict.fromkeys(names, 0.123456789)), HERE)
+    reported, ended = until_ended(engine, 0)
+    assert isinstance(ended, Ended)
+    assert isinstance(reported, Reported)
+    assert reported.metrics == {"loss": 4001.0}
 
 
 def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -78,7 +79,10 @@ class Command:
                 start_new_session=True,
             )
         except OSError as error:
-            raise TrialFailed("raised", f"the command {command[0]!r} cannot be started: {error}") from None
+            why = f"the command {command[0]!r} cannot be started: {error}"
+            if error.errno == errno.E2BIG:
+                why += "; give fewer arguments, and read the values from the file in THRIFTUNE_CONFIG_FILE"
+            raise TrialFailed("raised", why) from None
 
 
 class _Session:

@@ -175,7 +175,11 @@ class LocalEngine:
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
-        with theirs, alive.alive_file(self._folder).open("a") as held:
+        with (
+            theirs,
+            os.fdopen(os.memfd_create("settings"), "w+") as written,  # a command may be too long for an argument
+            alive.alive_file(self._folder).open("a") as held,
+        ):
             fcntl.flock(held, fcntl.LOCK_SH)
             settings = {
                 "target": self._target,
@@ -183,16 +187,19 @@ class LocalEngine:
                 "durable": self._durable,
                 "clock_offset": self._clock.offset,
             }
-            start = [sys.path, theirs.fileno(), held.fileno(), settings]
+            json.dump([sys.path, theirs.fileno(), held.fileno(), settings], written)
+            written.seek(0)
             code = (
-                "import sys, json; path, control, alive, settings = json.loads(sys.argv[1]); sys.path[:] = path; "
+                "import sys, json\n"
+                "with open(int(sys.argv[1])) as written: path, control, alive, settings = json.load(written)\n"
+                "sys.path[:] = path\n"
                 "from thriftune.engines.nursery import main; main(control, alive, settings)"
             )
             threads = limited_to(len(os.sched_getaffinity(0)) // self._slots)
             try:
                 self._nursery = subprocess.Popen(
-                    [sys.executable, "-c", code, json.dumps(start)],
-                    pass_fds=[theirs.fileno(), held.fileno()],
+                    [sys.executable, "-c", code, str(written.fileno())],
+                    pass_fds=[theirs.fileno(), held.fileno(), written.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
                     env={**threads, **os.environ},  # a user's own win
