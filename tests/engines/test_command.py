@@ -442,6 +442,18 @@ def test_a_command_with_thousands_of_arguments(engine_for: Callable[..., LocalEn
     assert reported.metrics == {"loss": 4001.0}
 
 
+def test_a_trial_can_be_ended_while_a_pattern_hangs(
+    engine_for: Callable[..., LocalEngine], tmp_path: Path
+) -> None:
+    printed = f"loss=1\\nloss={'a' * 60}!\\n"
+    engine = engine_for("sh", "-c", f"printf '{printed}'; sleep 600", loss=HANGS)
+    engine.start(a_run(tmp_path), HERE)
+    events = until(engine, len)
+    engine.tell_to_end(0, 1)
+    *_, end = until(engine, ends, events)
+    assert isinstance(end, (Failed, Ended))  # the latter if it was told before it came to the second line
+
+
 def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str) -> None:
     engine = engine_for("sh", "-c", "setsid sleep 600 & sleep 600 & echo loss=1; sleep 600", loss="loss=(.*)")
     engine.start(a_run(tmp_path), HERE)
