@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import thriftune as tt
+from tests.conftest import needs_torch
 from thriftune import recorded, recordings
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
@@ -134,7 +135,7 @@ def test_the_study_file_is_a_grid_of_two_to_the_fourth(name: str) -> None:
     assert told["stopping"] == "none"
 
 
-@pytest.mark.parametrize("name", ["svm", "trees", "residual"])
+@pytest.mark.parametrize("name", ["svm", "trees", pytest.param("residual", marks=needs_torch)])
 def test_a_workload_trained_anew_comes_to_what_was_recorded(name: str, tmp_path: Path) -> None:
     """As far as its first trial's first three steps go."""
     study = read_study_file(WORKLOADS / f"{name}.toml", {"trials": 1, "max_steps": 3})
