@@ -1,0 +1,80 @@
+"""Run the study of kills.py: its trials report from several threads, and write down each report that was safe.
+
+Run as a script, with its settings as JSON. The file of witness lines is opened by trials alone: what it has of a
+report was written after `report()` had returned.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import thriftune as tt
+
+NAME, TAG = "killed", "tag"
+THREADS, STEPS, TRIALS = 3, 9, 40
+STEP_SECONDS = 0.03
+
+
+def train(trial: tt.Trial) -> None:
+    """Report each step from several threads, and then once more with a checkpoint."""
+    witness = os.open(os.environ["KILLS_WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    done = [0]
+
+    def write(**line: object) -> None:
+        about = {"trial": trial.id, "attempt": trial.attempt, "pid": os.getpid()}
+        os.write(witness, json.dumps(about | line).encode() + b"\n")
+
+    def save(folder: Path) -> None:
+        (folder / "step").write_text(str(done[0]))
+
+    def load(folder: Path) -> None:
+        done[0] = int((folder / "step").read_text())
+
+    def report(thread: int, step: int) -> None:
+        tag = step * THREADS + thread
+        trial.report({"loss": trial["x"] + 1 / step, TAG: float(tag)})
+        write(tag=tag)
+
+    trial.restore(load)
+    write()
+    for step in trial.steps():
+        time.sleep(STEP_SECONDS)
+        threads = [threading.Thread(target=report, args=(thread, step)) for thread in range(THREADS)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        done[0] = step
+        trial.report(loss=trial["x"] + 1 / step, save=save)
+    os.close(witness)
+
+
+def main(given: dict[str, Any]) -> None:
+    ray = {"address": given["address"], "variables": given["variables"]}
+    tt.tune(
+        train,
+        {"x": tt.Float(0.0, 1.0)},
+        minimize="loss",
+        trials=TRIALS,
+        max_steps=STEPS,
+        workers=2,
+        retries=100,
+        searcher="random",
+        stopping=given["rule"],
+        seed=7,
+        name=NAME,
+        store=given["store"],
+        progress=False,
+        system="off",
+        engine=tt.Ray(**ray) if given["address"] else "local",
+    )
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
