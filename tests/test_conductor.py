@@ -867,8 +867,20 @@ def test_a_trial_that_begins_anew_is_not_set_aside_again_where_it_was_before() -
     assert table.report(0, 3, 0.3) == []
     assert rule.asked[-2:] == [(1, 2), (0, 3)]
     table.report(0, 3, 0.2)
-    assert rule.asked[-2:] == [(0, 3), (0, 3)]  # a step that is new is judged each time
+    assert rule.asked[-2:] == [(1, 2), (0, 3)]  # each new step is judged once
     assert table.end(0) == ["finish: all 2 trials done"]
+
+
+def test_a_step_that_is_reported_in_parts_is_judged_once_with_its_value() -> None:
+    rule = Rungs()
+    table = Table(trials=1, stopper=rule)
+    table.report(0, 1, accuracy=0.5)
+    table.report(0, 1, 0.4)
+    assert rule.asked == [(0, 1), (0, 1)]  # as it was new, and when the objective's value came
+    for more in ({"accuracy": 0.6}, {"loss": 0.4}, {"loss": 0.3}):
+        table.report(0, 1, **more)
+    assert rule.asked == [(0, 1), (0, 1)]
+    assert table.history.rewrites == 1  # the last one alone told another value
 
 
 def test_a_free_slot_is_filled_when_a_report_makes_a_paused_trial_deserve_it() -> None:

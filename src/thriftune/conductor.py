@@ -17,6 +17,7 @@ from thriftune import events as ev
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.history import History
 from thriftune.planning import Provisioner
+from thriftune.reports import value_at
 from thriftune.search import Searcher
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper, Verdict
@@ -107,7 +108,7 @@ class Conductor:
             self._give_back(now)
 
     def _take_in_report(self, event: ev.Reported, now: float) -> None:
-        stopper = self.stopper if self._tells_a_new_step(event) else None
+        stopper = self.stopper if self._is_to_judge(event) else None
         if self.history.apply(event):
             self._log.append(event)
             if stopper is not None:
@@ -238,13 +239,22 @@ class Conductor:
 
     # --- trials -----------------------------------------------------------------------------------------
 
-    def _tells_a_new_step(self, event: ev.Reported) -> bool:
-        """A step that an attempt does again, as the one before was cut or lost, was judged when it was new."""
+    def _is_to_judge(self, event: ev.Reported) -> bool:
+        """Return whether a report tells a new step, or the first value of the objective at the newest step.
+
+        Called before the history takes it in. A step that an attempt repeats, as the one before was cut or lost,
+        was judged when it was new.
+        """
         trials = self.history.trials
         if not 0 <= event.trial < len(trials):
             return True
         trial = trials[event.trial]
-        return event.step > trial.step_before and event.step >= trial.step
+        if event.step <= trial.step_before or event.step < trial.step:
+            return False
+        metric = self.history.metric
+        if event.step > trial.step:
+            return True
+        return metric in event.metrics and value_at(trial, event.step, metric) is None
 
     def _judge(self, stopper: Stopper, event: ev.Reported, now: float) -> None:
         trial = self.history.trials[event.trial]

@@ -281,13 +281,15 @@ def summarize(history: History, now: float) -> dict[str, Any]:
                 "value": best.value,
                 "config": dict(best.config),
                 "finished": best.finished,
-                "step": best.step,
+                "step": history.step_of_values(best),
             }
+    front = history.front if several else []
     return {
         "entries": history.entries,
         "counts": {str(state): count for state, count in history.counts.items() if count},
         "best": found,
-        "front_size": len(history.front) if several else None,
+        "front_size": len(front) if several else None,
+        "front_step": history.step_of_values(front[0]) if front and not front[0].finished else None,
         "seconds": history.driven_seconds(now),
         "dollars": history.dollars(now),
         "finished": history.finished,

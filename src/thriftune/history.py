@@ -17,7 +17,15 @@ from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
-from thriftune.reports import counted, furthest, metrics_of, take_in, timed_by_this_attempt, value_at
+from thriftune.reports import (
+    counted,
+    furthest,
+    metrics_of,
+    step_of_values,
+    take_in,
+    timed_by_this_attempt,
+    value_at,
+)
 from thriftune.space import Space
 from thriftune.trial import State, Stay, TrialRecord, Window
 
@@ -58,7 +66,7 @@ class History:
         self.stop_requested: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
         self.finished: str | None = None  # why nothing is left to do
-        self.rewrites = 0  # times that a value of the first objective was told again and differed
+        self.rewrites = 0  # values of the first objective that changed at a step that rules had seen
         self.stays_so_far = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
@@ -105,6 +113,10 @@ class History:
     def may_lead(self, trial: TrialRecord) -> bool:
         """Tell whether it competes to be the best: eligible, and trained as far as the leaders are."""
         return self._leaders.may_lead(trial)
+
+    def step_of_values(self, trial: TrialRecord) -> int:
+        """Return the step of its objectives' last values; where the steps differ, the lowest."""
+        return step_of_values(trial, [each.metric for each in self.objectives])
 
     @property
     def best(self) -> TrialRecord:
@@ -359,7 +371,9 @@ class History:
         if trial.reports and event.step <= trial.reports[-1].step:
             before = value_at(trial, event.step, self.metric)
             told = take_in(trial, event)
-            self.rewrites += value_at(trial, event.step, self.metric) != before
+            # A first value at a new step is judged like any other. Rules must learn of every other change.
+            is_first = before is None and trial.step_before < event.step == trial.step
+            self.rewrites += not is_first and value_at(trial, event.step, self.metric) != before
         else:
             told = take_in(trial, event)
         if event.saved:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
 from thriftune.printed import last_line
+from thriftune.reports import step_of_values, value_by
 from thriftune.trial import State, TrialRecord
 
 _Losses = tuple[float, ...]
@@ -94,16 +95,15 @@ class Leaders:
         """Return None for a trial that is not eligible."""
         if trial.values is None or not self.eligible(trial):
             return None
-        signed = zip(trial.values, self._objectives, strict=True)
-        losses = tuple(-value if objective.maximize else value for value, objective in signed)
-        return _Standing(inf if trial.finished else self._step_of_values(trial), losses)
-
-    def _step_of_values(self, trial: TrialRecord) -> int:
-        """Return the last step by which it had reported all of the values that it has now."""
-        return min(
-            next((report.step for report in reversed(trial.reports) if each.metric in report.metrics), 0)
-            for each in self._objectives
-        )
+        progress: float = inf
+        values: Sequence[float | None] = trial.values
+        if not trial.finished:
+            step = progress = step_of_values(trial, [each.metric for each in self._objectives])
+            if len(values) > 1:  # some may be of later steps, which others have not come to
+                values = [value_by(trial, step, each.metric) for each in self._objectives]
+        signed = zip(values, trial.values, self._objectives, strict=True)
+        told = [(last if value is None else value, objective) for value, last, objective in signed]
+        return _Standing(progress, tuple(-value if each.maximize else value for value, each in told))
 
     def validate(self) -> None:
         """Raise AssertionError if the cache differs from a comparison of all trials with all."""

@@ -51,6 +51,32 @@ def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
     return trial.reports[place].metrics.get(metric) if there else None
 
 
+def value_from(trial: TrialRecord, step: int, metric: str) -> float | None:
+    """Return the first value of the metric that it told at this step or later."""
+    reports = trial.reports
+    for place in range(bisect_left(reports, step, key=_step), len(reports)):
+        if (value := reports[place].metrics.get(metric)) is not None:
+            return value
+    return None
+
+
+def value_by(trial: TrialRecord, step: int, metric: str) -> float | None:
+    """Return the last value of the metric that it told at this step or before."""
+    reports = trial.reports
+    for place in range(bisect_right(reports, step, key=_step) - 1, -1, -1):
+        if (value := reports[place].metrics.get(metric)) is not None:
+            return value
+    return None
+
+
+def step_of_values(trial: TrialRecord, metrics: Iterable[str]) -> int:
+    """Return the step of the last values of these metrics; where the steps differ, the lowest."""
+    return min(
+        next((report.step for report in reversed(trial.reports) if metric in report.metrics), 0)
+        for metric in metrics
+    )
+
+
 def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
     """Each metric at the last step that reported it."""
     metrics: dict[str, float] = {}

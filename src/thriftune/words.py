@@ -198,7 +198,7 @@ def found(history: History) -> Found:
 
 def unfinished(trial: TrialRecord, history: History) -> str:
     """Return "unfinished, step 3 of 10" for a leading trial that has not finished, else nothing."""
-    return "" if trial.finished else unfinished_at(trial.step, history.max_steps)
+    return "" if trial.finished else unfinished_at(history.step_of_values(trial), history.max_steps)
 
 
 def values_and_progress(trial: TrialRecord, history: History) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from thriftune.history import History
 from thriftune.objectives import Objective
 from thriftune.parameters import Float
 from thriftune.planning import PresentMachines
-from thriftune.search.random import Random
+from thriftune.reports import furthest
+from thriftune.search.random import Random as RandomSearch
 from thriftune.simulation import drive, run
 from thriftune.space import Space
 from thriftune.spec import Spec
@@ -70,20 +72,20 @@ class StopperConformance:
     def test_every_study_ends_and_a_fresh_rule_agrees_at_every_turn(self, make: Callable[[], Stopper]) -> None:
         for workers in (1, 4, 50):
             watched = Watched(make)
-            result = run(a_spec(workers=workers), curve, Random(), watched)
+            result = run(a_spec(workers=workers), curve, RandomSearch(), watched)
             result.history.validate()
             assert result.finished == "all 40 trials done"
             assert all(trial.state.ended or trial.state is State.PAUSED for trial in result.trials)
             assert any(trial.state is State.COMPLETED for trial in result.trials)
 
     def test_the_same_seed_gives_the_same_run(self, make: Callable[[], Stopper]) -> None:
-        runs = [run(a_spec(), curve, Random(), make()) for _ in range(2)]
+        runs = [run(a_spec(), curve, RandomSearch(), make()) for _ in range(2)]
         assert runs[0].trials == runs[1].trials
 
     def test_what_is_maximized_is_judged_as_its_opposite_is(self, make: Callable[[], Stopper]) -> None:
         down, up = Watched(make), Watched(make)
-        run(a_spec(), curve, Random(), down)
-        run(a_spec(maximize=True), lambda config: curve(config, -1.0), Random(), up)
+        run(a_spec(), curve, RandomSearch(), down)
+        run(a_spec(maximize=True), lambda config: curve(config, -1.0), RandomSearch(), up)
         assert down.said == up.said
 
     def test_reports_that_lack_the_metric_are_passed_over(self, make: Callable[[], Stopper]) -> None:
@@ -92,11 +94,11 @@ class StopperConformance:
             metrics = [m if i % 3 == 2 else {"other": 1.0} for i, m in enumerate(whole.metrics)]
             return Curve(whole.steps, metrics, whole.seconds)
 
-        result = run(a_spec(), sparse, Random(), Watched(make))
+        result = run(a_spec(), sparse, RandomSearch(), Watched(make))
         assert result.finished == "all 40 trials done"
 
     def test_steps_need_not_follow_each_other(self, make: Callable[[], Stopper]) -> None:
-        result = run(a_spec(), lambda config: curve(config, every=7), Random(), Watched(make))
+        result = run(a_spec(), lambda config: curve(config, every=7), RandomSearch(), Watched(make))
         assert result.finished == "all 40 trials done"
 
     def test_trials_that_fail_hold_nothing_up(self, make: Callable[[], Stopper]) -> None:
@@ -107,7 +109,7 @@ class StopperConformance:
             count = int(config["x"] * 2 * STEPS) + 1
             return Curve(whole.steps[:count], whole.metrics[:count], whole.seconds[:count], "it broke")
 
-        result = run(a_spec(retries=0), frail, Random(), Watched(make))
+        result = run(a_spec(retries=0), frail, RandomSearch(), Watched(make))
         assert result.finished == "all 40 trials done"
         assert any(trial.state is State.FAILED for trial in result.trials)
 
@@ -128,7 +130,7 @@ class StopperConformance:
             return Curve(whole.steps[:count], better, whole.seconds[:count], "it broke")
 
         spec, clock = a_spec(retries=2), VirtualClock()
-        conductor = Conductor(spec, spec.new_history(), Random(), PresentMachines(), Watched(make))
+        conductor = Conductor(spec, spec.new_history(), RandomSearch(), PresentMachines(), Watched(make))
         machine = ev.MachineReady(0.0, ev.THIS_MACHINE, "simulated", 4, 0.0)
         drive(conductor, SimulatedEngine(frail, clock, save_seconds=None), clock, [machine])
         history = conductor.history
@@ -136,14 +138,47 @@ class StopperConformance:
         assert history.finished == "all 40 trials done"
         assert history.rewrites
 
+    @settings(max_examples=10, deadline=None)
+    @given(seed=st.integers(0, 2**16))
+    def test_a_fresh_rule_agrees_in_whatever_parts_and_order_trials_report(
+        self, make: Callable[[], Stopper], seed: int
+    ) -> None:
+        """Steps are reported in several parts, without the metric, again, and anew after failures."""
+        rng = Random(seed)
+        spec = a_spec(trials=12, workers=4, retries=100, max_steps=20)
+        history = spec.new_history()
+        conductor = Conductor(spec, history, RandomSearch(), PresentMachines(), Watched(make))
+        machine = ev.MachineReady(0.0, ev.THIS_MACHINE, "simulated", 4, 0.0)
+        conductor.handle([ev.DriverStarted(0.0, 1, "host"), machine], 0.0)
+        told: Counter[tuple[int, int]] = Counter()  # reports, by trial and attempt
+        for now in range(1, 400):
+            if not history.running:
+                break
+            trial = history.trials[rng.choice(list(history.running))]
+            attempt = trial.id, trial.attempts
+            last = furthest(trial)
+            if trial.asked or last >= 20:
+                event: ev.Event = ev.Ended(now, *attempt, 0.0, cut=bool(trial.asked))
+            elif rng.random() < 0.05:
+                event = ev.Failed(now, *attempt, "raised", "it broke", "")
+            elif rng.random() < 0.05:
+                event = ev.Lost(now, *attempt, "gone")
+            else:
+                told[attempt] += 1
+                step = max(1, last + rng.choice((0, 1, 1, 2)))
+                metrics = {"other": 1.0} if rng.random() < 0.4 else {"loss": rng.random()}
+                event = ev.Reported(now, *attempt, told[attempt], step, metrics, rng.random() < 0.3)
+            conductor.handle([event], now)
+        history.validate()
+
     def test_a_deadline_ends_it(self, make: Callable[[], Stopper]) -> None:
-        result = run(a_spec(trials=None, deadline_seconds=100.0), curve, Random(), make())
+        result = run(a_spec(trials=None, deadline_seconds=100.0), curve, RandomSearch(), make())
         assert result.finished == "deadline reached"
         assert 100.0 <= result.seconds <= 100.0 + GRACE_SECONDS
 
     def test_constant_and_equal_curves_do_not_confuse_it(self, make: Callable[[], Stopper]) -> None:
         flat = Curve(range(1, STEPS + 1), [{"loss": 0.5}] * STEPS, [1.0] * STEPS)
-        result = run(a_spec(), lambda _: flat, Random(), Watched(make))
+        result = run(a_spec(), lambda _: flat, RandomSearch(), Watched(make))
         assert result.finished == "all 40 trials done"
 
     def test_it_is_made_again_from_what_is_written(self, make: Callable[[], Stopper]) -> None:
@@ -162,6 +197,6 @@ class StopperConformance:
             return Curve(range(1, STEPS + 1), [{"loss": float(v)} for v in values], rng.random(STEPS).tolist())
 
         spec = a_spec(seed=seed, workers=workers, trials=trials)
-        result = run(spec, anything, Random(), Watched(make))
+        result = run(spec, anything, RandomSearch(), Watched(make))
         result.history.validate()
         assert len(result.trials) == trials

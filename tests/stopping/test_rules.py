@@ -401,3 +401,31 @@ def test_without_a_rule_what_was_set_aside_goes_on() -> None:
     table._stopper = stopping.Never()
     table.kill_driver()
     assert table.start(1)[-1] == "place 0/2 from 1"
+
+
+# --- steps reported in parts --------------------------------------------------------------------------------
+
+
+def test_a_step_reported_in_parts_counts_once_for_the_median() -> None:
+    """With every report counted, a trial would be among the others that it is compared with."""
+    table = Table(trials=3, max_steps=3, stopper=stopping.Median(share=0.1, fewest=2))
+    for trial, loss in enumerate((0.1, 0.2)):
+        for step in (1, 2, 3):
+            assert table.report(trial, step, loss) == []
+            assert table.report(trial, step, accuracy=0.5) == []
+        table.end(trial)
+    assert table.report(2, 1, 0.3) == ["stop 2/1"]
+
+
+def test_halving_sets_a_trial_aside_when_it_has_a_value_at_the_end_of_the_stage() -> None:
+    rule = stopping.SuccessiveHalving(2, min_steps=2, eta=2)
+    table = Table(trials=2, max_steps=8, stopper=rule)
+    for trial, loss in enumerate((0.1, 0.2)):
+        table.report(trial, 1, loss)
+        assert table.report(trial, 2, accuracy=0.5, saved=True) == []
+        assert table.report(trial, 3, loss + 0.1, saved=True) == [f"pause {trial}/1"]
+        table.end(trial, cut=True)
+    assert table.trial(0).state is State.RUNNING
+    assert table.report(0, 4, 0.9) == []
+    fresh = stopping.SuccessiveHalving(2, min_steps=2, eta=2)
+    assert fresh.promote(table.history, False) is rule.promote(table.history, False) is None

@@ -18,7 +18,7 @@ _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
 
 _UNKNOWN = (
     "finished", "pid", "host", "trials", "limit", "max_steps", "metric", "maximize", "objectives", "constraints",
-    "best", "front_size", "seconds", "dollars",
+    "best", "front_size", "front_step", "seconds", "dollars",
 )  # fmt: skip
 """What is not known of a damaged study."""
 
@@ -97,6 +97,7 @@ def _row(store: Store, listed: Listed) -> dict[str, Any]:
         "constraints": spec.get("constraints", []),
         "best": summary.get("best"),
         "front_size": summary.get("front_size"),
+        "front_step": summary.get("front_step"),
         "seconds": summary.get("seconds", 0.0),
         "dollars": summary.get("dollars", 0.0),
         "created_at": listed.created_at,
@@ -143,15 +144,18 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     trials = f"{ended} of {row['limit']}" if row["limit"] else str(ended)
     if failed := counts.get("FAILED", 0):
         trials += f" ({failed} failed)"
-    front = f"front of {row['front_size']}" if row["front_size"] else "-"
-    best = _best(row["metric"], row["best"], row["max_steps"]) if row["best"] else front
-    return (row["name"], state, trials, best, created)
+    return (row["name"], state, trials, _best(row), created)
 
 
-def _best(metric: str, best: dict[str, Any], max_steps: int | None) -> str:
-    """`best`: as a summary has it. An old one does not say whether the trial had finished."""
-    note = "" if best.get("finished", True) else f" ({unfinished_at(best['step'], max_steps)})"
-    return f"{metric} {best['value']:.6g}{note}"
+def _best(row: dict[str, Any]) -> str:
+    """Return the best value, or the size of the front. An old summary does not say whether these had finished."""
+    found, step = "-", None
+    if best := row["best"]:
+        found = f"{row['metric']} {best['value']:.6g}"
+        step = None if best.get("finished", True) else best["step"]
+    elif row["front_size"]:
+        found, step = f"front of {row['front_size']}", row["front_step"]
+    return found if step is None else f"{found} ({unfinished_at(step, row['max_steps'])})"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -40,10 +40,11 @@ class Stopper(Protocol):
     """
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        """Asked after every report of a running trial on a new step, which is the last of `trial.reports`.
+        """Return what becomes of a running trial, after a report of a new step, the last of `trial.reports`.
 
-        A step that is done again after a loss is not judged again. What is decided here stands, however the
-        attempt ends that it was said to; so does what was decided before, when a trial that is to end says more.
+        A step that is reported in parts is judged again when the objective's value comes, if that was missing. A
+        step that is repeated after a loss is not. The verdict stands, however the attempt ends; an earlier one
+        stands when a trial that is to end reports once more.
         """
         ...
 

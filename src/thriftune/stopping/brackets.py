@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import attrgetter
 
 from thriftune.history import History
+from thriftune.reports import value_from
 from thriftune.trial import State, TrialRecord
-
-_step = attrgetter("step")
 
 ALL = sys.maxsize
 
@@ -31,19 +29,22 @@ class Stage:
 
 
 def value_there(trial: TrialRecord, step: int, history: History) -> float:
-    """The first value that it told at the step or later, if any, else its last; lower is better."""
-    reports, metric = trial.reports, history.metric
-    later = (report.metrics.get(metric) for report in reports[bisect_left(reports, step, key=_step) :])
-    value = next((value for value in later if value is not None), trial.value)
+    """Return the first value that it told at the step or later, if any, else its last; lower is better."""
+    value = value_from(trial, step, history.metric)
+    if value is None:
+        value = trial.value
     if value is None or math.isnan(value):
         return math.inf
     return -value if history.maximize else value
 
 
-def crosses(trial: TrialRecord, stages: Sequence[Stage]) -> bool:
-    """Whether its last report is the first at the end of a stage, other than the last stage's."""
-    reports = trial.reports
-    last, before = reports[-1].step, reports[-2].step if len(reports) > 1 else 0
+def crosses(trial: TrialRecord, stages: Sequence[Stage], history: History) -> bool:
+    """Return whether its last report has its first value at the end of a stage, other than the last stage's."""
+    reports, metric = trial.reports, history.metric
+    if metric not in reports[-1].metrics:
+        return False
+    last = reports[-1].step
+    before = next((reports[i].step for i in range(len(reports) - 2, -1, -1) if metric in reports[i].metrics), 0)
     return any(before < stage.end <= last for stage in stages[:-1])
 
 
@@ -83,7 +84,8 @@ class _Bracket:
             return False
         while self.arrived < len(members):
             trial = history.trials[members[self.arrived]]
-            if trial.step < end and not trial.state.ended:
+            # Not just its step: a value that came after the decision would change it for whoever decides anew.
+            if not trial.state.ended and value_from(trial, end, history.metric) is None:
                 return False
             self.arrived += 1
         return bool(members)
@@ -93,7 +95,11 @@ class _Bracket:
         members = self._members(history)
         # A trial that finished before the end of the stage keeps its place: it needs no more steps to be the best.
         arrived = (history.trials[i] for i in members)
-        came = [trial for trial in arrived if trial.step >= stage.end or trial.finished]
+        came = [
+            trial
+            for trial in arrived
+            if trial.finished or value_from(trial, stage.end, history.metric) is not None
+        ]
         came.sort(key=lambda trial: (score(trial, stage.end, history), trial.id))
         # Of a bracket that could not be filled, the same part goes on.
         of = len(members) if stage.trials == ALL else stage.trials

@@ -37,7 +37,7 @@ class EarlyCurve:
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         stages = self._of(history).stages_of(trial.id)
-        if crosses(trial, stages):
+        if crosses(trial, stages, history):
             return Verdict.PAUSE
         if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial, history)):
             return Verdict.CONVERGED

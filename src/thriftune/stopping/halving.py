@@ -43,7 +43,8 @@ class SuccessiveHalving:
         self._brackets: Brackets | None = None
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        return Verdict.PAUSE if crosses(trial, self._of(history).stages_of(trial.id)) else Verdict.GO_ON
+        stages = self._of(history).stages_of(trial.id)
+        return Verdict.PAUSE if crosses(trial, stages, history) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
         return self._of(history).promotable(more)
