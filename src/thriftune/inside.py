@@ -19,16 +19,13 @@ from typing import Any
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
 from thriftune.events import Event, Reported
-from thriftune.trial import Run, Trial
+from thriftune.trial import COUNTED, Run, Trial
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty
 
 _CONFIG_BYTES = 65_536
 """The longest configuration that is in the environment. Linux takes 131,072 bytes a variable at most."""
-
-NEXT_STEP = 0
-"""A report with this step is about the step after the last one, whichever process reported that."""
 
 
 class WorkerLink:
@@ -130,8 +127,9 @@ def report(
 
 
 def report_next(at: float, metrics: Mapping[str, float], step: int | None) -> bool:
-    """One report from a process that knows nothing of earlier ones. True: the trial is to end."""
+    """Sends one report from a process that knows nothing of earlier ones; returns whether the trial is to end."""
     trial = current_trial()
     link = WorkerLink(os.environ[_SOCKET])
-    link.send(Reported(at, trial.id, trial.attempt, 0, step or NEXT_STEP, dict(metrics)))
+    number = COUNTED if step is None else 0
+    link.send(Reported(at, trial.id, trial.attempt, number, step or 1, dict(metrics)))
     return link.told_to_end()

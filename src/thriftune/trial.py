@@ -157,6 +157,12 @@ class TrialRecord:
 
 # --- the live side ----------------------------------------------------------------------------------------
 
+COUNTED = 1
+"""The number of a report until its link numbers it, if its step was counted here: the next one after the last.
+
+Several processes of one command count each for itself; the worker that runs the command counts for all of them.
+"""
+
 _PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
 """Where trials are judged, each waits after a report to hear whether it shall go on: for a tenth of the time that
 the step took, at most. What is not worth another step should not begin it; what is should hardly wait."""
@@ -452,7 +458,8 @@ class Trial:
         Any thread may call it, and so may a signal handler, also while it interrupts another report. Each thread's
         reports outside of steps() get steps of their own. One thread saves at a time; the state of a handler's
         report that interrupts a save is not saved with it. The workers of one trial must report in the same
-        order, so each of them may use one thread only.
+        order, so each of them may use one thread only. `save` must not wait for another thread's report that
+        saves, too.
         """
         if metrics is not None and not isinstance(metrics, Mapping):
             raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
@@ -460,9 +467,10 @@ class Trial:
             raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
         values = numbers({**(metrics or {}), **more})
         if save is None:
+            counted = step is None and self._current is None
             at_step = self._step_of(step)
             self._unsaved = None
-            self._send_report(values, at_step, saved=False)
+            self._send_report(values, at_step, saved=False, counted=counted)
         else:
             self._report_and_save(values, step, save)
 
@@ -518,7 +526,8 @@ class Trial:
         """Records a report whose state, if `saved`, is in a checkpoint already."""
         self._send_report(metrics, self._step_of(step), saved=saved)
 
-    def _send_report(self, metrics: Metrics, at_step: int, *, saved: bool) -> None:
+    def _send_report(self, metrics: Metrics, at_step: int, *, saved: bool, counted: bool = False) -> None:
+        """Sends a report. `counted`: its step is the next one, and not one that was given."""
         # Before the report: whoever waits for that one's answer has waited for the setting to go on with, too.
         if self._gauge is not None:
             with self._measuring:
@@ -526,7 +535,8 @@ class Trial:
             if measured is not None:
                 self.relay(measured)
         # The link numbers it: only there is the order of several threads' reports known.
-        self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, 0, at_step, metrics, saved))
+        number = COUNTED if counted else 0
+        self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
         if self.run.judged:
             now = time.monotonic()
             self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
@@ -545,6 +555,11 @@ class Trial:
         Returns the number of a report, and 0 for other events.
         """
         return self._link.send(event) if self.run.rank == 0 or self.gang is None else 0
+
+    @property
+    def last_step(self) -> int:
+        """The last step done: restored, or reported."""
+        return self._step
 
     def told_to_end(self) -> bool:
         """Whether this attempt is to end now: the driver said so. steps() and report() look by themselves.

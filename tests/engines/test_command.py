@@ -359,6 +359,51 @@ def test_reports_from_the_inside_and_resumes(stage: Stage) -> None:
     assert [(event.step, event.saved) for event in stage.link.heard] == [(3, True), (4, True)]
 
 
+@pytest.mark.parametrize("way", ["forked", "started"])
+def test_several_processes_of_a_command_report_steps_of_their_own(way: str, stage: Stage) -> None:
+    """Each counts steps for itself; none may take the place of another's."""
+    work = "for i in range(5): thriftune.report(loss=number + i / 10)"
+    fork = f"""
+import os, thriftune
+thriftune.report(loss=9)
+for number in range(3):
+    if os.fork() == 0:
+        {work}
+        os._exit(0)
+for _ in range(3):
+    os.wait()
+thriftune.report(loss=9)
+"""
+    start = f"""
+import subprocess, sys, thriftune
+thriftune.report(loss=9)
+script = "import sys, thriftune; number = int(sys.argv[1])\\n" + {work!r}
+processes = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
+assert [each.wait() for each in processes] == [0] * 3
+thriftune.report(loss=9)
+"""
+    assert isinstance(stage.python(fork if way == "forked" else start), Ended)
+    assert [step for step, _ in stage.values] == list(range(1, 18))
+    assert sorted(value for _, value in stage.values) == sorted(
+        [9.0, 9.0, *(number + i / 10 for number in range(3) for i in range(5))]
+    )
+
+
+def test_a_report_without_a_step_follows_the_restored_one(stage: Stage) -> None:
+    script = """
+import thriftune
+trial = thriftune.current_trial()
+if trial.attempt == 1:
+    thriftune.report(loss=1, step=4, save=lambda folder: (folder / "state").touch())
+    raise SystemExit(5)
+trial.restore(lambda folder: None)
+thriftune.report(loss=2)
+"""
+    assert stage.python(script).kind == "exited"
+    assert isinstance(stage.python(script, attempt_number=2, resume_step=4), Ended)
+    assert stage.values == [(4, 1.0), (5, 2.0)]
+
+
 def test_told_to_end_from_the_inside(stage: Stage) -> None:
     stage.link.end.set()
     script = "import thriftune, time\nwhile True: thriftune.report(loss=1); time.sleep(0.01)"

@@ -91,6 +91,18 @@ def test_a_pattern_that_backtracks_without_end_is_an_error(monkeypatch: pytest.M
     with pytest.raises(TrialFailed) as raised:
         found([b"loss=" + b"a" * 50 + b"!"], accuracy="acc=(.*)", loss=slow)
     assert f"metrics: loss: the pattern {slow!r} took more than 0.05 s" in str(raised.value)
-    assert "use a simpler one" in str(raised.value)
+    assert "Use a simpler one" in str(raised.value)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
     assert signal.getsignal(signal.SIGVTALRM) is handler
+
+
+def test_patterns_that_take_most_of_the_time_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = PrintedMetrics({"accuracy": re.compile("acc=(.*)"), "loss": re.compile(".*.*.*loss=(.*)")})
+    assert list(metrics.feed(b"loss=1\n")) == [[("loss", "1")]]
+    assert metrics.take_warning() is None
+    monkeypatch.setattr(printed_metrics, "SLOW_SECONDS", 0.0)
+    monkeypatch.setattr(printed_metrics, "SLOW_SHARE", 0.0)
+    list(metrics.feed(b"lose=" * 10 + b"\n"))
+    warning = metrics.take_warning() or ""
+    assert "metrics: loss: the pattern '.*.*.*loss=(.*)' is slow" in warning
+    assert metrics.take_warning() is None

@@ -19,14 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from thriftune import gangs
+from thriftune.clock import wall_time
 from thriftune.command_line import arguments
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.wire import from_line
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Reported, Warned
-from thriftune.inside import NEXT_STEP, environment
-from thriftune.trial import EndTrial, Trial, TrialFailed, TrialLost
+from thriftune.inside import environment
+from thriftune.trial import COUNTED, EndTrial, Trial, TrialFailed, TrialLost
 
 _TERM_GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -166,6 +167,8 @@ class _Session:
                 self._end_if_told()
             if self._end_at is not None:
                 return
+        if (warning := self._metrics.take_warning()) is not None:
+            self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, warning))
 
     def _take_in(self, found: Sequence[tuple[str, str]]) -> None:
         """Keep the numbers that were found in a line; if the objective's is among them, make it a report."""
@@ -200,8 +203,9 @@ class _Session:
             try:
                 event = from_line(message)
                 if isinstance(event, Reported):
-                    step = None if event.step == NEXT_STEP else event.step
-                    self._report(event.metrics, step, saved=event.saved)
+                    # Another process of the command may have reported the step that this one counted to.
+                    taken = event.number == COUNTED and event.step <= self._trial.last_step
+                    self._report(event.metrics, None if taken else event.step, saved=event.saved)
                 elif isinstance(event, (Warned, DiskFull)):
                     self._trial.relay(replace(event, trial=self._trial.id, attempt=self._trial.attempt))
                 else:

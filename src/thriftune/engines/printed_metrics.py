@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import re
 import signal
+import time
 from collections.abc import Iterator, Mapping
 
 from thriftune.trial import TrialFailed
@@ -20,6 +21,12 @@ _MATCH_SECONDS = 5.0
 """The CPU time that all patterns together may take for one piece. Usual patterns need some microseconds."""
 
 
+_ADVICE = "Use a simpler one, without a repetition inside a repetition, such as (a+)+, and without .* at its start"
+
+SLOW_SECONDS, SLOW_SHARE = 10.0, 0.5
+"""Patterns are slow once they have used more CPU time than this, and this share of the command's time."""
+
+
 class PrintedMetrics:
     """Cuts output into lines, matches each with every pattern, and returns the texts of the numbers.
 
@@ -31,6 +38,9 @@ class PrintedMetrics:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # the end of the current line: all that may still be part of a match
         self._starts = dict.fromkeys(patterns, 0)  # where in the text each pattern has to go on
+        self._began_at = time.monotonic()
+        self._cpu_seconds = dict.fromkeys(patterns, 0.0)  # that each pattern has used
+        self._warned = False
 
     def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
         """Yield the (name, number) pairs of each line that has ended, or each piece of a long one.
@@ -63,12 +73,14 @@ class PrintedMetrics:
     def _matches(self, horizon: int) -> list[tuple[str, str]]:
         """Return the numbers that begin before the horizon; the others are found again in the next piece."""
         found: list[tuple[str, str]] = []
-        name = ""
+        name, used = "", time.thread_time()
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
             try:
                 for name, pattern in self._patterns.items():
                     found += [(name, number) for number in self._numbers(name, pattern, horizon)]
+                    before, used = used, time.thread_time()
+                    self._cpu_seconds[name] += used - before
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         except _TimerEnded:
@@ -76,10 +88,21 @@ class PrintedMetrics:
             raise TrialFailed(
                 "raised",
                 f"metrics: {name}: the pattern {slow!r} took more than {_MATCH_SECONDS:g} s on "
-                f"{len(self._text):,} characters of output; use a simpler one, without a repetition inside a "
-                "repetition, such as (a+)+, and without .* at its start",
+                f"{len(self._text):,} characters of output. {_ADVICE}",
             ) from None
         return found
+
+    def take_warning(self) -> str | None:
+        """Return, once, that the patterns take most of the command's time, if they do."""
+        used = sum(self._cpu_seconds.values())
+        if self._warned or used <= SLOW_SECONDS or used <= SLOW_SHARE * (time.monotonic() - self._began_at):
+            return None
+        self._warned = True
+        name = max(self._cpu_seconds, key=self._cpu_seconds.__getitem__)
+        return (
+            f"metrics: {name}: the pattern {self._patterns[name].pattern!r} is slow on what the command prints, "
+            f"which holds the command up: the patterns took {used:.0f} s so far. {_ADVICE}"
+        )
 
     def _numbers(self, name: str, pattern: re.Pattern[str], horizon: int) -> Iterator[str]:
         """Yield what one pattern captures before the horizon; note where it has to go on."""
