@@ -135,6 +135,23 @@ def test_a_log_that_is_removed_is_noticed_and_its_content_is_saved(
         store.append("s", 394, reports(395, 400))
 
 
+@pytest.mark.parametrize("lose", [remove, replace])
+def test_an_index_that_is_removed_is_noticed(path: Path, lose: Callable[[Path], None]) -> None:
+    """It holds the locks of the log: without it, another process could write to the same place."""
+    with open_store(path) as store:
+        store.create("s", {}, 1.0)
+        store.append("s", 0, reports(1, 394))
+        lose(path.with_name(f"{path.name}-shm"))
+        with pytest.raises(StoreError, match=r"studies\.db-shm was removed or replaced.*all of it is now in "):
+            store.take_requests("s")
+        with pytest.raises(StoreError, match="removed"):
+            store.append("s", 394, reports(395, 400))
+    with open_store(path) as store:
+        assert store.read("s") == reports(1, 394)
+        store.append("s", 394, reports(395, 400))
+    assert _is_sound(path)
+
+
 def test_a_driver_without_news_notices_as_well(path: Path) -> None:
     with open_store(path) as store:
         store.create("s", {}, 1.0)

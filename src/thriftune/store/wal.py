@@ -3,7 +3,8 @@
 Commits go to this file. A checkpoint, in SQLite's words, copies them into the main file.
 
 SQLite keeps the file open. If somebody removes it, SQLite goes on writing to a file that no later process finds;
-if somebody cuts it, SQLite copies what is missing into the main file as zeros. It notices neither.
+if somebody cuts it, SQLite copies what is missing into the main file as zeros. It notices neither. The -shm file
+beside it holds the index of the log and its locks. If that is removed, two processes may write to the log at once.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ class WriteAheadLog:
         self._store = store
         self._path = beside(store, "-wal")
         self._file: int | None = None  # open from this connection's first transaction on
+        self._index: os.stat_result | None = (
+            None  # of the -shm file that SQLite has open; None as long as _file is
+        )
         self._header, self._size = b"", 0  # of the file, after the last commit
         self._ahead = False  # whether there was a commit since the last whole checkpoint
         self._checkpointed_at = float("-inf")  # monotonic seconds
@@ -62,6 +66,7 @@ class WriteAheadLog:
         if self._file is not None:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._index = beside(self._store, "-shm").stat()
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.fsync(folder)  # the file's name
         os.close(folder)
@@ -101,10 +106,10 @@ class WriteAheadLog:
                 f"store {self._store}: {self._path} was cut while it was in use, and what was recorded in the "
                 f"last {CHECKPOINT_SECONDS:.0f} s may be lost; the study can be resumed from what is left"
             )
-        if self._is_removed:
+        if (removed := self._removed()) is not None:
             what = f"all of it is now in {self._store}" if self._rescue() else "what was recorded last is lost"
             raise StoreError(
-                f"store {self._store}: {self._path} was removed or replaced while it was in use; {what}, "
+                f"store {self._store}: {removed} was removed or replaced while it was in use; {what}, "
                 "and the study can be resumed"
             )
 
@@ -118,16 +123,17 @@ class WriteAheadLog:
             os.close(self._file)
             self._file = None
 
-    @property
-    def _is_removed(self) -> bool:
-        """Whether there is no file, or another one, where a later process would look for this one."""
-        if self._file is None:
-            return False
-        try:
-            there = self._path.stat()
-        except FileNotFoundError:
-            return True
-        return not os.path.samestat(there, os.fstat(self._file))
+    def _removed(self) -> Path | None:
+        """Return the file, the log or its index, that is not any more where a later process would look for it."""
+        if self._file is None or self._index is None:
+            return None
+        for path, opened in ((self._path, os.fstat(self._file)), (beside(self._store, "-shm"), self._index)):
+            try:
+                if not os.path.samestat(path.stat(), opened):
+                    return path
+            except FileNotFoundError:
+                return path
+        return None
 
     @property
     def _is_cut(self) -> bool:
