@@ -122,7 +122,11 @@ class Outbox:
         line = to_line(event)
         if len(line) > MESSAGE_BYTES:
             raise SettingError(f"a report of {len(line):,} bytes is too long; it may have at most 16 MiB")
-        self._keep(line, attempt, event.at)
+        try:
+            self._keep(line, attempt, event.at)
+        except SettingError:
+            if not letter.last:  # how the attempt ended is worth sending although a kill may lose it
+                raise
         if letter.last:
             self._attempt = None
         try:
