@@ -51,7 +51,7 @@ def keep(path: Path, dumped: bytes) -> None:
 
 def check_owner(path: Path) -> None:
     """Raise SettingError if another user may have written the file. Called before load(), which runs its code."""
-    for each in (path, path.parent):
+    for each in dict.fromkeys((path, path.parent, path.resolve().parent)):
         try:
             found = each.stat()
         except OSError:
