@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ROOT, Row, main, say, scratch
-from benchmarks.kills_study import NAME, TAG
+from benchmarks.kills_study import INTERRUPTED, NAME, TAG
 from thriftune import events as ev
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store
@@ -37,6 +37,9 @@ STOPPED_SECONDS = 0.3
 PATIENCE_SECONDS = 300.0
 
 KINDS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+ENDINGS = (0, INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM)
+"""How a driver may end. SIGTERM ends it by default until it has set up its handler."""
+
 TARGETS = {"local": ("driver", "keeper", "worker"), "ray": ("driver", "worker", "worker")}
 
 
@@ -85,6 +88,8 @@ class Killed:
                 if driver.poll() is None:
                     driver.kill()
                 driver.wait()
+            if driver.returncode not in ENDINGS:
+                raise SystemExit(f"the driver ended with status {driver.returncode}:\n{self._errors.read_text()}")
             if driver.returncode == 0:
                 break
         self._check(count)
@@ -96,11 +101,13 @@ class Killed:
         if target == "driver":
             there = [driver.pid] if driver.poll() is None else []
         elif self._engine == "ray":
-            there = sorted(pid for pid in trained if _has(pid, self._mark))
+            there = sorted(pid for pid in trained if _is_ray_worker(pid))
         else:
             below = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
             below = [pid for pid in below if pid != driver.pid and _has(pid, self._mark)]
             there = sorted(pid for pid in below if (pid in trained) == (target == "worker"))
+            if target == "keeper" and trained.isdisjoint(below):
+                there = []  # a driver gives up if its keepers end thrice before a trial begins
         kind = self._dice.choice(KINDS)
         with contextlib.suppress(ProcessLookupError, IndexError):
             pid = self._dice.choice(there)
@@ -139,6 +146,14 @@ def _has(pid: int, mark: str) -> bool:
         return False
 
 
+def _is_ray_worker(pid: int) -> bool:
+    """Return whether the process that trained is still there, as Ray names it. Ray hides its environment."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::")
+    except OSError:
+        return False
+
+
 def run_rule(folder: Path, rule: str, address: str | None, signals: int, dice: random.Random) -> Count:
     """Run studies of a rule, one after the other, until so many signals were sent."""
     count, studies = Count(), 0
@@ -151,7 +166,7 @@ def run_rule(folder: Path, rule: str, address: str | None, signals: int, dice: r
 
 def measure(options: argparse.Namespace) -> list[Row]:
     dice = random.Random(options.seed)
-    rules = ["asha"] if options.quick else list(STOPPERS.classes)
+    rules = ["asha"] if options.quick else list(STOPPERS)
     with scratch() as folder:
         each = 6 if options.quick else -(-SIGNALS["local"] // len(rules))
         found = [run_rule(folder, rule, None, each, dice) for rule in rules]

@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import thriftune as tt
+from thriftune.errors import StudyInterrupted
+
+INTERRUPTED = 75
+"""The exit status after SIGTERM: the study can be resumed."""
 
 NAME, TAG = "killed", "tag"
 THREADS, STEPS, TRIALS = 3, 9, 40
@@ -77,4 +81,7 @@ def main(given: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    try:
+        main(json.loads(sys.argv[1]))
+    except StudyInterrupted:
+        sys.exit(INTERRUPTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +23,10 @@ class Parts(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._homes
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._homes)
 
     def kind(self, name: str) -> type[T]:
         if name not in self._homes:
