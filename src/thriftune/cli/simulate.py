@@ -95,10 +95,10 @@ def simulate_command(
 ) -> None:
     """Replay learning curves on a virtual clock, under any rule, with any number of workers.
 
-    The same decisions as in a real run, in a moment; beside it stands what running all trials to their end takes.
-    With --cloud, on machines that are rented once more from a recorded cloud, by each --policy: what it would have
-    cost, and the least that it could have. FILE, a study file, stands for a study that was not run: its steps take
-    as long as its profile says, and its machines are its own [cloud], unless there is a --cloud.
+    The conductor and the rule are those of a real study. The table also shows what running all trials to their
+    end takes. With --cloud, each --policy rents machines from a recorded cloud: the table shows what it would have
+    paid, and a lower bound. These policies exist in the simulator only. FILE, a study file, stands for a study
+    that was not run: its profile gives the step times, and its [cloud] is rented from, unless --cloud is given.
     """
     if sum(given is not None for given in (file, study, table)) != 1:
         raise SettingError("give one of FILE, --from STUDY and --table FILE")
@@ -183,13 +183,14 @@ def _best(result: Result) -> str:
 
 def _numbers(result: Result) -> dict[str, object]:
     best = result.front[0] if result.front else None
+    step = None if best is None else result.history.step_of_values(best)
     return {
         "finished": result.finished,
         "trials": len(result.trials),
         "counts": {str(state): count for state, count in counts(result.history, driven=False).items()},
         "best": None
         if best is None
-        else {"value": best.value, "config": dict(best.config), "finished": best.finished},
+        else {"value": best.value, "config": dict(best.config), "finished": best.finished, "step": step},
         "steps": _steps(result),
         "seconds": result.seconds,
     }

@@ -1,4 +1,4 @@
-"""The default policy: the fewest expected dollars for a useful step, and never late.
+"""The default policy: the fewest expected dollars per useful step, with a reserve of time for the deadline.
 
 For every kind that can be had: what a step costs there, with all that is lost and started again, under its
 provider's billing and at the maximum price that makes it least (worth.py). A trial takes the cheapest of them; of
