@@ -49,6 +49,7 @@ def test_objectives_in_their_order(minimize: Any, maximize: Any, expected: list[
         ("a", ["b", "a"], "a: is named twice; name each metric once, in minimize or in maximize"),
         (["a", "a"], None, "a: is named twice; name each metric once, in minimize or in maximize"),
         ("", None, "the metric to optimise must be a name, not ''"),
+        ("a\x1b[31m", None, r"the metric 'a\x1b[31m' has characters that cannot be shown; give it another name"),
         (["a", None], None, "the metric to optimise must be a name, not None"),
         (3, None, "minimize: 3 must be the name of a metric, or a list of such"),
         (None, {"a"}, "maximize: {'a'} must be the name of a metric, or a list of such"),

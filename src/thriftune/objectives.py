@@ -67,6 +67,7 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
         name = objective.metric
         if not isinstance(name, str) or not name:
             raise SettingError(f"the metric to optimise must be a name, not {name!r}")
+        _check_name(name)
         if not isinstance(objective.maximize, bool):
             raise SettingError(f"{name}: maximize must be true or false, not {objective.maximize!r}")
         if any(name == other.metric for other in objectives[:number]):
@@ -94,7 +95,14 @@ def _constraint(text: object) -> Constraint:
         raise SettingError(
             f"constraints: {text!r} is none; write NAME <= NUMBER or NAME >= NUMBER, such as 'latency_ms <= 10'"
         )
+    _check_name(match[1])
     return Constraint(match[1], limit + 0.0, match[2] == "<=")
+
+
+def _check_name(metric: str) -> None:
+    """Raise SettingError for a name that would control a terminal instead of being shown."""
+    if not metric.isprintable():
+        raise SettingError(f"the metric {metric!r} has characters that cannot be shown; give it another name")
 
 
 def _listed(setting: str, given: Names | None, what: str) -> Sequence[str]:
@@ -112,9 +120,11 @@ def objectives_json(objectives: Iterable[Objective]) -> list[list[Any]]:
 
 
 def objectives_of(data: Mapping[str, Any]) -> tuple[Objective, ...]:
-    """Of a stored spec; those of before there could be several have one metric."""
+    """Return those of a stored spec, or raise SettingError; old specs have one metric instead of a list."""
     pairs = data["objectives"] if "objectives" in data else [(data["metric"], data["maximize"])]
-    return tuple(Objective(metric, maximize) for metric, maximize in pairs)
+    objectives = tuple(Objective(metric, maximize) for metric, maximize in pairs)
+    check_objectives(objectives)
+    return objectives
 
 
 # --- in words ---------------------------------------------------------------------------------------------
