@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from thriftune.cli.as_json import report_json, trial_json
 from thriftune.cli.common import existing_store, store_option, to_json
+from thriftune.printed import escaped
 from thriftune.study import load
 
 _NOT_IN_TABLE = {"output", "warnings", "values"}  # the last are among the metrics
@@ -46,7 +48,9 @@ def export_command(name: str, store: str | None, kind: str | None, output: Path 
         kind = "json" if output is not None and output.suffix == ".json" else "csv"
     text = to_json(rows) + "\n" if kind == "json" else _csv(rows, study.space.names)
     if output is None:
-        click.echo(text, nl=False)
+        if sys.stdout.isatty():
+            text = "".join(f"{escaped(line)}\n" for line in text.splitlines())
+        click.echo(text, nl=False, color=True)  # else click takes escape sequences out of values
     else:
         output.write_text(text, encoding="utf-8", newline="")
 
