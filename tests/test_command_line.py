@@ -96,7 +96,13 @@ def test_a_parameter_whose_value_is_none_is_active() -> None:
             ["sh", "-c", "train {momentum}"],
             r"command: {momentum} in 'train {momentum}' .* after '-c'.*{momentum\|...",
         ),
-        (["train", "--set", "m={momentum}"], "after '--set'"),
+        (["train", "--set", "m={momentum}"], "after '--set'.*join the two with '=', or give"),
+        (["train", "-o", "m={momentum}"], "after '-o', .* inactive; give the text"),
+        # A part of what a flag takes would be left out.
+        (["train", "--two", "{lr}", "{momentum}"], "{momentum} .* one of several arguments after '--two'"),
+        (["train", "--two", "{momentum}", "{lr}"], "{momentum} .* one of several arguments after '--two'"),
+        (["train", "--two", "{momentum}", "{decay|0}"], "{momentum} .* one of several arguments after '--two'"),
+        (["train", "{momentum|{lr}}"], r"the text after {momentum\| may have no braces"),
     ],
 )
 def test_commands_that_cannot_be(command: Any, message: str) -> None:

@@ -16,6 +16,9 @@ from thriftune.space import Space
 _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
 """Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""
 
+_NESTED = re.compile(r"(?<!\{)\{([^{}\s\"':,|\d][^{}\s\"':,|]*)\|[^{}]*\{")
+"""A default with a brace in it."""
+
 _FLAG = re.compile(r"--?[A-Za-z][^={}]*")
 """An argument such as -m or --momentum, which may take the next argument as its value."""
 
@@ -38,12 +41,17 @@ def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
 
 
 def check_command(command: Sequence[str], space: Space) -> None:
-    """Raise SettingError unless `arguments` can fill in `command` for every configuration of `space`."""
+    """Raise SettingError unless `arguments` can fill in `command` for every configuration of `space`.
+
+    A command is refused where it is unclear what goes with an argument that is left out.
+    """
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
     always = {name: None for name, parameter in space.items() if not parameter.when}
-    before = ""
     for place, part in enumerate(command):
+        if (nested := _NESTED.search(part)) and nested.group(1) in space.names:
+            raise SettingError(f"command: {part!r}: the text after {{{nested.group(1)}| may have no braces")
+        before = command[place - 1] if place else ""
         for match in _BRACES.finditer(part):
             text, name, _ = match.groups()
             if text is None and name not in space.names:
@@ -57,11 +65,28 @@ def check_command(command: Sequence[str], space: Space) -> None:
             if place == 0:
                 raise SettingError(f"{where} is in the name of the program, which is always needed; {way_out}")
             if _FLAG.fullmatch(before) and not part.startswith("-") and not _BRACES.fullmatch(part):
+                joined = "join the two with '=', or " if before.startswith("--") else ""
                 raise SettingError(
                     f"{where} comes after {before!r}, which may need it as its value where {name} is inactive; "
-                    f"join the two with '=', or {way_out}"
+                    f"{joined}{way_out}"
                 )
-        before = part
+            if flag := _torn_flag(command, place, space):
+                raise SettingError(
+                    f"{where} is one of several arguments after {flag!r}, which may need all of them; {way_out}"
+                )
+
+
+def _torn_flag(command: Sequence[str], place: int, space: Space) -> str:
+    """Return the flag before several placeholders, this one among them, of which some alone may be left out."""
+    first = last = place
+    while first and _BRACES.fullmatch(command[first]):
+        first -= 1
+    while last + 1 < len(command) and _BRACES.fullmatch(command[last + 1]):
+        last += 1
+    parts = command[first + 1 : last + 1]
+    conditions = [[space[name].when for name in _inactive(part, {})] for part in parts]
+    torn = _FLAG.fullmatch(command[first]) and any(each != conditions[0] for each in conditions)
+    return command[first] if torn else ""
 
 
 def _inactive(part: str, config: Mapping[str, Any]) -> list[str]:
