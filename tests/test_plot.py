@@ -89,6 +89,35 @@ def test_trials_that_miss_a_constraint(tmp_path: Path) -> None:
         save_plot(Result(of.spec, studies.fold(one_step, two([], "speed >= 999").spec)), tmp_path / "x.png")
 
 
+def _with_a_cut_trial(entries: list[ev.Event], metrics: dict[str, float]) -> list[ev.Event]:
+    """One more trial, which is stopped after a step whose values are better than all others'."""
+    number = 1 + max(entry.trial for entry in entries if isinstance(entry, ev.Create))
+    *before, _, _ = entries  # that the study is finished, and that the driver stopped
+    return [
+        *before,
+        ev.Create(108.0, number, {"lr": 0.3, "act": "relu"}),
+        ev.Place(108.0, number, 1, ev.THIS_MACHINE, 0),
+        ev.Reported(108.1, number, 1, 1, 1, metrics),
+        ev.Stop(108.2, number, 1, "by asha"),
+        ev.Ended(108.3, number, 1, 0.1, cut=True),
+    ]
+
+
+def test_trials_that_do_not_compete_are_marked(tmp_path: Path) -> None:
+    of = result(_with_a_cut_trial(studies.log(), {"loss": 0.01}))
+    drawn = words_of(tmp_path / "one.svg", of)
+    assert "digits: best loss 0.666667 (trial 1)" in drawn
+    assert "fewer steps than these" in drawn
+    assert "fewer steps" not in words_of(tmp_path / "all.svg", result())
+    spec = two([]).spec
+    of = Result(
+        spec, studies.fold(_with_a_cut_trial(studies.log_of_two(*ROWS), {"loss": 0.01, "speed": 999}), spec)
+    )
+    drawn = words_of(tmp_path / "two.svg", of)
+    assert "digits: front of 2 trials" in drawn
+    assert "fewer steps than these" in drawn
+
+
 def _first_steps() -> list[ev.Event]:
     """One trial has made two steps; none has ended."""
     return [

@@ -16,6 +16,7 @@ from thriftune.result import Result
 from thriftune.trial import State, TrialRecord
 
 _MISSES = "misses a constraint"
+_CUT = "fewer steps than these"
 _MOST_CURVES = 500
 """More lines than this are a grey surface and a huge file; of longer studies, evenly chosen ones are drawn."""
 
@@ -65,8 +66,11 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
         key=lambda trial: (trial.ended_at or 0.0, trial.id),
     )
     numbered = [(number, trial) for number, trial in enumerate(ended, 1) if words.finite(trial.value)]
-    each = [(number, trial.value or 0.0) for number, trial in numbered if history.eligible(trial)]
+    eligible = [(number, trial) for number, trial in numbered if history.eligible(trial)]
+    each = [(number, trial.value or 0.0) for number, trial in eligible if history.may_lead(trial)]
+    cut = [(number, trial.value or 0.0) for number, trial in eligible if not history.may_lead(trial)]
     _scatter(axes, each, color=MUTED, alpha=0.7, linewidths=0, label="each trial")
+    _scatter(axes, cut, color=MUTED, alpha=0.7, marker="|", label=_CUT)
     others = [(number, trial.value or 0.0) for number, trial in numbered if _misses(trial, history)]
     _scatter(axes, others, facecolors="none", edgecolors=MUTED, label=_MISSES)
     failed = [number for number, trial in enumerate(ended, 1) if trial.state is State.FAILED]
@@ -78,7 +82,7 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
     axes.step(numbers, values, where="post", color=ACCENT, linewidth=2, label="best so far")
     first = next(point for point in best if point.trial == best[-1].trial)
     axes.plot(first.trials, first.value, "o", color=ACCENT, markersize=7)
-    _scale(axes, [value for _, value in each + others])
+    _scale(axes, [value for _, value in each + cut + others])
     axes.set(xlabel="trials ended", ylabel=spec.metric, title="Best so far")
     axes.xaxis.get_major_locator().set_params(integer=True)
     legend(axes)
@@ -89,10 +93,12 @@ def _draw_front(axes: Any, result: Result) -> None:
     history, front = result.history, result.front
     leading = {trial.id for trial in front}
     eligible = [trial for trial in history.trials if history.eligible(trial)]
-    others = [_at(trial) for trial in eligible if trial.id not in leading]
+    others = [_at(trial) for trial in eligible if trial.id not in leading and history.may_lead(trial)]
+    cut = [_at(trial) for trial in eligible if not history.may_lead(trial)]
     told = [trial for trial in history.trials if trial.values is not None and all(map(isfinite, trial.values))]
     missing = [_at(trial) for trial in told if _misses(trial, history)]
     _scatter(axes, others, color=MUTED, alpha=0.7, linewidths=0, label="other trials")
+    _scatter(axes, cut, color=MUTED, alpha=0.7, marker="|", label=_CUT)
     _scatter(axes, missing, facecolors="none", edgecolors=MUTED, label=_MISSES)
     _scatter(axes, [_at(trial) for trial in front], color=ACCENT, zorder=3, label="front")
     if len(history.objectives) == 2:
