@@ -23,7 +23,7 @@ from thriftune.search import Past
 from thriftune.spec import Target
 from thriftune.store import Store, open_store
 from thriftune.trial import State
-from thriftune.warm_start import knowledge
+from thriftune.warm_start import knowledge, remarks
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
 
@@ -136,6 +136,20 @@ def test_a_child_is_not_misled_by_early_values_of_trials_that_were_cut(rule: str
     assert min(cut) < min(finished), "the parent's cut trials look better than its best"
     child = tt.Study(space, minimize="loss", seed=0, warm_start=parent)
     assert child.ask()["x"] < 0.1, f"the parent's best is at {parent.best.config}"
+
+
+def test_where_too_few_finished_all_trials_count_with_their_values_at_one_step() -> None:
+    space = {"x": tt.Float(0.0, 1.0)}
+    settings: Any = {"trials": 12, "max_steps": 10, "stopping": "early_curve", "searcher": "random", "seed": 0}
+    parent: tt.Result = tt.simulate(rising, space=space, minimize="loss", **settings)
+    assert sum(trial.finished for trial in parent.trials) == 3
+    child = tt.Study(space, minimize="loss", seed=0, warm_start=parent)
+    (earlier,) = child.history.earlier
+    assert earlier.step == 7
+    assert [value for _, value in earlier.trials] == pytest.approx([0.7 + t.config["x"] for t in parent.trials])
+    ((remark, odd),) = remarks(child.spec, child.history)
+    assert "12 of 12 trials taken, with their values at step 7, as too few trials finished" in remark
+    assert not odd
 
 
 def test_trials_that_were_stopped_or_set_aside_count_if_they_have_a_value() -> None:

@@ -30,6 +30,8 @@ class Earlier:
     - `variances`: one for each trial, or none at all if every value is measured. 0: the value is measured. Else
       the trial was cut and the value is a guess; the variance is relative to that of the measured values, as
       Bayesian search scales them.
+    - `step`: the step that all values are of, where too few trials finished to compare their final values. None:
+      values are final ones, or guesses of them.
     """
 
     study: str
@@ -39,6 +41,7 @@ class Earlier:
     trials: tuple[tuple[Config, float | None], ...]
     id: str = ""
     variances: tuple[float, ...] = ()
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

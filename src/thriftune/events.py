@@ -47,7 +47,7 @@ class WarmStarted(Event):
     - `space`: the other study's, as Space.to_json() writes it.
     - `trials`: a configuration and its value each; null if the trial failed.
     - `id`: the other study's; unlike its name, no other study has it.
-    - `variances`: as in Earlier; older logs have none.
+    - `variances`, `step`: as in Earlier; older logs have none.
     """
 
     study: str
@@ -57,6 +57,7 @@ class WarmStarted(Event):
     trials: Sequence[Any]
     id: str = ""
     variances: Sequence[float] = ()
+    step: int | None = None
 
 
 # --- the driver -------------------------------------------------------------------------------------------

@@ -288,7 +288,8 @@ class History:
         variances = tuple(event.variances)
         if len(variances) not in (0, len(trials)):
             raise ValueError(f"{len(variances)} variances of {len(trials)} trials")
-        self.earlier.append(Earlier(event.study, space, event.metric, event.maximize, trials, event.id, variances))
+        about = event.study, space, event.metric, event.maximize
+        self.earlier.append(Earlier(*about, trials, event.id, variances, event.step))
         return True
 
     # --- the driver

@@ -80,6 +80,7 @@ def knowledge(sources: Sequence[Result], asked: Spec, now: float) -> list[ev.War
             each.trials,
             each.id,
             each.variances,
+            each.step,
         )
         for each in (own | {key: copy for key, copy in copies.items() if key not in own}).values()
         if each.trials
@@ -103,7 +104,7 @@ def _told_by(source: Result, asked: Spec) -> Earlier:
     metric, maximize = (asked.metric, asked.maximize) if same else (spec.metric, spec.maximize)
     valued = [t for t in source.trials if t.state in _HAS_ENDED and isfinite(t.metrics.get(metric, nan))]
     usable = [trial for trial in valued if _may_be_used(trial, source, asked)]
-    values = _final_values(usable, metric, maximize)
+    values, step = _final_values(usable, metric, maximize)
     # Failed trials and those that break a constraint tell where not to go.
     bad = {trial.id for trial in source.trials if trial.state is State.FAILED}
     bad |= {trial.id for trial in valued} - {trial.id for trial in usable}
@@ -111,17 +112,20 @@ def _told_by(source: Result, asked: Spec) -> Earlier:
     found = [values.get(trial.id, (None, 0.0)) for trial in taken]
     trials = tuple((trial.config, value) for trial, (value, _) in zip(taken, found, strict=True))
     variances = tuple(variance for _, variance in found) if any(variance for _, variance in found) else ()
-    return Earlier(spec.name, spec.space, metric, maximize, trials, spec.id, variances)
+    return Earlier(spec.name, spec.space, metric, maximize, trials, spec.id, variances, step)
 
 
-def _final_values(trials: Sequence[TrialRecord], metric: str, maximize: bool) -> dict[int, tuple[float, float]]:
+def _final_values(
+    trials: Sequence[TrialRecord], metric: str, maximize: bool
+) -> tuple[dict[int, tuple[float, float]], int | None]:
     """Return the final value of each trial and its variance, keyed by trial id; guesses for trials that were cut.
 
     The last value of a trial that was cut is not final: where a metric rises while training, it looks better than
     that of a finished trial. A trial is left out if nothing is known of how trials go on from where it was cut.
+    Where too few have finished, the values are those at one step, which is returned too.
     """
     if all(trial.finished for trial in trials):
-        return {trial.id: (trial.metrics[metric], 0.0) for trial in trials}
+        return {trial.id: (trial.metrics[metric], 0.0) for trial in trials}, None
     from thriftune.search.bayes.unfinished import final_values  # imports SciPy
 
     return final_values(trials, metric, maximize=maximize)
@@ -154,6 +158,8 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
         counts = f"{len(translated.configs)} of {several(len(each.trials), 'trial')} taken"
         if guessed := sum(map(bool, translated.variances)):
             counts += f", {guessed} of them cut, with a guess of their final value"
+        if each.step is not None:
+            counts += f", with their values at step {each.step}, as too few trials finished"
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _had_none(spec, history):
         yield f"warm start from {name!r}: nothing taken, as no trial of it had ended", True

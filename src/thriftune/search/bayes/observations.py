@@ -101,7 +101,7 @@ class Reader:
             return [self._level(past, known, [trial.values or () for trial in known])]
         return [
             self._level(past, [each.trial for each in those], [(each.value,) for each in those])
-            for those in arrivals(past.trials, known, past.objectives[0].metric)
+            for _, those in arrivals(past.trials, known, past.objectives[0].metric)
         ]
 
     def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> Level:
@@ -119,19 +119,21 @@ class Reader:
         return found[1]
 
 
-def arrivals(trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str) -> list[list[Arrival]]:
+def arrivals(
+    trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str
+) -> list[tuple[int | None, list[Arrival]]]:
     """Return who came to each step at which many trials were cut, steps rising, and last who came to their end.
 
-    A step or end to which fewer than FEWEST came is left out, unless that holds for all of them. `ended`: in the
-    order in which they did, with a finite value.
+    The step of the end is None. A step or end to which fewer than FEWEST came is left out, unless that holds for
+    all of them. `ended`: in the order in which they did, with a finite value.
     """
-    came: list[list[Arrival]] = []
+    came: list[tuple[int | None, list[Arrival]]] = []
     for step in _steps(Counter(trial.step for trial in trials if _was_cut(trial))):
         found = (_at(trial, step, metric) for trial in trials if trial.state is not State.FAILED)
-        came.append(sorted((each for each in found if each), key=_when))
+        came.append((step, sorted((each for each in found if each), key=_when)))
     whole = (trial for trial in ended if trial.state is State.COMPLETED or not trial.reports)
-    came.append([Arrival(t.ended_at or 0.0, t, t.metrics[metric]) for t in whole if metric in t.metrics])
-    return [those for those in came if len(those) >= FEWEST] or [max(came, key=len)]
+    came.append((None, [Arrival(t.ended_at or 0.0, t, t.metrics[metric]) for t in whole if metric in t.metrics]))
+    return [each for each in came if len(each[1]) >= FEWEST] or [max(came, key=lambda each: len(each[1]))]
 
 
 def _was_cut(trial: TrialRecord) -> bool:

@@ -44,19 +44,26 @@ def guesses(lower: Sequence[Level], there: Mapping[int, float], *, robust: bool)
     return Guesses(np.array(rows), np.array(means), np.array(variances))
 
 
-def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) -> dict[int, tuple[float, float]]:
-    """Return the final value of each trial and its variance, keyed by trial id; guesses for trials that were cut.
+class Finals(NamedTuple):
+    """The final value of each trial and its variance, keyed by trial id; or the values at `step`."""
+
+    values: dict[int, tuple[float, float]]
+    step: int | None
+
+
+def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) -> Finals:
+    """Return the final value of each trial and its variance; guesses for trials that were cut.
 
     Called when another study starts from these trials. The variance of a measured value is 0; that of a guess is
     relative to the variance of the measured values, as they are modelled. A trial of which nothing can be said is
-    left out. Where too few trials have finished, the values at the last step that enough have come to count as
-    final.
+    left out. Where too few trials have finished to compare them, the values are those at the last step that enough
+    have come to.
     """
     sign = -1.0 if maximize else 1.0
     ended = sorted(trials, key=lambda trial: (trial.ended_at or 0.0, trial.id))
-    *lower, final = arrivals(trials, ended, metric)
+    *lower, (step, final) = arrivals(trials, ended, metric)
     if not final:
-        return {}
+        return Finals({}, None)
     values = sign * np.array([each.value for each in final])
     y = normalised(values, robust=True)
     levels = [
@@ -65,7 +72,7 @@ def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) 
             np.array([[each.trial.id] for each in those], dtype=float),  # which trial each guess is of
             sign * np.array([[each.value] for each in those]),
         )
-        for those in lower
+        for _, those in lower
     ]
     found = guesses(levels, {each.trial.id: float(at) for each, at in zip(final, y, strict=True)}, robust=True)
     order = np.argsort(values)
@@ -73,7 +80,7 @@ def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) 
     for row, mean, variance in zip(found.X, found.y, found.variance, strict=True):
         value = sign * float(np.interp(mean, y[order], values[order]))
         known[int(row[0])] = value, max(float(variance), LEAST_VARIANCE)
-    return known
+    return Finals(known, step)
 
 
 class _Line:
