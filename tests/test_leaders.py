@@ -176,3 +176,18 @@ def test_what_failed_trials_had_reported_before_is_not_denied() -> None:
     known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
     why = Leaders(known, OBJECTIVES[:1], ()).why_none()
     assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"
+
+
+def test_values_of_later_steps_do_not_count_against_trials_that_have_not_come_there() -> None:
+    """Two objectives, one of them measured every fifth step only."""
+    known, objectives = trials(2), OBJECTIVES[:2]
+    leaders = Leaders(known, objectives, ())
+    for trial, pace in zip(known, (1.2, 1.0), strict=True):
+        for step in range(1, 6):
+            tell(trial, leaders, objectives, step=step, loss=pace / step)
+        tell(trial, leaders, objectives, step=5, accuracy=0.5)
+    tell(known[0], leaders, objectives, step=9, loss=0.1)
+    assert leaders.leading() == [known[1]]
+    known[0].state = State.COMPLETED
+    leaders.changed(known[0])
+    assert leaders.leading() == [known[0]]

@@ -83,6 +83,11 @@ def state_of(trial: TrialRecord, driven: bool) -> State:
     return trial.state
 
 
+def state_line(trial: TrialRecord, driven: bool) -> str:
+    """Return its state for a table: in small letters, and "converged" for a trial that a rule found to have."""
+    return "converged" if trial.converged else state_of(trial, driven).lower()
+
+
 def counts(history: History, driven: bool) -> Counter[State]:
     """Of trials in each state, those with any, in the order of a trial's life."""
     found = Counter(state_of(trial, driven) for trial in history.trials)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -482,3 +483,50 @@ def test_list_loads_nothing_heavy(finished: None, where: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unfinished_front_says_how_far_it_has_come(typed: Type, where: Path) -> None:
+    """Also in the list; the values of a front may be of several steps, of which the lowest counts."""
+    spec = studies.spec("two", objectives=studies.TWO, max_steps=9)
+    entries = [
+        entry
+        for entry in studies.log_of_two((0.5, 3.0), (0.25, 2.0))
+        if not isinstance(entry, ev.Ended | ev.Finish)
+    ]
+    entries.insert(-1, ev.Reported(104.0, 1, 1, 3, 3, {"loss": 0.1}))
+    with open_store(where) as store:
+        studies.write(store, spec, entries)
+    assert "front of 2 (unfinished, step 2 of 9)" in typed("list").stdout
+    assert "(unfinished, step 2 of 9)" in typed("show", "two").stdout
+    (row,) = strict(typed("list", "--json").stdout)
+    assert (row["front_size"], row["front_step"]) == (2, 2)
+
+
+def test_a_converged_trial_says_so(typed: Type, where: Path) -> None:
+    *before, finish, stopped = studies.log()
+    cut = [
+        ev.Create(108.0, 3, {"lr": 0.3, "act": "relu"}),
+        ev.Place(108.0, 3, 1, ev.THIS_MACHINE, 0),
+        ev.Reported(108.1, 3, 1, 1, 1, {"loss": 0.01}),
+        ev.Stop(108.2, 3, 1, "by early_curve", converged=True),
+        ev.Ended(108.3, 3, 1, 0.1, cut=True),
+    ]
+    with open_store(where) as store:
+        studies.write(store, studies.spec("flat"), [*before, *cut, finish, stopped])
+    rows = [line.split() for line in typed("show", "flat").stdout.splitlines()]
+    assert ["3", "converged", "0.01"] in [row[:3] for row in rows]
+    assert typed("best", "flat").stdout.startswith("loss = 0.01  (trial 3)")
+
+
+def test_exported_values_are_exact_where_they_are_not_shown(typed: Type, where: Path) -> None:
+    """Terminal escapes in a value belong to it; only a person's terminal must not obey them."""
+    spec = studies.spec("odd")
+    entries = [
+        replace(entry, config={"lr": 0.1, "act": "\x1b[31mrelu"}) if isinstance(entry, ev.Create) else entry
+        for entry in studies.log()
+    ]
+    space = tt.Space({"lr": tt.Float(0.001, 1.0, log=True), "act": tt.Choice(["\x1b[31mrelu", "tanh"])})
+    with open_store(where) as store:
+        studies.write(store, replace(spec, space=space), entries)
+    rows = list(csv.DictReader(StringIO(typed("export", "odd").stdout)))
+    assert {row["config.act"] for row in rows} == {"\x1b[31mrelu"}

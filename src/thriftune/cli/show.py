@@ -222,7 +222,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         steps = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
         table.add_row(
             str(trial.id),
-            words.state_of(trial, driven).lower(),
+            words.state_line(trial, driven),
             *(words.number(trial.metrics.get(metric)) for metric in spec.needed),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
@@ -272,7 +272,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     spec, history = result.spec, result.history
     facts = facts_table()
     facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
-    facts.add_row("state", Text(words.state_of(trial, driven).lower()))
+    facts.add_row("state", Text(words.state_line(trial, driven)))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
     elif trial.converged:
