@@ -6,36 +6,20 @@ What cannot be put back, such as a thread that goes on, ends the worker: the nex
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
-import gc
 import os
-import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple, TextIO
+import time
+from typing import TextIO
 
+from thriftune.engines.process_state import PROPERTIES
 from thriftune.engines.processes import children_of, has_ended
-
-_LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
-_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-
-# The function of C beneath it takes a hundredth of the time: 64 signals are looked at after each trial.
-_handler_of: Callable[[int], Any] = vars(signal.getsignal).get("__wrapped__", signal.getsignal)
-
-_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
-"""NumPy's own default, for workers that load it during a trial."""
 
 _MOST_LEFT_OPEN = 64
 """So many harmless descriptors may be left open in one worker. The usual limit of a process is 1,024."""
-
-
-class _Property(NamedTuple):
-    """Something that a process has, and a trial may change. `write` raises where it cannot be put back."""
-
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
 
 
 class Surroundings:
@@ -47,21 +31,22 @@ class Surroundings:
         self._connect_output()
         self._stdout, self._stderr = _text_file(1), _text_file(2)
         sys.stdout, sys.stderr = self._stdout, self._stderr
-        self._folder = os.getcwd()  # noqa: PTH109 (chdir is quickest with a string)
-        self._variables = dict(os.environ)
-        self._mask = os.umask(0o022)
-        os.umask(self._mask)
         self.keep_loaded()
 
     def keep_loaded(self) -> None:
         """Keeps what loading the training function has changed. Called once that is done."""
+        self._folder = os.getcwd()  # noqa: PTH109 (chdir is quickest with a string)
+        self._variables = dict(os.environ)
+        self._mask = os.umask(0o022)
+        os.umask(self._mask)
         self._import_path = list(sys.path)
-        self._values = [each.read() for each in _PROPERTIES]
+        self._values = [each.read() for each in PROPERTIES]
         self._open = _descriptors()
         self._most_open = len(self._open) + _MOST_LEFT_OPEN
 
     def restore(self) -> bool:
         """Puts everything back. Returns False if something is left that may disturb the next trial."""
+        faulthandler.cancel_dump_traceback_later()  # first: it may be about to end this process
         for stream in (sys.stdout, sys.stderr, self._stdout, self._stderr):
             with contextlib.suppress(Exception):  # a trial may have closed or replaced them
                 stream.flush()
@@ -83,15 +68,20 @@ class Surroundings:
             sys.stderr = self._stderr = _text_file(2)
         os.chdir(self._folder)
         if os.environ != self._variables:
+            zone = os.environ.get("TZ")
             os.environ.clear()
             os.environ.update(self._variables)
+            if os.environ.get("TZ") != zone:
+                time.tzset()  # C may have read the variable, unseen by Python
         if sys.path != self._import_path:
             sys.path[:] = self._import_path
         os.umask(self._mask)
         signal.set_wakeup_fd(-1)
-        for each, before in zip(_PROPERTIES, self._values, strict=True):
+        for each, before in zip(PROPERTIES, self._values, strict=True):
             if each.read() != before:
                 each.write(before)
+        if faulthandler.is_enabled():
+            faulthandler.enable(file=2)  # it may have been told to write elsewhere, which cannot be read
 
     def _connect_output(self) -> None:
         os.dup2(self._output, 1)
@@ -109,75 +99,6 @@ class Surroundings:
             return True
         self._open = there
         return len(there) > self._most_open
-
-
-# --- what a process has -------------------------------------------------------------------------------------
-
-
-def _blocked() -> set[signal.Signals]:
-    return signal.pthread_sigmask(signal.SIG_BLOCK, ())  # type: ignore[return-value]
-
-
-def _block(blocked: set[signal.Signals]) -> None:
-    for number in signal.sigpending():  # one that waits is for the trial that is over: ignoring discards it
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
-def _handlers() -> list[Any]:
-    return [_handler_of(number) for number in range(1, signal.NSIG)]
-
-
-def _set_handlers(handlers: list[Any]) -> None:
-    for number, handler in enumerate(handlers, start=1):
-        if _handler_of(number) is not handler:
-            signal.signal(number, handler)  # raises for None: set by something that is not Python
-
-
-def _timers() -> list[bool]:
-    return [signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS]
-
-
-def _stop_timers(_: object) -> None:
-    for timer in _TIMERS:
-        signal.setitimer(timer, 0)
-
-
-def _limits() -> list[tuple[int, int]]:
-    return [resource.getrlimit(limit) for limit in _LIMITS]
-
-
-def _set_limits(limits: list[tuple[int, int]]) -> None:
-    for limit, value in zip(_LIMITS, limits, strict=True):
-        if resource.getrlimit(limit) != value:
-            resource.setrlimit(limit, value)
-
-
-def _numpy_errors() -> tuple[Any, Any]:
-    """How NumPy treats errors; its default where it is not loaded, as it must not be just for that."""
-    numpy = sys.modules.get("numpy")
-    return (_NUMPY_ERRORS, None) if numpy is None else (numpy.geterr(), numpy.geterrcall())
-
-
-def _set_numpy_errors(errors: tuple[Any, Any]) -> None:
-    numpy = sys.modules["numpy"]
-    numpy.seterrcall(errors[1])
-    numpy.seterr(**errors[0])
-
-
-_PROPERTIES = (
-    _Property(_timers, _stop_timers),  # first: they send signals
-    _Property(_blocked, _block),
-    _Property(_handlers, _set_handlers),
-    _Property(_limits, _set_limits),
-    _Property(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda nice: os.setpriority(os.PRIO_PROCESS, 0, nice)),
-    _Property(lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
-    _Property(sys.getrecursionlimit, sys.setrecursionlimit),
-    _Property(gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-    _Property(gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
-    _Property(gc.get_debug, gc.set_debug),
-    _Property(_numpy_errors, _set_numpy_errors),
-)
 
 
 # --- what a trial leaves behind -----------------------------------------------------------------------------

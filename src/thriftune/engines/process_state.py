@@ -1,0 +1,295 @@
+"""Lists the state of a process that a trial may change, with a function to read and one to write each part.
+
+A module that is not loaded counts as having the state that it starts with. It is not loaded just to be read.
+"""
+
+from __future__ import annotations
+
+import _locale  # a part of the interpreter; `locale` is a file to load
+import faulthandler
+import gc
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Property(NamedTuple):
+    """One part of the state. `write` puts back what `read` returned, and raises where that is not possible."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+def _attribute(module: Any, name: str) -> Property:
+    """Returns the property for an attribute of a module that is always loaded."""
+    return Property(lambda: getattr(module, name), lambda value: setattr(module, name, value))
+
+
+def _of_module(
+    name: str, read: Callable[[Any], Any], write: Callable[[Any, Any], object], initial: Any
+) -> Property:
+    """Returns a property of a module that may not be loaded. `read` and `write` get the module first.
+
+    `initial`: what `read` returns when the module has just been loaded.
+    """
+
+    def read_if_loaded() -> Any:
+        module = sys.modules.get(name)
+        if module is None:
+            return initial
+        try:
+            return read(module)
+        except AttributeError:  # another module of that name, such as an empty one, or one that is still loading
+            return initial
+
+    return Property(read_if_loaded, lambda value: write(sys.modules[name], value))
+
+
+# --- state that the kernel keeps ----------------------------------------------------------------------------
+
+_LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_FAULTS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL}
+"""The signals that faulthandler handles."""
+
+_OOM_SCORE = "/proc/self/oom_score_adj"
+
+# The function of C beneath it takes a hundredth of the time: 64 signals are looked at after each trial.
+_handler_of: Callable[[int], Any] = vars(signal.getsignal).get("__wrapped__", signal.getsignal)
+
+
+def _blocked() -> set[signal.Signals]:
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ())  # type: ignore[return-value]
+
+
+def _block(blocked: set[signal.Signals]) -> None:
+    for number in signal.sigpending():  # one that waits is for the trial that is over: ignoring discards it
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _handlers() -> list[Any]:
+    return [_handler_of(number) for number in range(1, signal.NSIG)]
+
+
+def _set_handlers(handlers: list[Any]) -> None:
+    for number, handler in enumerate(handlers, start=1):
+        if _handler_of(number) is not handler:
+            if number in _FAULTS:
+                faulthandler.disable()  # or it would take its handler for installed; it is enabled again later
+            signal.signal(number, handler)  # raises for None: set by something that is not Python
+
+
+def _timers() -> list[bool]:
+    return [signal.getitimer(timer) != (0.0, 0.0) for timer in _TIMERS]
+
+
+def _stop_timers(_: object) -> None:
+    for timer in _TIMERS:
+        signal.setitimer(timer, 0)
+
+
+def _limits() -> list[tuple[int, int]]:
+    return [resource.getrlimit(limit) for limit in _LIMITS]
+
+
+def _set_limits(limits: list[tuple[int, int]]) -> None:
+    for limit, value in zip(_LIMITS, limits, strict=True):
+        if resource.getrlimit(limit) != value:
+            resource.setrlimit(limit, value)
+
+
+def _scheduling() -> tuple[int, os.sched_param] | None:
+    """Returns the scheduling policy; None where it cannot be read, as with the C library musl."""
+    try:
+        return os.sched_getscheduler(0), os.sched_getparam(0)
+    except OSError:
+        return None
+
+
+def _oom_score() -> bytes | None:
+    """Returns how likely the kernel is to kill this process when memory runs out; None where it cannot be read."""
+    try:
+        fd = os.open(_OOM_SCORE, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, 16)
+    finally:
+        os.close(fd)
+
+
+def _set_oom_score(score: bytes) -> None:
+    fd = os.open(_OOM_SCORE, os.O_WRONLY)
+    try:
+        os.write(fd, score)
+    finally:
+        os.close(fd)
+
+
+# --- state of Python ----------------------------------------------------------------------------------------
+
+
+def _set_faulthandler(enabled: bool) -> None:
+    if enabled:
+        faulthandler.enable(file=2)
+    else:
+        faulthandler.disable()
+
+
+def _time_zone() -> tuple[Any, ...]:
+    return time.tzname, time.timezone, time.altzone
+
+
+def _set_time_zone(zone: tuple[Any, ...]) -> None:
+    """Takes the time zone from os.environ. Called when that has been put back."""
+    time.tzset()
+    if _time_zone() != zone:
+        raise OSError(f"the variable TZ does not stand for the time zone {zone}")
+
+
+def _logging() -> tuple[Any, ...]:
+    root = logging.root
+    captures_warnings = vars(logging).get("_warnings_showwarning") is not None
+    return root.manager.disable, root.level, list(root.handlers), captures_warnings
+
+
+def _set_logging(state: tuple[Any, ...]) -> None:
+    disabled, level, handlers, captures_warnings = state
+    logging.disable(disabled)
+    logging.root.setLevel(level)
+    logging.root.handlers[:] = handlers
+    logging.captureWarnings(captures_warnings)
+
+
+def _set_warning_filters(filters: list[Any]) -> None:
+    warnings.resetwarnings()  # also forgets which warnings were shown
+    warnings.filters[:] = filters  # type: ignore[index]
+
+
+# --- state of modules that may not be loaded ----------------------------------------------------------------
+
+_DECIMAL_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "flags", "traps")
+_DECIMAL_TRAPS = frozenset({"InvalidOperation", "DivisionByZero", "Overflow"})
+_DECIMAL_CONTEXT = (28, "ROUND_HALF_EVEN", -999999, 999999, 1, 0, frozenset[str](), _DECIMAL_TRAPS)
+_NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
+def _decimal_values(context: Any) -> tuple[Any, ...]:
+    """Returns the values of a decimal context in the order of _DECIMAL_FIELDS, with the names of the signals."""
+    *numbers, flags, traps = context.__reduce__()[1]
+    return *numbers, frozenset(each.__name__ for each in flags), frozenset(each.__name__ for each in traps)
+
+
+def _new_decimal_context(decimal: Any, values: tuple[Any, ...]) -> Any:
+    *numbers, flags, traps = values
+    return decimal.Context(*numbers, *([getattr(decimal, name) for name in names] for names in (flags, traps)))
+
+
+def _set_default_decimal_context(decimal: Any, values: tuple[Any, ...]) -> None:
+    """Changes the context from which those of new threads are copied. Python would not use another object."""
+    context = _new_decimal_context(decimal, values)
+    for name in _DECIMAL_FIELDS:
+        setattr(decimal.DefaultContext, name, getattr(context, name))
+
+
+def _set_numpy_errors(numpy: Any, errors: tuple[Any, Any]) -> None:
+    numpy.seterrcall(errors[1])
+    numpy.seterr(**errors[0])
+
+
+def _torch_deterministic(torch: Any) -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _refuse_inference_mode(_: Any, on: bool) -> None:
+    raise RuntimeError(f"PyTorch has no function that sets inference mode to {on}")
+
+
+PROPERTIES = (
+    Property(sys.gettrace, sys.settrace),  # first: Python calls these two during all that follows
+    Property(sys.getprofile, sys.setprofile),
+    Property(_timers, _stop_timers),  # before the signals: they send some
+    Property(_blocked, _block),
+    Property(_handlers, _set_handlers),
+    Property(faulthandler.is_enabled, _set_faulthandler),  # after the handlers
+    Property(_limits, _set_limits),
+    Property(_scheduling, lambda policy: os.sched_setscheduler(0, *policy)),
+    Property(lambda: os.getpriority(os.PRIO_PROCESS, 0), lambda nice: os.setpriority(os.PRIO_PROCESS, 0, nice)),
+    Property(lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
+    Property(_oom_score, _set_oom_score),
+    Property(sys.getrecursionlimit, sys.setrecursionlimit),
+    Property(sys.getswitchinterval, sys.setswitchinterval),
+    Property(gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+    Property(gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds)),
+    Property(gc.get_debug, gc.set_debug),
+    Property(threading.gettrace, threading.settrace),
+    Property(threading.getprofile, threading.setprofile),
+    _attribute(sys, "excepthook"),
+    _attribute(sys, "unraisablehook"),
+    _attribute(threading, "excepthook"),
+    Property(_time_zone, _set_time_zone),
+    Property(
+        lambda: _locale.setlocale(_locale.LC_ALL, None), lambda text: _locale.setlocale(_locale.LC_ALL, text)
+    ),
+    Property(_logging, _set_logging),  # before showwarning, which it may have replaced
+    _attribute(warnings, "showwarning"),
+    Property(lambda: list(warnings.filters), _set_warning_filters),
+    Property(socket.getdefaulttimeout, socket.setdefaulttimeout),
+    _of_module(
+        "decimal",
+        lambda decimal: _decimal_values(decimal.getcontext()),
+        lambda decimal, values: decimal.setcontext(_new_decimal_context(decimal, values)),
+        _DECIMAL_CONTEXT,
+    ),
+    _of_module(
+        "decimal",
+        lambda decimal: _decimal_values(decimal.DefaultContext),
+        _set_default_decimal_context,
+        _DECIMAL_CONTEXT,
+    ),
+    _of_module(
+        "tempfile",
+        lambda tempfile: tempfile.tempdir,
+        lambda tempfile, folder: setattr(tempfile, "tempdir", folder),
+        None,
+    ),
+    _of_module(
+        "multiprocessing",
+        lambda multiprocessing: multiprocessing.get_start_method(allow_none=True),
+        lambda multiprocessing, method: multiprocessing.set_start_method(method, force=True),
+        None,
+    ),
+    _of_module(
+        "numpy", lambda numpy: (numpy.geterr(), numpy.geterrcall()), _set_numpy_errors, (_NUMPY_ERRORS, None)
+    ),
+    _of_module(
+        "torch",
+        lambda torch: str(torch.get_default_dtype()),
+        lambda torch, name: torch.set_default_dtype(getattr(torch, name.removeprefix("torch."))),
+        "torch.float32",
+    ),
+    _of_module("torch", lambda torch: torch.is_inference_mode_enabled(), _refuse_inference_mode, False),
+    _of_module("torch", lambda torch: torch.is_grad_enabled(), lambda torch, on: torch.set_grad_enabled(on), True),
+    _of_module(
+        "torch",
+        _torch_deterministic,
+        lambda torch, state: torch.use_deterministic_algorithms(state[0], warn_only=state[1]),
+        (False, False),
+    ),
+    _of_module(
+        "torch",
+        lambda torch: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda torch, state: torch.autograd.set_detect_anomaly(*state),
+        (False, True),
+    ),
+)
+"""All that is put back after a trial, in this order."""
