@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -311,7 +312,9 @@ def cpu_ticks() -> dict[int, int]:
 def busy_threads(work: Callable[[], object]) -> int:
     """How many threads take a good part in the work."""
     work()  # whoever starts threads has done so
-    before = cpu_ticks()
+    before: dict[int, int] = {}
+    while before != (before := cpu_ticks()):
+        time.sleep(0.05)  # threads without work look for some at full speed for a while, and then sleep
     spent: dict[int, int] = {}
     while max(spent.values(), default=0) < 20:
         work()
