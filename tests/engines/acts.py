@@ -362,6 +362,13 @@ def limit_files(trial: Trial) -> None:
         trial.report(loss=1.0)
 
 
+def limit_files_for_good(trial: Trial) -> None:
+    """Like limit_files(), with a limit that cannot be raised again."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    for _ in range(1000):
+        trial.report(loss=1.0)
+
+
 def write_without_end(trial: Trial) -> float:
     """Writes 300 MB without a newline to its worker's line to the driver."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208

@@ -342,11 +342,12 @@ class TestLocalEngine(EngineConformance):
         assert len(list((folder / "run" / "spools").iterdir())) <= 8
         assert resident_bytes() - memory < 6 << 20
 
+    @pytest.mark.parametrize("act", ["limit_files", "limit_files_for_good"])
     def test_a_limit_on_files_does_not_pass_for_a_full_disk(
-        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], act: str
     ) -> None:
         engine = opened(1)
-        engine.start(run(0, "limit_files", max_steps=1000), HERE)
+        engine.start(run(0, act, max_steps=1000), HERE)
         *reports, failed = told(until_ended(engine, 0), 0)
         assert isinstance(failed, Failed)
         assert "RLIMIT_FSIZE" in failed.error
