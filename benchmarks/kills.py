@@ -2,8 +2,8 @@
 
 Studies of every stopping rule run on this machine and on stand-in nodes of a Ray cluster. Their trials report from
 three threads at a time, and write down each report that `report()` returned from. A signal is SIGKILL, SIGTERM, or
-SIGSTOP with SIGCONT a moment later. It goes to the driver, to the process of a trial or, on this
-machine, to a keeper between them. A driver that has ended is started again until its study is done.
+SIGSTOP with SIGCONT a moment later. It goes to the driver, to the process of a trial (a worker), or to one of the
+processes between them (a keeper). A driver that has ended is started again until its study is done.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ STOPPED_SECONDS = 0.3
 PATIENCE_SECONDS = 300.0
 
 KINDS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
-ENDINGS = (0, INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM)
-"""How a driver may end. SIGTERM ends it by default until it has set up its handler."""
+ENDINGS = (0, INTERRUPTED, -signal.SIGKILL, -signal.SIGTERM, signal.SIGTERM)
+"""How a driver may end. Before it has a handler for SIGTERM, that ends it by default, or by Ray's own handler."""
 
-TARGETS = {"local": ("driver", "keeper", "worker"), "ray": ("driver", "worker", "worker")}
+TARGETS = ("driver", "keeper", "worker")
+MOSTLY = 0.9
+"""The share of signals that are sent only while a trial runs."""
 
 
 @dataclass
@@ -60,7 +62,6 @@ class Killed:
         folder.mkdir()
         self._store, self._witness, self._errors = folder / "studies.db", folder / "witness", folder / "errors"
         self._dice = dice
-        self._engine = "ray" if address else "local"
         self._mark = f"KILLS_MARK={os.urandom(8).hex()}"
         name, _, value = self._mark.partition("=")
         variables = {"KILLS_WITNESS": str(self._witness), name: value}
@@ -96,18 +97,19 @@ class Killed:
 
     def _send_one(self, driver: subprocess.Popen[bytes], count: Count) -> int:
         """Send a signal to a process of the study, if one of the kind that was drawn is there; return 1 if so."""
-        target = self._dice.choice(TARGETS[self._engine])
+        there = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+        there = sorted(pid for pid in there if pid != driver.pid and _has(pid, self._mark))
         trained = {line["pid"] for line in self._said()}
+        # Most signals wait for a trial: until one begins there is but the driver to hit.
+        if trained.isdisjoint(there) and self._dice.random() < MOSTLY:
+            return 0
+        target = self._dice.choice(TARGETS)
         if target == "driver":
             there = [driver.pid] if driver.poll() is None else []
-        elif self._engine == "ray":
-            there = sorted(pid for pid in trained if _is_ray_worker(pid))
-        else:
-            below = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
-            below = [pid for pid in below if pid != driver.pid and _has(pid, self._mark)]
-            there = sorted(pid for pid in below if (pid in trained) == (target == "worker"))
-            if target == "keeper" and trained.isdisjoint(below):
-                there = []  # a driver gives up if its keepers end thrice before a trial begins
+        elif target == "worker":
+            there = [pid for pid in there if pid in trained]
+        else:  # a driver gives up if its keepers end thrice before a trial begins
+            there = [] if trained.isdisjoint(there) else [pid for pid in there if pid not in trained]
         kind = self._dice.choice(KINDS)
         with contextlib.suppress(ProcessLookupError, IndexError):
             pid = self._dice.choice(there)
@@ -142,14 +144,6 @@ def _has(pid: int, mark: str) -> bool:
     """Return whether the process has the mark in its environment, which descendants inherit."""
     try:
         return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False
-
-
-def _is_ray_worker(pid: int) -> bool:
-    """Return whether the process that trained is still there, as Ray names it. Ray hides its environment."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::")
     except OSError:
         return False
 
