@@ -102,6 +102,7 @@ def test_a_parameter_whose_value_is_none_is_active() -> None:
         (["train", "--two", "{lr}", "{momentum}"], "{momentum} .* one of several arguments after '--two'"),
         (["train", "--two", "{momentum}", "{lr}"], "{momentum} .* one of several arguments after '--two'"),
         (["train", "--two", "{momentum}", "{decay|0}"], "{momentum} .* one of several arguments after '--two'"),
+        (["train", "{lr:.3f}"], r"{lr:.3f} in '{lr:.3f}' has a format, .* write {lr}, or {{lr:.3f}} if"),
         (["train", "{momentum|{lr}}"], r"the text after {momentum\| may have no braces"),
     ],
 )

@@ -19,6 +19,9 @@ _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([
 _NESTED = re.compile(r"(?<!\{)\{([^{}\s\"':,|\d][^{}\s\"':,|]*)\|[^{}]*\{")
 """A default with a brace in it."""
 
+_FORMAT = re.compile(r"(?<!\{)\{([^{}\s\"':,|!\d][^{}\s\"':,|!]*)[:!][^{}]*\}")
+"""A placeholder with a format, as Python's strings have it."""
+
 _FLAG = re.compile(r"--?[A-Za-z][^={}]*")
 """An argument such as -m or --momentum, which may take the next argument as its value."""
 
@@ -51,6 +54,11 @@ def check_command(command: Sequence[str], space: Space) -> None:
     for place, part in enumerate(command):
         if (nested := _NESTED.search(part)) and nested.group(1) in space.names:
             raise SettingError(f"command: {part!r}: the text after {{{nested.group(1)}| may have no braces")
+        if (formatted := _FORMAT.search(part)) and formatted.group(1) in space.names:
+            raise SettingError(
+                f"command: {formatted.group()} in {part!r} has a format, which placeholders do not take; write "
+                f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} if it is meant as it stands"
+            )
         before = command[place - 1] if place else ""
         for match in _BRACES.finditer(part):
             text, name, _ = match.groups()
