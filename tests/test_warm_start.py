@@ -148,7 +148,7 @@ def test_where_too_few_finished_all_trials_count_with_their_values_at_one_step()
     assert earlier.step == 7
     assert [value for _, value in earlier.trials] == pytest.approx([0.7 + t.config["x"] for t in parent.trials])
     ((remark, odd),) = remarks(child.spec, child.history)
-    assert "12 of 12 trials taken, with their values at step 7, as too few trials finished" in remark
+    assert "12 of 12 trials taken, with their values at step 7, as too few finished" in remark
     assert not odd
 
 
@@ -196,7 +196,9 @@ def test_of_several_metrics_that_of_the_new_study_counts() -> None:
 
 
 def test_a_source_that_is_too_small_to_tell_anything_is_said() -> None:
-    with pytest.warns(UserWarning, match="fewer than 3 have a value that may be used, too few to learn from"):
+    with pytest.warns(
+        UserWarning, match="fewer than 3 have a measured value that may be used, too few to learn from"
+    ):
         tt.Study(SPACE, minimize="loss", warm_start=asked(0.5, 0.4, None))
 
 

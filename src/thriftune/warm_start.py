@@ -154,12 +154,14 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
         if (each.metric, each.maximize) != (spec.metric, spec.maximize):
             notes = [*notes, f"its aim was to {'maximize' if each.maximize else 'minimize'} {each.metric}"]
         if spec.searcher == "bayes" and translated.measured < FEWEST:
-            notes = [*notes, f"fewer than {FEWEST} have a value that may be used, too few to learn from"]
+            notes = [*notes, f"fewer than {FEWEST} have a measured value that may be used, too few to learn from"]
         counts = f"{len(translated.configs)} of {several(len(each.trials), 'trial')} taken"
         if guessed := sum(map(bool, translated.variances)):
-            counts += f", {guessed} of them cut, with a guess of their final value"
+            what = "final value" if each.step is None else f"value at step {each.step}"
+            counts += f", {guessed} of them cut, with a guess of their {what}"
         if each.step is not None:
-            counts += f", with their values at step {each.step}, as too few trials finished"
+            whose = "the others with their values" if guessed else "with their values"
+            counts += f", {whose} at step {each.step}, as too few finished"
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _had_none(spec, history):
         yield f"warm start from {name!r}: nothing taken, as no trial of it had ended", True
