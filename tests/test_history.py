@@ -386,6 +386,11 @@ def test_of_several_objectives_none_is_the_best_and_some_are_the_front() -> None
     assert [trial.id for trial in table.history.front] == [1, 0, 2]
     table.report(1, 2, 0.7)  # of the other objective, the value of the step before stands
     assert table.trial(1).values == (0.7, 0.2)
+    assert [trial.id for trial in table.history.front] == [1, 0, 2]  # all by their values at step 1
+    table.report(1, 2, accuracy=0.3)
+    assert [trial.id for trial in table.history.front] == [1]  # the only one that has come so far
+    for trial in (0, 2):
+        table.report(trial, 2, 0.5, accuracy=0.9)
     assert [trial.id for trial in table.history.front] == [0, 2]
     with pytest.raises(NoBestTrial, match="there are 2 objectives, so no single best; see front"):
         _ = table.history.best

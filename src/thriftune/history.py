@@ -27,7 +27,7 @@ from thriftune.reports import (
     value_at,
 )
 from thriftune.space import Space
-from thriftune.trial import State, Stay, TrialRecord, Window
+from thriftune.trial import State, Stay, TrialRecord, Window, no_value
 
 
 class History:
@@ -394,9 +394,10 @@ class History:
             return True
         unsound = self._unsound(trial)
         if missing := [name for name in unsound if name not in trial.metrics]:
-            others = ", ".join(trial.metrics) or "nothing"
-            error = f"the trial ended without a value of {conjunction(map(repr, missing))}; it reported {others}"
-            self._fail(trial, event.at, "no_value", error, "")
+            error, output = no_value(missing, trial.metrics), ""
+            if trial.error_kind == "no_value" and trial.error and trial.error.startswith(error):
+                error, output = trial.error, trial.output  # as before, of which more is known
+            self._fail(trial, event.at, "no_value", error, output)
         else:
             error = conjunction(f"{name} ended as {trial.metrics[name]}" for name in unsound)
             self._fail(trial, event.at, "nan", error, "")

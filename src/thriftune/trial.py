@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
@@ -22,6 +22,7 @@ from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
+from thriftune.objectives import conjunction
 from thriftune.printed import last_line
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ class Trial:
         self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
         self._current: int | None = None  # the step that steps() is in
         self._reports = 0  # the number of the last report
+        self._reported: dict[str, None] = {}  # the names of metrics, in order
         self._measuring = threading.RLock()  # of the gauge
         self._saving = threading.RLock()  # held from the choice of the step until its report is sent
         self._in_save = False  # true only in the thread that holds _saving: save() runs
@@ -534,6 +536,7 @@ class Trial:
                 measured = self._gauge.step_done(at_step)
             if measured is not None:
                 self.relay(measured)
+        self._reported |= dict.fromkeys(metrics)
         # The link numbers it: only there is the order of several threads' reports known.
         number = COUNTED if counted else 0
         self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
@@ -593,6 +596,20 @@ class Trial:
         last = self._step if self._current is not None else next(self._next_steps) - 1
         self.report(metrics, step=max(last, 1))
 
+    @property
+    def missing(self) -> list[str]:
+        """The objectives that this attempt has not reported."""
+        return [name for name in self.run.objectives if name not in self._reported]
+
+    def no_value(self) -> str | None:
+        """Return the error of a first attempt that has come to its end without a value; None if it has one.
+
+        A later attempt may have nothing left to report.
+        """
+        if self.cut or self.rank or self.attempt > 1 or not self.missing:
+            return None
+        return no_value(self.missing, self._reported)
+
     def _unsound(self, metrics: Metrics) -> str | None:
         """An objective that is no number."""
         return next((name for name in self.run.objectives if not math.isfinite(metrics.get(name, 0.0))), None)
@@ -620,6 +637,12 @@ class Trial:
         """Notes the last step done; the next report outside of steps() is about the one after it."""
         self._step = step
         self._next_steps = itertools.count(step + 1)
+
+
+def no_value(missing: Iterable[str], reported: Iterable[str]) -> str:
+    """Return the error of a trial that ended without these metrics."""
+    names = conjunction(map(repr, missing))
+    return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
 
 
 def cannot_take_one(function: Callable[..., object]) -> str | None:

@@ -124,9 +124,10 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     elif trial.losses:
         notes.append("its worker was lost")
     if trial.attempts:
-        notes.append(
-            f"goes on after step {trial.resume_step}" if trial.resume_step else "starts from the beginning"
-        )
+        anew = "starts from the beginning"
+        if spec.target.kind == "command":
+            anew = "starts its command again, which may have saved its own state"
+        notes.append(f"goes on after step {trial.resume_step}" if trial.resume_step else anew)
     return "; ".join([f"waits {what}", *notes])
 
 

@@ -37,9 +37,12 @@ class FakeLink:
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.end = threading.Event()
+        self.end_after = 0  # reports after which it says that the trial is to end; 0: never
 
     def send(self, event: Event) -> int:
         self.heard.append(event)
+        if self.end_after == sum(isinstance(each, Reported) for each in self.heard):
+            self.end.set()
         return 0
 
     def told_to_end(self) -> bool:
@@ -111,7 +114,7 @@ def test_a_command_that_fails(script: str, kind: str, error: str, stage: Stage) 
 
 
 def test_a_command_that_succeeds_or_is_killed_from_outside(stage: Stage) -> None:
-    assert isinstance(stage.shell("exit 0"), Ended)
+    assert isinstance(stage.shell("exit 0", objectives=()), Ended)
     for name in ("KILL", "TERM"):
         outcome = stage.shell(f"kill -{name} $$")
         assert isinstance(outcome, Lost)
@@ -127,6 +130,34 @@ def test_a_command_that_is_not_there(stage: Stage) -> None:
     assert "/gone" in outcome.error
 
 
+SAYS_WHEN_IT_ENDS = """
+import os, signal, subprocess, sys, time
+def end(*_):
+    {last}
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("loss=3", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "print('loss=2', flush=True)",
+        "subprocess.run([sys.executable, '-m', 'thriftune', 'report', 'loss=2'], check=False)",
+    ],
+)
+def test_what_it_reports_while_it_ends_counts(last: str, stage: Stage) -> None:
+    """It may finish its epoch when it gets SIGTERM, and must not do that one again."""
+    stage.link.end_after = 1
+    outcome = stage.python(SAYS_WHEN_IT_ENDS.format(last=last), patterns={"loss": LOSS["loss"]})
+    assert isinstance(outcome, Ended)
+    assert outcome.cut
+    assert stage.values == [(1, 3.0), (2, 2.0)]
+
+
 def test_told_to_end_it_gets_sigterm(stage: Stage) -> None:
     script = "trap 'echo loss=5; exit 1' TERM; echo loss=1; while :; do sleep 0.05; done"
     timer = threading.Timer(0.5, stage.link.end.set)
@@ -134,7 +165,7 @@ def test_told_to_end_it_gets_sigterm(stage: Stage) -> None:
     outcome = stage.shell(script, patterns=LOSS)
     assert isinstance(outcome, Ended)
     assert outcome.cut
-    assert stage.values == [(1, 1.0)]  # what it says on its way out is about no step
+    assert stage.values == [(1, 1.0), (2, 5.0)]  # what it says on its way out counts
 
 
 def test_one_that_ignores_sigterm_is_killed(stage: Stage, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +221,26 @@ def test_nan_ends_it(stage: Stage, mark: str) -> None:
     ],
 )
 def test_metrics_by_pattern(printed: str, values: list[tuple[int, float]], stage: Stage) -> None:
-    assert isinstance(stage.shell(f"printf '{printed}'", patterns=LOSS), Ended)
+    assert isinstance(stage.shell(f"printf '{printed}'", patterns=LOSS), Ended if values else Failed)
     assert stage.values == values
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        ("val_loss=0.5", "the pattern of loss, 'train_loss=(.+)', found nothing"),
+        ("train_loss=none", "the pattern of loss, 'train_loss=(.+)', found 'none', which is no number"),
+    ],
+)
+def test_a_command_whose_metric_is_not_found_says_why(printed: str, why: str, stage: Stage) -> None:
+    failed = stage.shell(f"echo {printed}", patterns={"loss": "train_loss=(.+)"})
+    assert (failed.kind, stage.values) == ("no_value", [])
+    assert failed.error == f"the trial ended without a value of 'loss'; it reported nothing; {why}"
+
+
+def test_steps_count_from_1(stage: Stage) -> None:
+    failed = stage.shell("echo step 0; echo loss=1", patterns=LOSS)
+    assert failed.error == "metrics: step: the pattern found '0'; steps count from 1"
 
 
 def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -> None:
@@ -213,7 +262,8 @@ def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -
 def test_metrics_found_after_the_last_report_are_added_to_it(
     script: str, reports: list[tuple[int, dict[str, float]]], stage: Stage
 ) -> None:
-    assert isinstance(stage.shell(script, patterns=LOSS, objectives=("loss", "accuracy")), Ended)
+    outcome = stage.shell(script, patterns=LOSS, objectives=("loss", "accuracy"))
+    assert isinstance(outcome, Ended if any("loss" in metrics for _, metrics in reports) else Failed)
     assert [(event.step, event.metrics) for event in stage.link.heard] == reports
 
 
@@ -267,7 +317,7 @@ def test_a_trial_ends_between_two_lines_that_take_long_to_match(
     outcome = stage.shell("printf 'accuracy=1\\naccuracy=2\\nloss=3\\n'; sleep 600", patterns=LOSS)
     assert isinstance(outcome, Ended)
     assert outcome.cut
-    assert stage.values == []
+    assert stage.values == [(1, 3.0)]  # what it had printed counts all the same
 
 
 # --- what they are given ----------------------------------------------------------------------------------
@@ -389,6 +439,21 @@ thriftune.report(loss=9)
     )
 
 
+def test_threads_of_a_command_report_steps_without_gaps(stage: Stage) -> None:
+    """Their reports may come in another order than they counted in."""
+    script = """
+import threading, thriftune
+def work():
+    for i in range(10):
+        thriftune.report(loss=i)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+    assert isinstance(stage.python(script, max_steps=40), Ended)
+    assert [step for step, _ in stage.values] == list(range(1, 41))
+
+
 def test_a_report_without_a_step_follows_the_restored_one(stage: Stage) -> None:
     script = """
 import thriftune
@@ -441,7 +506,7 @@ try:
 except thriftune.ThriftuneError as error:
     assert "gone" in str(error)
 """
-    assert isinstance(stage.python(script), Ended)
+    assert isinstance(stage.python(script, objectives=()), Ended)
 
 
 # --- in the engine ----------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Command:
         memory_kills = MemoryKills()
         with _door(trial.folder, trial.rank) as door, self._start(trial, door.getsockname()) as process:
             try:
-                told = _Session(trial, process, door, self._patterns, memory_kills).run()
+                session = _Session(trial, process, door, self._patterns, memory_kills)
+                told = session.run()
             except BaseException:
                 _signal(process, signal.SIGKILL)
                 raise
@@ -61,6 +62,8 @@ class Command:
             if end.kind is None:
                 raise TrialLost(end.message)
             raise TrialFailed(end.kind, end.message.replace(" in the middle of the trial", ""))
+        if (error := trial.no_value()) is not None:
+            raise TrialFailed("no_value", error + session.why_no_value())
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
         command = arguments(self._command, trial.run.config)
@@ -106,7 +109,9 @@ class _Session:
         self._metrics = PrintedMetrics(patterns) if patterns else None
         self._found: dict[str, float] = {}  # since the last report
         self._step: int | None = None
-        self._end_at: float | None = None  # when to stop asking politely
+        self._end_at: float | None = None  # when to stop asking politely; None: it was not told to end
+        self._killed = False  # since it did not end in that time
+        self._no_numbers: dict[str, str] = {}  # by metric: what its pattern found last, where that is no number
         self._look_at = 0.0  # when to look again whether the trial is to end
 
     def run(self) -> bool:
@@ -143,6 +148,7 @@ class _Session:
             if self._trial.told_to_end():
                 self._begin_end()
         elif time.monotonic() >= self._end_at:
+            self._killed = True
             _signal(self._process, signal.SIGKILL)
 
     def _begin_end(self) -> None:
@@ -158,14 +164,14 @@ class _Session:
         return bool(chunk)
 
     def _look_for_metrics(self, chunk: bytes) -> None:
-        """Report what the patterns find in the command's output, unless the trial is to end."""
-        if self._metrics is None or self._end_at is not None:
+        """Report what the patterns find in the command's output. What it printed until it was killed counts."""
+        if self._metrics is None or self._killed:
             return
         for found in self._metrics.feed(chunk):
             self._take_in(found)
             if time.monotonic() >= self._look_at:  # slow patterns must not keep a trial from being stopped
                 self._end_if_told()
-            if self._end_at is not None:
+            if self._killed:
                 return
         if (warning := self._metrics.take_warning()) is not None:
             self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, warning))
@@ -174,24 +180,47 @@ class _Session:
         """Keep the numbers that were found in a line; if the objective's is among them, make it a report."""
         told = False
         for name, text in found:
-            with contextlib.suppress(ValueError, OverflowError):  # no number, or no step
+            try:
                 number = float(text)
                 if name == "step":
                     self._step = int(number)
+                    self._check_step(text)
                 else:
                     self._found[name] = number
                     told = told or name == self._trial.metric
+            except (ValueError, OverflowError):  # no number, or no step
+                self._no_numbers[name] = text
         if told:
             metrics, self._found = self._found, {}
             self._report(metrics, self._step, saved=False)
 
+    def _check_step(self, text: str) -> None:
+        if self._step is not None and self._step < 1:
+            raise TrialFailed("raised", f"metrics: step: the pattern found {text!r}; steps count from 1")
+
     def _report(self, metrics: Mapping[str, float], step: int | None, *, saved: bool) -> None:
-        if self._end_at is not None:
-            return
+        """Report what the command said. It may say more while it ends, such as of its last epoch."""
         try:
             self._trial.note(metrics, step, saved=saved)
         except EndTrial:
-            self._begin_end()
+            if self._end_at is None:
+                self._begin_end()
+
+    def why_no_value(self) -> str:
+        """Return what is known of why an objective was not reported; called when the command has ended well."""
+        if self._metrics is None:
+            return ""
+        missing = [name for name in self._trial.missing if name in self._metrics.patterns]
+        reasons = (
+            f"; the pattern of {name}, {self._metrics.patterns[name].pattern!r}, "
+            + (
+                f"found {self._no_numbers[name]!r}, which is no number"
+                if name in self._no_numbers
+                else "found nothing"
+            )
+            for name in missing
+        )
+        return "".join(reasons)
 
     def _answer(self) -> bool:
         """One report from the inside; answered when it is safe."""
@@ -203,9 +232,11 @@ class _Session:
             try:
                 event = from_line(message)
                 if isinstance(event, Reported):
-                    # Another process of the command may have reported the step that this one counted to.
-                    taken = event.number == COUNTED and event.step <= self._trial.last_step
-                    self._report(event.metrics, None if taken else event.step, saved=event.saved)
+                    # Threads and processes of the command may come in another order than they counted in. The
+                    # first report tells where a resumed command goes on.
+                    resumes = self._trial.run.resume_step and not self._trial.last_step
+                    counted = event.number == COUNTED and not resumes
+                    self._report(event.metrics, None if counted else event.step, saved=event.saved)
                 elif isinstance(event, (Warned, DiskFull)):
                     self._trial.relay(replace(event, trial=self._trial.id, attempt=self._trial.attempt))
                 else:

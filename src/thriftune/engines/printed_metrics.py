@@ -34,7 +34,7 @@ class PrintedMetrics:
     """
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
-        self._patterns = patterns
+        self.patterns = patterns
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # the end of the current line: all that may still be part of a match
         self._starts = dict.fromkeys(patterns, 0)  # where in the text each pattern has to go on
@@ -52,7 +52,7 @@ class PrintedMetrics:
             for line in ended:
                 yield from self._add(line)
                 yield self._matches(len(self._text))
-                self._text, self._starts = "", dict.fromkeys(self._patterns, 0)
+                self._text, self._starts = "", dict.fromkeys(self.patterns, 0)
             yield from self._add(rest)
 
     def _add(self, text: str) -> Iterator[list[tuple[str, str]]]:
@@ -77,14 +77,14 @@ class PrintedMetrics:
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
             try:
-                for name, pattern in self._patterns.items():
+                for name, pattern in self.patterns.items():
                     found += [(name, number) for number in self._numbers(name, pattern, horizon)]
                     before, used = used, time.thread_time()
                     self._cpu_seconds[name] += used - before
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         except _TimerEnded:
-            slow = self._patterns[name].pattern
+            slow = self.patterns[name].pattern
             raise TrialFailed(
                 "raised",
                 f"metrics: {name}: the pattern {slow!r} took more than {_MATCH_SECONDS:g} s on "
@@ -100,7 +100,7 @@ class PrintedMetrics:
         self._warned = True
         name = max(self._cpu_seconds, key=self._cpu_seconds.__getitem__)
         return (
-            f"metrics: {name}: the pattern {self._patterns[name].pattern!r} is slow on what the command prints, "
+            f"metrics: {name}: the pattern {self.patterns[name].pattern!r} is slow on what the command prints, "
             f"which holds the command up: the patterns took {used:.0f} s so far. {_ADVICE}"
         )
 

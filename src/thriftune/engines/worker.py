@@ -229,6 +229,8 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
             returned = train(trial)
             if os.getpid() == worker_pid:
                 trial.finish(returned)
+        if (missing := trial.no_value()) is not None:  # found here, its output is kept
+            raise TrialFailed("no_value", missing)
         outcome: Event = Ended(wall_time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
     except TrialLost as lost:
         outcome = Lost(wall_time(), run.trial, run.attempt, str(lost))
