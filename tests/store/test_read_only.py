@@ -128,6 +128,16 @@ def test_a_log_that_needs_a_writer_is_explained(path: Path) -> None:
     without_permission(path, look)
 
 
+def test_a_store_that_may_not_be_read_says_so(path: Path) -> None:
+    path.chmod(0o200)
+
+    def look() -> None:
+        with pytest.raises(StoreError, match="you may not read it; ask its owner for permission"):
+            open_store(path, create=False)
+
+    without_permission(path, look)
+
+
 def test_nothing_can_be_written(path: Path) -> None:
     def look() -> None:
         with open_store(path, create=False) as reader:

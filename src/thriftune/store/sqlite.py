@@ -399,7 +399,9 @@ class SqliteStore:
         except sqlite3.Error as error:
             kind = StoreFull if self._means_full(error) else StoreError
             what = WAYS_OUT.get(_code(error)) or WAYS_OUT.get(_kind(error)) or str(error)
-            if self._read_only and _kind(error) == sqlite3.SQLITE_CANTOPEN:
+            if self._path is not None and self._path.exists() and not os.access(self._path, os.R_OK):
+                what = "you may not read it; ask its owner for permission, or name another store"
+            elif self._read_only and _kind(error) == sqlite3.SQLITE_CANTOPEN:
                 what = (
                     f"{self._where}-wal has to be copied into it first; have someone who may write look at it once"
                 )
