@@ -496,6 +496,7 @@ def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
         ({"loss": 1j}, "loss: 1j is no number"),
         ({"loss": 10**400}, "loss: 10* is no number"),
         ({3: 0.5}, "a metric's name must be a string, not 3"),
+        ({"": 0.5}, "a metric needs a name; say for example report"),
     ],
 )
 def test_metrics_that_are_none(make: Make, metrics: Any, message: str) -> None:

@@ -365,7 +365,7 @@ def test_what_is_said_at_the_start_and_only_then(tmp_path: Path, capsys: pytest.
     assert said("all", warm_start=["same", accuracy, "empty"]) == [
         f"warm start from {accuracy.name!r}: 2 of 3 trials taken; k is new here; "
         "1 trial dropped: x 2 is outside 0 to 1; its aim was to maximize acc",
-        "warm start from 'empty': nothing taken, as no trial of it had ended",
+        "warm start from 'empty': nothing taken, as no trial of it had ended with a value",
     ]
     assert said("random", warm_start="same", searcher="random") == [
         "warm start: random search takes no account of it; use another searcher"

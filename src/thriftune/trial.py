@@ -680,6 +680,8 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise SettingError(f"a metric's name must be a string, not {name!r}")
+        if not name:
+            raise SettingError("a metric needs a name; say for example report(loss=0.3)")
         if type(value) is float:
             values[name] = value
             continue

@@ -164,7 +164,7 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
             counts += f", {whose} at step {each.step}, as too few finished"
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _had_none(spec, history):
-        yield f"warm start from {name!r}: nothing taken, as no trial of it had ended", True
+        yield f"warm start from {name!r}: nothing taken, as no trial of it had ended with a value", True
     if spec.warm_start and spec.searcher.lower() in BLIND:
         yield f"warm start: {spec.searcher} search takes no account of it; use another searcher", True
 

@@ -269,7 +269,9 @@ def show_line(study: str, store_url: str, trial: int | str | None = None) -> str
 
 
 def ended(history: History) -> int:
-    return sum(history.counts[state] for state in State if state.ended)
+    """Return how many trials have ended; those that are set aside have, once nothing is left to do."""
+    over = {state for state in State if state.ended} | ({State.PAUSED} if history.finished else set())
+    return sum(history.counts[state] for state in over)
 
 
 def finite(value: float | None) -> bool:

@@ -502,6 +502,25 @@ def test_an_unfinished_front_says_how_far_it_has_come(typed: Type, where: Path) 
     assert (row["front_size"], row["front_step"]) == (2, 2)
 
 
+def test_trials_that_were_set_aside_have_ended_when_the_study_has(typed: Type, where: Path) -> None:
+    *before, finish, stopped = studies.log()
+    aside = [
+        ev.Create(108.0, 3, {"lr": 0.3, "act": "relu"}),
+        ev.Place(108.0, 3, 1, ev.THIS_MACHINE, 0),
+        ev.Reported(108.1, 3, 1, 1, 1, {"loss": 3.0}, saved=True),
+        ev.Pause(108.2, 3, 1, "by halving"),
+        ev.Ended(108.3, 3, 1, 0.1, cut=True),
+    ]
+    with open_store(where) as store:
+        studies.write(store, studies.spec("done", trials=4), [*before, *aside, finish, stopped])
+        studies.write(store, studies.spec("stopped", trials=4), [*before, *aside, stopped])
+    assert "4 of 4 ended: 1 paused, 2 completed, 1 failed" in typed("show", "done").stdout
+    assert "3 of 4 ended: 1 paused, 2 completed, 1 failed" in typed("show", "stopped").stdout
+    listed = {line.split()[0]: line for line in typed("list").stdout.splitlines()}
+    assert "4 of 4 (1 failed)" in listed["done"]
+    assert "3 of 4 (1 failed)" in listed["stopped"]
+
+
 def test_a_converged_trial_says_so(typed: Type, where: Path) -> None:
     *before, finish, stopped = studies.log()
     cut = [

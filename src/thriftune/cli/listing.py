@@ -140,7 +140,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         return (row["name"], row["state"], "-", "-", created)
     state = f"running ({row['pid']})" if row["state"] == "running" else row["state"]
     counts: dict[str, int] = row["counts"]
-    ended = sum(counts.get(name, 0) for name in ("COMPLETED", "STOPPED", "FAILED"))
+    over = ("COMPLETED", "STOPPED", "FAILED", *(("PAUSED",) if row["finished"] else ()))
+    ended = sum(counts.get(name, 0) for name in over)
     trials = f"{ended} of {row['limit']}" if row["limit"] else str(ended)
     if failed := counts.get("FAILED", 0):
         trials += f" ({failed} failed)"
