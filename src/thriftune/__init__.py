@@ -6,6 +6,7 @@ nothing in every worker process and on every command line.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -70,3 +71,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+if "THRIFTUNE_RUN" in os.environ:
+    # A trial's command. Loaded now, as a signal handler may report while the first report would still load it.
+    import_module("thriftune.inside")

@@ -439,6 +439,23 @@ thriftune.report(loss=9)
     )
 
 
+def test_a_signal_handler_may_report_while_the_first_report_is_under_way(stage: Stage) -> None:
+    script = """
+import signal, thriftune
+def handle(*_):
+    thriftune.report(loss=2)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.001)
+for _ in range(20):
+    thriftune.report(loss=1)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+"""
+    assert isinstance(stage.python(script), Ended)
+    steps = [step for step, _ in stage.values]
+    assert steps == list(range(1, len(steps) + 1))
+
+
 def test_threads_of_a_command_report_steps_without_gaps(stage: Stage) -> None:
     """Their reports may come in another order than they counted in."""
     script = """
