@@ -258,7 +258,8 @@ def test_all_damaged(checkpoints: Checkpoints) -> None:
     found = checkpoints.load()
     assert (found.step, found.folder) == (0, None)
     assert found.passed_over == tuple(
-        f"checkpoint of step {step} is corrupt (model.bin: checksum differs); there is none before it to use"
+        f"checkpoint of step {step} is corrupt (model.bin: checksum differs); "
+        "no checkpoint is left, so the trial starts from the beginning"
         for step in (7, 6)
     )
 

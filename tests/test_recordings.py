@@ -143,7 +143,7 @@ def test_a_recording_has_its_own_objectives_and_space(done: tt.Result, tmp_path:
 def test_any_other_table_needs_to_be_told_what_decides(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", values=np.ones((3, 2)), x=np.ones(3))
     with pytest.raises(
-        SettingError, match=r"t.npz: is no recording, which would say .* give minimize or maximize"
+        SettingError, match=r"t.npz: a table does not say which metric .* give minimize or maximize"
     ):
         tt.simulate(tmp_path / "t.npz")
 
@@ -226,3 +226,8 @@ def test_a_constrained_metric_that_is_no_number_is_not_one_that_was_never_told(t
     first, second = recordings.read(tmp_path / "r.npz").rows[0][1].metrics
     assert math.isnan(first["memory"])
     assert "memory" not in second
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"missing\.csv: there is no such file"):
+        read_table(tmp_path / "missing.csv")

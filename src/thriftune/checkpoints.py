@@ -129,7 +129,7 @@ class Checkpoints:
             if not path.exists():  # removed while it was read, so there is a newer one now
                 return self.load(at_most)
             flaws.append((step, flaw))
-        return Loaded(0, None, _sentences(flaws, "there is none before it to use"))
+        return Loaded(0, None, _sentences(flaws, "no checkpoint is left, so the trial starts from the beginning"))
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, good or not, rising."""

@@ -43,9 +43,11 @@ def read_table(path: Path, objectives: Sequence[Objective] = (), space: Space | 
                 f"{path}: a recording has its own objectives and space; leave out minimize, maximize and space"
             )
         return read(path)
+    if not objectives and not path.exists():
+        raise SettingError(f"{path}: there is no such file")
     if not objectives:
         raise SettingError(
-            f"{path}: is no recording, which would say what metric decides; give minimize or maximize"
+            f"{path}: a table does not say which metric decides, as a recording does; give minimize or maximize"
         )
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix)
