@@ -148,6 +148,7 @@ def group(trial: Trial) -> None:
     total = torch.tensor([float(trial.rank + 1)])
     dist.all_reduce(total)
     SEEN.append((seen.rank, seen.size, seen.device, seen.backend, total.item()))
+    trial.report(loss=1.0)
 
 
 def _look_for_group() -> None:

@@ -234,6 +234,8 @@ class _Watch:
                             steps.add(event.step)
                         case Ended():
                             return Seen(started, reports, event)
+                        case Failed(kind="no_value") if not reports:
+                            return Seen(started, reports, Ended(event.at, event.trial, event.attempt, passed))
                         case Failed():
                             raise ProfileError(_failure(event, run))
                         case Lost(why=why):

@@ -604,9 +604,10 @@ class Trial:
     def no_value(self) -> str | None:
         """Return the error of a first attempt that has come to its end without a value; None if it has one.
 
-        A later attempt may have nothing left to report.
+        A later attempt may have nothing left to report. Of several workers, none can end without the others: what
+        is missing is found when all of them have.
         """
-        if self.cut or self.rank or self.attempt > 1 or not self.missing:
+        if self.cut or self.gang is not None or self.attempt > 1 or not self.missing:
             return None
         return no_value(self.missing, self._reported)
 
