@@ -47,7 +47,7 @@ MOSTLY = 0.9
 
 @dataclass
 class Count:
-    """What came of the studies of one rule on one engine."""
+    """Counts the signals and reports in the studies of one rule on one engine."""
 
     signals: Counter[str] = field(default_factory=Counter)  # by target
     reports: int = 0  # that returned in a trial
@@ -70,7 +70,7 @@ class Killed:
         self._environment = {**os.environ, **variables}
 
     def run(self, count: Count, most: int) -> None:
-        """Run the study to its end, and send at most so many signals."""
+        """Run the study to its end, and send it at most `most` signals."""
         sent, moved_at, before = 0, time.monotonic(), -1
         while True:
             with self._errors.open("w") as errors:
@@ -149,7 +149,7 @@ def _has(pid: int, mark: str) -> bool:
 
 
 def run_rule(folder: Path, rule: str, address: str | None, signals: int, dice: random.Random) -> Count:
-    """Run studies of a rule, one after the other, until so many signals were sent."""
+    """Run studies of a rule, one after the other, until this number of signals was sent."""
     count, studies = Count(), 0
     while (left := signals - count.signals.total()) > 0:
         studies += 1

@@ -37,7 +37,7 @@ from thriftune.trial import State
 PARENT_TRIALS, TRIALS, WORKERS = 50, 25, 2
 RULES = ("auto", "asha")
 TREATMENTS = {"guess": None, "left out": State.WAITING, "last value": State.COMPLETED}
-"""What the parent's cut trials count as; None leaves their state as it is."""
+"""The state that the parent's cut trials are given; None leaves it as it is."""
 OTHER_TREATMENTS = ("left out", "last value")
 PARENTS = ("none", *(f"{rule}, {treatment}" for rule in RULES for treatment in TREATMENTS))
 RELATIONS = ("related", "shuffled", "mirrored")

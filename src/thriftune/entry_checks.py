@@ -76,4 +76,4 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[float]": lambda value: type(value) is list and all(map(_is_finite, value)),
     "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
 }
-"""By the annotation of a field, as it is written: whether a value read from JSON is possible there."""
+"""Checks of values read from JSON, keyed by the annotation of their field as it is written."""

@@ -43,9 +43,9 @@ class StoreError(ThriftuneError):
 
 
 class StudyDamaged(StoreError):
-    """What a store holds of a study cannot be understood. Other studies of the store are not affected.
+    """Raised for a study that cannot be read from its store. Other studies of the store are not affected.
 
-    - `what`: is wrong, in words.
+    - `what`: what is wrong, in words.
     """
 
     def __init__(self, name: str, store: str, what: str) -> None:

@@ -407,7 +407,7 @@ def test_without_a_rule_what_was_set_aside_goes_on() -> None:
 
 
 def test_a_step_reported_in_parts_counts_once_for_the_median() -> None:
-    """With every report counted, a trial would be among the others that it is compared with."""
+    """If every report counted, a trial would be among those that it is compared with."""
     table = Table(trials=3, max_steps=3, stopper=stopping.Median(share=0.1, fewest=2))
     for trial, loss in enumerate((0.1, 0.2)):
         for step in (1, 2, 3):

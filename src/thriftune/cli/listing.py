@@ -20,7 +20,7 @@ _UNKNOWN = (
     "finished", "pid", "host", "trials", "limit", "max_steps", "metric", "maximize", "objectives", "constraints",
     "best", "front_size", "front_step", "seconds", "dollars",
 )  # fmt: skip
-"""What is not known of a damaged study."""
+"""The fields of a row that are unknown for a damaged study."""
 
 
 @click.command("list")
