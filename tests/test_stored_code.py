@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from thriftune.cli import cli
+from thriftune.engines import pickled
 from thriftune.errors import SettingError
 from thriftune.launch import resume
 from thriftune.progress import make_view
@@ -170,3 +171,15 @@ def test_what_somebody_else_made_is_not_loaded(store: Path, function: Path, bomb
     with pytest.raises(SettingError, match=f"{changed} belongs to another user, {NOBODY}"):
         go_on(store)
     assert not bomb.exists()
+
+
+def test_the_folder_that_a_linked_pickle_lies_in_is_checked(tmp_path: Path) -> None:
+    elsewhere, own = tmp_path / "elsewhere", tmp_path / "own"
+    for folder in (elsewhere, own):
+        folder.mkdir(mode=0o700)
+    pickled.keep(elsewhere / "function.pickle", b"")
+    (own / "function.pickle").symlink_to(elsewhere / "function.pickle")
+    pickled.check_owner(own / "function.pickle")
+    elsewhere.chmod(0o777)
+    with pytest.raises(SettingError, match=r"elsewhere can be written by other users"):
+        pickled.check_owner(own / "function.pickle")
