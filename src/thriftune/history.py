@@ -40,6 +40,7 @@ class History:
         seed: int,
         constraints: Sequence[Constraint] = (),
         max_steps: int | None = None,
+        folder: str = "",
     ) -> None:
         self.space = space
         self.objectives = tuple(objectives)
@@ -47,6 +48,7 @@ class History:
         self.constraints = tuple(constraints)
         self.seed = seed
         self.max_steps = max_steps  # of a trial
+        self.folder = folder  # of the study's files; empty where not known
         self.earlier: list[Earlier] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.counts: Counter[State] = Counter()  # of trials in each state
@@ -337,7 +339,8 @@ class History:
     def _create(self, event: ev.Create) -> bool:
         if event.trial != len(self.trials):
             return False
-        self.trials.append(TrialRecord(event.trial, event.config, event.at))
+        folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
+        self.trials.append(TrialRecord(event.trial, event.config, event.at, folder=folder))
         self.counts[State.WAITING] += 1
         self.waiting[event.trial] = None
         self._tried[self.space.key(event.config)] += 1

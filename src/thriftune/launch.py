@@ -25,7 +25,7 @@ from thriftune.planning import PresentMachines
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import DiskFullPolicy, Duration, Spec, Target, seconds
+from thriftune.spec import DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy, seconds
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
@@ -59,6 +59,12 @@ def make_spec(
     storage: str | Path | None = None,
     keep: int = 2,
     disk_full: DiskFullPolicy = "stop",
+    value: ValuePolicy = "auto",
+    on_failure: FailurePolicy = "stop",
+    target_value: float | None = None,
+    patience: int | None = None,
+    stop_when_converged: bool = False,
+    max_trial_time: Duration | None = None,
 ) -> Spec:
     """The settings as a user gives them, checked and spelled out."""
     objectives = parse_objectives(minimize, maximize)
@@ -99,6 +105,12 @@ def make_spec(
         storage="" if storage is None else str(Path(storage).expanduser().absolute()),
         keep=keep,
         disk_full=disk_full,
+        value=value,
+        on_failure=on_failure,
+        target_value=target_value,
+        patience=patience,
+        stop_when_converged=stop_when_converged,
+        max_trial_seconds=seconds("max_trial_time", max_trial_time),
     )
 
 

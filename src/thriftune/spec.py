@@ -26,6 +26,9 @@ from thriftune.objectives import (
 from thriftune.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
+ChangePolicy = Literal["stop", "go_on"]
+FailurePolicy = Literal["stop", "go_on"]
+ValuePolicy = Literal["auto", "best", "last"]
 Duration = float | str | datetime.timedelta
 
 
@@ -78,27 +81,43 @@ class Spec:
     storage: str = ""
     keep: int = 2
     disk_full: DiskFullPolicy = "stop"
+    value: ValuePolicy = "last"  # a trial's value: its best or its last; see counts_best
+    on_failure: FailurePolicy = "go_on"  # what to do when the first trials all fail with the same error
+    target_value: float | None = None  # of the objective: the study ends when a trial reaches it
+    patience: int | None = None  # trials without a better value after which no more are made
+    stop_when_converged: bool = False  # end when the searcher expects no improvement worth its cost
+    max_trial_seconds: float | None = None  # of a trial in all; then it ends and keeps its value
+    deadline_at: float | None = None  # unix seconds
+    code: Mapping[str, str] = field(default_factory=dict)  # what identifies the code that trials run
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_objectives(self.objectives)
-        for name, least in (("trials", 1), ("max_steps", 1), ("workers", 1)):
+        for name, least in (("trials", 1), ("max_steps", 1), ("workers", 1), ("patience", 1)):
             if getattr(self, name) is not None:
                 _check_whole(name, getattr(self, name), least)
         for name, least in (("seed", 0), ("retries", 0), ("keep", 2)):
             _check_whole(name, getattr(self, name), least)
         if self.workers is None and self.engine == "local":
             raise SettingError("workers: None must be a whole number")
-        for name in ("deadline_seconds", "budget_dollars", "timeout_seconds"):
+        for name in ("deadline_seconds", "budget_dollars", "timeout_seconds", "max_trial_seconds"):
             value = getattr(self, name)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise SettingError(f"{name.split('_')[0]}: {value!r} must be a number")
+                raise SettingError(f"{_as_given(name)}: {value!r} must be a number")
             if not (math.isfinite(value) and value > 0):
-                raise SettingError(f"{name.split('_')[0]}: {value} must be above zero and finite")
-        if self.disk_full not in ("stop", "go_on"):
-            raise SettingError(f"disk_full: {self.disk_full!r} must be 'stop' or 'go_on'")
+                raise SettingError(f"{_as_given(name)}: {value} must be above zero and finite")
+        for name in ("disk_full", "on_failure"):
+            if getattr(self, name) not in ("stop", "go_on"):
+                raise SettingError(f"{name}: {getattr(self, name)!r} must be 'stop' or 'go_on'")
+        if self.value not in get_args(ValuePolicy):
+            raise SettingError(f"value: {self.value!r} must be 'best', 'last' or 'auto'")
+        if self.value == "best" and not self._may_count_best:
+            raise SettingError(
+                "value: 'best' needs a single objective and no constraints, as no step may be the best in all; "
+                "use value='last'"
+            )
 
     @property
     def metric(self) -> str:
@@ -117,6 +136,15 @@ class Spec:
         return self.stopping != "none"
 
     @property
+    def _may_count_best(self) -> bool:
+        return len(self.objectives) == 1 and not self.constraints
+
+    @property
+    def counts_best(self) -> bool:
+        """Whether a trial's value is its best over all steps, and not its last."""
+        return self.value == "best" or (self.value == "auto" and self._may_count_best)
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The metrics that a trial must end with: all objectives and all that is constrained."""
         return needed(self.objectives, self.constraints)
@@ -126,9 +154,12 @@ class Spec:
         """In words."""
         return goal(self.objectives, self.constraints)
 
-    def new_history(self) -> History:
-        """Of a study in which nothing has happened yet."""
-        return History(self.space, self.objectives, self.seed, self.constraints, self.max_steps)
+    def new_history(self, folder: str = "") -> History:
+        """Return the history of a study in which nothing has happened yet.
+
+        `folder`: where the study's files are, so that trials can tell where theirs are.
+        """
+        return History(self.space, self.objectives, self.seed, self.constraints, self.max_steps, folder)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -191,7 +222,14 @@ class Spec:
             options = f"{part}_options"
             if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
                 kept[options] = getattr(self, options)
+        if asked.value == "auto":
+            kept["value"] = self.value
         return replace(asked, **kept, storage=asked.storage or self.storage)
+
+
+def _as_given(name: str) -> str:
+    """Return the name under which a user gives a setting: "deadline" for deadline_seconds."""
+    return {"max_trial_seconds": "max_trial_time"}.get(name, name.split("_")[0])
 
 
 def _check_name(name: str) -> None:

@@ -10,6 +10,7 @@ from reprlib import repr as short
 
 from thriftune.entry_checks import CHECKS
 from thriftune.errors import StudyDamaged
+from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.spec import KINDS, Spec, Target
 from thriftune.store import Store
@@ -31,7 +32,12 @@ def load_spec(store: Store, name: str) -> Spec:
 
 def load_history(store: Store, spec: Spec) -> History:
     """Return the history of the study, from its whole log. Raises StudyNotFound or StudyDamaged."""
-    return catch_up(spec.new_history(), store, spec.name)
+    return catch_up(new_history(store, spec), store, spec.name)
+
+
+def new_history(store: Store, spec: Spec) -> History:
+    """Return an empty history of the study, which knows where the study's files are."""
+    return spec.new_history(str(StudyFiles.of(spec, store).folder))
 
 
 def catch_up(history: History, store: Store, name: str) -> History:

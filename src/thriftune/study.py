@@ -31,10 +31,10 @@ from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import DiskFullPolicy, Duration, Spec, Target
+from thriftune.spec import DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store
-from thriftune.stored import catch_up, load_spec
+from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
 from thriftune.warm_start import Source, remarks, same_store
@@ -69,6 +69,12 @@ def tune(
     storage: str | Path | None = None,
     keep: int = 2,
     disk_full: DiskFullPolicy = "stop",
+    value: ValuePolicy = "auto",
+    target: float | None = None,
+    patience: int | None = None,
+    stop_when_converged: bool = False,
+    max_trial_time: Duration | None = None,
+    on_failure: FailurePolicy = "stop",
     progress: bool | None = None,
 ) -> Result:
     """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
@@ -119,6 +125,12 @@ def tune(
         storage=storage,
         keep=keep,
         disk_full=disk_full,
+        value=value,
+        target_value=target,
+        patience=patience,
+        stop_when_converged=stop_when_converged,
+        max_trial_time=max_trial_time,
+        on_failure=on_failure,
         target=Target("pickled"),
     )
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
@@ -272,7 +284,7 @@ class Study:
         """What is known now: read anew as far as the log has grown."""
         with self._lock:
             if self._history is None:
-                self._history = self._spec.new_history()
+                self._history = new_history(self._store, self._spec)
             return catch_up(self._history, self._store, self.name)
 
     @property

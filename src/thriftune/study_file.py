@@ -49,6 +49,12 @@ _TYPES: Types = {
     "storage": ((str,), "the path of a folder"),
     "keep": ((int,), _WHOLE),
     "disk_full": ((str,), "'stop' or 'go_on'"),
+    "value": ((str,), "'best', 'last' or 'auto'"),
+    "target": ((int, float), _NUMBER),
+    "patience": ((int,), _WHOLE),
+    "stop_when_converged": ((bool,), "true or false"),
+    "max_trial_time": ((int, float, str), _DURATION),
+    "on_failure": ((str,), "'stop' or 'go_on'"),
     "profile": ((str, dict), "the path of a profile, or a table such as {seconds_per_step = {1 = 4.0, 2 = 2.2}}"),
     "cloud": ((dict, list), "a table of a kind of machine, or several: write [cloud] or [[cloud]]"),
     "space": ((dict,), "a table: write [space.NAME] for every parameter"),
@@ -57,7 +63,8 @@ _TYPES: Types = {
 
 _AS_GIVEN = (
     "minimize", "maximize", "constraints", "trials", "max_steps", "deadline", "budget", "timeout", "retries",
-    "workers", "engine", "system", "keep", "disk_full", "seed",
+    "workers", "engine", "system", "keep", "disk_full", "seed", "value", "patience", "stop_when_converged",
+    "max_trial_time", "on_failure",
 )  # fmt: skip
 
 
@@ -121,6 +128,8 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     given = {key: data[key] for key in _AS_GIVEN if key in data}
     if "engine" in data:
         given["engine"] = _engine(data, folder)
+    if "target" in data:
+        given["target_value"] = data["target"]
     spec = make_spec(
         space,
         name=data.get("name", path.stem),

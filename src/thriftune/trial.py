@@ -127,6 +127,7 @@ class TrialRecord:
     turns: list[tuple[int, Turn]] = field(default_factory=list)  # with how many windows there were before it
     windows: list[Window] = field(default_factory=list)
     harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
+    folder: str = ""  # of its checkpoints and its output; empty where not known
 
     def __getitem__(self, name: str) -> Any:
         try:
