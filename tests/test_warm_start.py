@@ -383,4 +383,5 @@ def test_a_study_of_ones_own_warns_of_what_is_odd(store: Store) -> None:
         assert repr(study) == "<Study new: 0 trials>"
     with pytest.warns(UserWarning, match=r"^warm start from .*: 2 of 2 trials taken; k is gone here") as caught:
         tt.Study({"x": SPACE["x"]}, minimize="loss", searcher=Learner(), warm_start=old)
-    assert [Path(each.filename).name for each in caught] == ["test_warm_start.py"]
+    ours = [each for each in caught if each.category is UserWarning]  # a collected study may warn of its folder
+    assert [Path(each.filename).name for each in ours] == ["test_warm_start.py"]
