@@ -18,7 +18,9 @@ from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
 from thriftune.reports import (
+    Counting,
     counted,
+    counted_value,
     furthest,
     metrics_of,
     step_of_values,
@@ -27,7 +29,7 @@ from thriftune.reports import (
     value_at,
 )
 from thriftune.space import Space
-from thriftune.trial import State, Stay, TrialRecord, Window, no_value
+from thriftune.trial import Report, State, Stay, TrialRecord, Window, no_value
 
 
 class History:
@@ -41,11 +43,13 @@ class History:
         constraints: Sequence[Constraint] = (),
         max_steps: int | None = None,
         folder: str = "",
+        best_counts: bool = False,
     ) -> None:
         self.space = space
         self.objectives = tuple(objectives)
         self.metric, self.maximize = objectives[0].metric, objectives[0].maximize  # the first objective's
         self.constraints = tuple(constraints)
+        self.counting = Counting(self.metric, self.maximize, best_counts)
         self.seed = seed
         self.max_steps = max_steps  # of a trial
         self.folder = folder  # of the study's files; empty where not known
@@ -119,6 +123,13 @@ class History:
     def step_of_values(self, trial: TrialRecord) -> int:
         """Return the step of its objectives' last values; where the steps differ, the lowest."""
         return step_of_values(trial, [each.metric for each in self.objectives])
+
+    def value_step(self, trial: TrialRecord) -> int:
+        """Return the step that its value is of: of its best value the first, or its last; 0 if it has none."""
+        told = counted(trial) if trial.state is State.COMPLETED else trial.reports
+        of_value = (report.step for report in told if report.value is not None and report.value == trial.value)
+        last = next((report.step for report in reversed(told) if report.value is not None), 0)
+        return next(of_value, last) if self.counting.best else last
 
     @property
     def best(self) -> TrialRecord:
@@ -206,9 +217,9 @@ class History:
             self.waiting[trial.id] = None
         self._leaders.changed(trial)  # a rule may have given it up, or taken it up again
 
-    def _set_values(self, trial: TrialRecord) -> None:
-        """After its metrics have changed."""
-        value = trial.value = trial.metrics.get(self.metric)
+    def _set_values(self, trial: TrialRecord, told: Sequence[Report]) -> None:
+        """Bring its values up to date after its metrics have changed. `told`: the reports that count."""
+        value = trial.value = counted_value(told) if self.counting.best else trial.metrics.get(self.metric)
         if len(self.objectives) == 1:  # as nearly always, and on the way of every report
             trial.values = None if value is None else (value,)
         else:
@@ -274,7 +285,7 @@ class History:
         told = counted(trial)
         if len(told) < len(trial.reports):
             trial.metrics = metrics_of(told)
-            self._set_values(trial)
+            self._set_values(trial, told)
         if self._unsound(trial):
             return False
         self._leave(trial, at, State.COMPLETED)
@@ -361,7 +372,7 @@ class History:
         trial.resumed_from, trial.step_before = event.resume_step, trial.step
         if trial.failures:  # one that came to its own end before an earlier one's may have left out some reports
             trial.metrics = metrics_of(trial.reports)
-            self._set_values(trial)
+            self._set_values(trial, trial.reports)
         self._set(trial, State.RUNNING)
         return True
 
@@ -374,16 +385,16 @@ class History:
             trial.stalled_losses = 0
         if trial.reports and event.step <= trial.reports[-1].step:
             before = value_at(trial, event.step, self.metric)
-            told = take_in(trial, event)
+            told = take_in(trial, event, self.counting)
             # A first value at a new step is judged like any other. Rules must learn of every other change.
             is_first = before is None and trial.step_before < event.step == trial.step
             self.rewrites += not is_first and value_at(trial, event.step, self.metric) != before
         else:
-            told = take_in(trial, event)
+            told = take_in(trial, event, self.counting)
         if event.saved:
             trial.resume_step = event.step
         if not self._needed.isdisjoint(told):
-            self._set_values(trial)
+            self._set_values(trial, trial.reports)
         return True
 
     def _ended(self, event: ev.Ended) -> bool:
@@ -568,6 +579,11 @@ class History:
             self._lose(self.trials[trial_id], at, stalls=stalls)
         return self.fleet.gone(machine_id, at, taken_away=taken_away)
 
+    def _best_value(self, told: Sequence[Report]) -> float | None:
+        values = (report.metrics.get(self.metric) for report in told)
+        there = [value for value in values if value is not None and isfinite(value)]
+        return (max if self.maximize else min)(there) if there else None
+
     # --- invariants -----------------------------------------------------------------------------------
 
     def validate(self) -> None:
@@ -586,7 +602,11 @@ class History:
             assert trial.attempts >= trial.failures + trial.losses
             assert trial.state is not State.COMPLETED or not self._unsound(trial)
             assert trial.state is State.COMPLETED or not trial.converged
-            assert trial.value is trial.metrics.get(self.metric)
+            told = counted(trial) if trial.state is State.COMPLETED else trial.reports
+            assert trial.value is (counted_value(told) if self.counting.best else trial.metrics.get(self.metric))
+            assert (
+                not self.counting.best or trial.value == self._best_value(told) or not isfinite(trial.value or 0.0)
+            )
             assert (trial.values is None) == any(each.metric not in trial.metrics for each in self.objectives)
             if running or trial.state is State.COMPLETED:
                 assert trial.metrics == metrics_of(trial.reports if running else counted(trial))

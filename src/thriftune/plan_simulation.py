@@ -86,7 +86,7 @@ class _Stages:
         stages = self._of(history).stages_of(trial.id)
         if trial.step >= stages[-1].end:
             return Verdict.STOP
-        return Verdict.PAUSE if crosses(trial, stages, history) else Verdict.GO_ON
+        return Verdict.PAUSE if crosses(trial, stages) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
         return self._of(history).promotable(more)

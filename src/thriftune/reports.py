@@ -4,33 +4,71 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import NamedTuple
 
-from thriftune.events import Reported
+from thriftune.events import Metrics, Reported
 from thriftune.trial import Report, TrialRecord
 
 
-def take_in(trial: TrialRecord, event: Reported) -> Iterable[str]:
-    """Adds what was reported to the trial's reports and metrics; returns which metrics may have changed.
+class Counting(NamedTuple):
+    """Which value of the first objective counts after a step: the one reported, or the best so far."""
+
+    metric: str
+    maximize: bool
+    best: bool
+
+    def value(self, metrics: Metrics, before: float | None) -> float | None:
+        """Return what counts after a step with these metrics; `before`: what counted before it, if anything."""
+        value = metrics.get(self.metric)
+        if value is None or before is None or not self.best or not isfinite(before):
+            return value
+        if not isfinite(value):  # the attempt fails by it, and what is known of its earlier steps stands
+            return before
+        return value if (value > before if self.maximize else value < before) else before
+
+
+def take_in(trial: TrialRecord, event: Reported, counting: Counting) -> Iterable[str]:
+    """Add what was reported to the trial's reports and metrics; return which metrics may have changed.
 
     A step told before by this attempt, or by one it builds on, is added to; by one that was lost, replaced.
     """
-    report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
     reports = trial.reports
     if not reports or reports[-1].step < event.step:
-        reports.append(report)
+        value = counting.value(event.metrics, counted_value(reports) if counting.best else None)
+        reports.append(Report(event.step, event.metrics, event.at, event.attempt, event.saved, value))
         trial.metrics.update(event.metrics)
         return event.metrics
+    report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
     place = bisect_left(reports, event.step, key=_step)
     before = reports[place]
+    changed = event.metrics
     if before.step != event.step:
         reports.insert(place, report)
-        return _look_up(trial, event.metrics)
-    merged = {**before.metrics, **event.metrics}
-    if before.attempt == event.attempt or event.step <= trial.resumed_from:
-        reports[place] = Report(event.step, merged, event.at, event.attempt, event.saved or before.saved)
     else:
+        changed = {**before.metrics, **event.metrics}  # what was replaced is told no more
+        if before.attempt == event.attempt or event.step <= trial.resumed_from:
+            report = report._replace(metrics=changed, saved=event.saved or before.saved)
         reports[place] = report
-    return _look_up(trial, merged)  # what was replaced is told no more
+    _count_again(reports, place, counting)
+    return _look_up(trial, changed)
+
+
+def _count_again(reports: list[Report], place: int, counting: Counting) -> None:
+    """Bring the counted values up to date from a report on that has changed."""
+    before = counted_value(reports[:place])
+    for i in range(place, len(reports) if counting.best else place + 1):
+        value = counting.value(reports[i].metrics, before)
+        reports[i] = reports[i]._replace(value=value)
+        before = before if value is None else value
+
+
+def counted_value(reports: Sequence[Report]) -> float | None:
+    """Return the objective as it counts after these reports; None if they have none."""
+    for i in range(len(reports) - 1, -1, -1):
+        if (value := reports[i].value) is not None:
+            return value
+    return None
 
 
 def _look_up(trial: TrialRecord, names: Iterable[str]) -> Iterable[str]:
@@ -51,11 +89,11 @@ def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
     return trial.reports[place].metrics.get(metric) if there else None
 
 
-def value_from(trial: TrialRecord, step: int, metric: str) -> float | None:
-    """Return the first value of the metric that it told at this step or later."""
+def value_from(trial: TrialRecord, step: int) -> float | None:
+    """Return the objective as it counts after the first step, from this one on, that reported it."""
     reports = trial.reports
     for place in range(bisect_left(reports, step, key=_step), len(reports)):
-        if (value := reports[place].metrics.get(metric)) is not None:
+        if (value := reports[place].value) is not None:
             return value
     return None
 

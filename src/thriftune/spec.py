@@ -159,7 +159,8 @@ class Spec:
 
         `folder`: where the study's files are, so that trials can tell where theirs are.
         """
-        return History(self.space, self.objectives, self.seed, self.constraints, self.max_steps, folder)
+        asked = self.space, self.objectives, self.seed, self.constraints, self.max_steps
+        return History(*asked, folder, self.counts_best)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}

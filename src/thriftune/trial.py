@@ -49,13 +49,19 @@ _ENDED = (State.COMPLETED, State.STOPPED, State.FAILED)
 
 
 class Report(NamedTuple):
-    """What a trial said after a step. `saved`: a checkpoint of this step was complete when it said so."""
+    """What a trial reported after a step.
+
+    - `saved`: a checkpoint of this step was complete when it was reported.
+    - `value`: of the first objective, as it counts after this step: the one reported or, where a trial's best
+      value counts, the best so far. None if this step reported none.
+    """
 
     step: int
     metrics: Metrics
     at: float
     attempt: int
     saved: bool
+    value: float | None = None
 
 
 class Stay(NamedTuple):
@@ -95,7 +101,7 @@ class TrialRecord:
     config: Config
     created_at: float
     state: State = State.WAITING
-    value: float | None = None  # of the first objective: its last in `metrics`
+    value: float | None = None  # of the first objective: its last or its best, as the study counts it
     values: tuple[float, ...] | None = None  # of all objectives, in order; None until all are there
     metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
     reports: list[Report] = field(default_factory=list)  # one a step, steps rising

@@ -102,9 +102,10 @@ def _told_by(source: Result, asked: Spec) -> Earlier:
     spec = source.spec
     same = any(asked.metric in trial.metrics for trial in source.trials)
     metric, maximize = (asked.metric, asked.maximize) if same else (spec.metric, spec.maximize)
-    valued = [t for t in source.trials if t.state in _HAS_ENDED and isfinite(t.metrics.get(metric, nan))]
+    own = None if metric == spec.metric else metric
+    valued = [t for t in source.trials if t.state in _HAS_ENDED and isfinite(_value(t, own))]
     usable = [trial for trial in valued if _may_be_used(trial, source, asked)]
-    values, step = _final_values(usable, metric, maximize)
+    values, step = _final_values(usable, own, maximize)
     # Failed trials and those that break a constraint tell where not to go.
     bad = {trial.id for trial in source.trials if trial.state is State.FAILED}
     bad |= {trial.id for trial in valued} - {trial.id for trial in usable}
@@ -116,19 +117,25 @@ def _told_by(source: Result, asked: Spec) -> Earlier:
 
 
 def _final_values(
-    trials: Sequence[TrialRecord], metric: str, maximize: bool
+    trials: Sequence[TrialRecord], metric: str | None, maximize: bool
 ) -> tuple[dict[int, tuple[float, float]], int | None]:
     """Return the final value of each trial and its variance, keyed by trial id; guesses for trials that were cut.
 
     The last value of a trial that was cut is not final: where a metric rises while training, it looks better than
     that of a finished trial. A trial is left out if nothing is known of how trials go on from where it was cut.
-    Where too few have finished, the values are those at one step, which is returned too.
+    Where too few have finished, the values are those at one step, which is returned too. `metric`: None for the
+    first objective of the trials' own study.
     """
     if all(trial.finished for trial in trials):
-        return {trial.id: (trial.metrics[metric], 0.0) for trial in trials}, None
+        return {trial.id: (_value(trial, metric), 0.0) for trial in trials}, None
     from thriftune.search.bayes.unfinished import final_values  # imports SciPy
 
     return final_values(trials, metric, maximize=maximize)
+
+
+def _value(trial: TrialRecord, metric: str | None) -> float:
+    value = trial.value if metric is None else trial.metrics.get(metric)
+    return nan if value is None else value
 
 
 def _may_be_used(trial: TrialRecord, source: Result, asked: Spec) -> bool:

@@ -214,9 +214,15 @@ def values_and_progress(trial: TrialRecord, history: History) -> str:
 
 
 def which(trial: TrialRecord, history: History) -> str:
-    """Return "trial 7", and how far it has come if it leads without having finished."""
-    note = unfinished(trial, history)
-    return f"trial {trial.id}, {note}" if note else f"trial {trial.id}"
+    """Return "trial 7", the step of its value unless that is its last, and how far an unfinished one has come."""
+    note, step = unfinished(trial, history), history.value_step(trial)
+    at = f"at step {step}" if step < history.step_of_values(trial) else ""
+    return ", ".join(part for part in (f"trial {trial.id}", at, note) if part)
+
+
+def metric_of(trial: TrialRecord, metric: str, history: History) -> float | None:
+    """Return a metric of a trial: of the objective the value that counts, of others the last."""
+    return trial.value if metric == history.metric else trial.metrics.get(metric)
 
 
 def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
@@ -231,7 +237,8 @@ def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
 
 def values_line(trial: TrialRecord, history: History) -> str:
     """Its objectives, such as "loss 0.3, latency_ms 12"."""
-    return ", ".join(f"{each.metric} {number(trial.metrics.get(each.metric))}" for each in history.objectives)
+    values = (f"{each.metric} {number(metric_of(trial, each.metric, history))}" for each in history.objectives)
+    return ", ".join(values)
 
 
 def cost_line(history: History, now: float) -> str:

@@ -86,7 +86,7 @@ class FakePast:
         """It has reported these of the first objective so far, a step and a second each, and is in this state."""
         metric = self.objectives[0].metric
         steps = enumerate(values, 1)
-        trial.reports = [Report(step, {metric: value}, at + step, 1, True) for step, value in steps]
+        trial.reports = [Report(step, {metric: value}, at + step, 1, True, value) for step, value in steps]
         trial.ended_at = at + len(values) if state.ended else None
         if state.ended:
             self.end(trial, values[-1])

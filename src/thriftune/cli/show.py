@@ -92,7 +92,10 @@ def best_command(name: str, store: str | None, as_json: bool) -> None:
     for number, trial in enumerate(history.front if several else [history.best]):
         if number:
             click.echo()
-        values = (f"{each.metric} = {words.number(trial.metrics[each.metric])}" for each in history.objectives)
+        values = (
+            f"{each.metric} = {words.number(words.metric_of(trial, each.metric, history))}"
+            for each in history.objectives
+        )
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
         for parameter, value in words.settings(trial.config):
             click.echo(f"{parameter} = {value}")
@@ -223,7 +226,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         table.add_row(
             str(trial.id),
             words.state_line(trial, driven),
-            *(words.number(trial.metrics.get(metric)) for metric in spec.needed),
+            *(words.number(words.metric_of(trial, metric, history)) for metric in spec.needed),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
             format_seconds(words.seconds_of(trial, driven, now)),
@@ -280,7 +283,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     elif trial.state is State.STOPPED and trial.cut_because:
         facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))
     for metric in spec.needed:
-        facts.add_row(Text(metric), Text(words.number(trial.metrics.get(metric))))
+        facts.add_row(Text(metric), Text(_value(trial, metric, history)))
     if spec.constraints:
         facts.add_row("feasible", Text(_YES_NO[history.feasible(trial)]))
     for name, value in words.settings(trial.config):
@@ -308,3 +311,11 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     if trial.warnings:
         section(console, "warnings")
         listed(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))
+
+
+def _value(trial: TrialRecord, metric: str, history: History) -> str:
+    """Return the value that counts and, if it is not the last one, its step and the last one."""
+    value, last = words.metric_of(trial, metric, history), trial.metrics.get(metric)
+    if value == last:
+        return words.number(value)
+    return f"{words.number(value)} at step {history.value_step(trial)} (last {words.number(last)})"

@@ -30,7 +30,7 @@ class Stage:
 
 def value_there(trial: TrialRecord, step: int, history: History) -> float:
     """Return the first value that it told at the step or later, if any, else its last; lower is better."""
-    value = value_from(trial, step, history.metric)
+    value = value_from(trial, step)
     if value is None:
         value = trial.value
     if value is None or math.isnan(value):
@@ -38,13 +38,13 @@ def value_there(trial: TrialRecord, step: int, history: History) -> float:
     return -value if history.maximize else value
 
 
-def crosses(trial: TrialRecord, stages: Sequence[Stage], history: History) -> bool:
+def crosses(trial: TrialRecord, stages: Sequence[Stage]) -> bool:
     """Return whether its last report has its first value at the end of a stage, other than the last stage's."""
-    reports, metric = trial.reports, history.metric
-    if metric not in reports[-1].metrics:
+    reports = trial.reports
+    if reports[-1].value is None:
         return False
     last = reports[-1].step
-    before = next((reports[i].step for i in range(len(reports) - 2, -1, -1) if metric in reports[i].metrics), 0)
+    before = next((reports[i].step for i in range(len(reports) - 2, -1, -1) if reports[i].value is not None), 0)
     return any(before < stage.end <= last for stage in stages[:-1])
 
 
@@ -85,7 +85,7 @@ class _Bracket:
         while self.arrived < len(members):
             trial = history.trials[members[self.arrived]]
             # Not just its step: a value that came after the decision would change it for whoever decides anew.
-            if not trial.state.ended and value_from(trial, end, history.metric) is None:
+            if not trial.state.ended and value_from(trial, end) is None:
                 return False
             self.arrived += 1
         return bool(members)
@@ -95,11 +95,7 @@ class _Bracket:
         members = self._members(history)
         # A trial that finished before the end of the stage keeps its place: it needs no more steps to be the best.
         arrived = (history.trials[i] for i in members)
-        came = [
-            trial
-            for trial in arrived
-            if trial.finished or value_from(trial, stage.end, history.metric) is not None
-        ]
+        came = [trial for trial in arrived if trial.finished or value_from(trial, stage.end) is not None]
         came.sort(key=lambda trial: (score(trial, stage.end, history), trial.id))
         # Of a bracket that could not be filled, the same part goes on.
         of = len(members) if stage.trials == ALL else stage.trials

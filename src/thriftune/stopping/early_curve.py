@@ -37,9 +37,9 @@ class EarlyCurve:
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         stages = self._of(history).stages_of(trial.id)
-        if crosses(trial, stages, history):
+        if crosses(trial, stages):
             return Verdict.PAUSE
-        if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial, history)):
+        if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial)):
             return Verdict.CONVERGED
         return Verdict.GO_ON
 
@@ -68,7 +68,7 @@ def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> flo
     """Return the value that is predicted for step `at` from those up to the end of the stage; lower is better."""
     if trial.finished and trial.value is not None and trial.step < end:  # it converged: that is its last value
         return -trial.value if history.maximize else trial.value
-    steps, values = _curve(trial, history)
+    steps, values = _curve(trial)
     seen = bisect_left(steps, end) + 1
     mean = predict(steps[:seen], values[:seen], at).mean
     if math.isnan(mean):
@@ -76,7 +76,6 @@ def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> flo
     return -mean if history.maximize else mean
 
 
-def _curve(trial: TrialRecord, history: History) -> tuple[list[int], list[float]]:
-    metric = history.metric
-    told = [(report.step, report.metrics[metric]) for report in trial.reports if metric in report.metrics]
+def _curve(trial: TrialRecord) -> tuple[list[int], list[float]]:
+    told = [(report.step, report.value) for report in trial.reports if report.value is not None]
     return [step for step, _ in told], [value for _, value in told]

@@ -44,7 +44,7 @@ class SuccessiveHalving:
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         stages = self._of(history).stages_of(trial.id)
-        return Verdict.PAUSE if crosses(trial, stages, history) else Verdict.GO_ON
+        return Verdict.PAUSE if crosses(trial, stages) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
         return self._of(history).promotable(more)

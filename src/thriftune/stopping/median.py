@@ -38,7 +38,7 @@ class Median:
         if history is not self._history or history.rewrites != self._rewrites:
             self._read(history, without=trial.id)
         report = trial.reports[-1]
-        value = report.metrics.get(history.metric)
+        value = report.value
         if value is None:
             return _GO_ON
         mine = _lower(value, history.maximize)
@@ -66,7 +66,7 @@ class Median:
         for trial in history.trials:
             last = trial.reports[-1] if trial.reports else None
             for report in trial.reports:
-                value = report.metrics.get(history.metric)
+                value = report.value
                 if value is not None and not (trial.id == without and report is last):
                     self._values.setdefault(report.step, []).append(_lower(value, history.maximize))
         for values in self._values.values():

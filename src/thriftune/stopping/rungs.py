@@ -47,9 +47,9 @@ class Rungs:
 
     def _read(self, trial_id: int, reports: Sequence[Report]) -> None:
         mine = self._reached.setdefault(trial_id, [])
-        level, metric, sign = self._level(len(mine)), self.history.metric, -1.0 if self.history.maximize else 1.0
+        level, sign = self._level(len(mine)), -1.0 if self.history.maximize else 1.0
         for i in range(bisect_left(reports, level, key=_step), len(reports)):
-            value = reports[i].metrics.get(metric)
+            value = reports[i].value
             while value is not None and reports[i].step >= level:
                 self._enter(mine, sign * value)
                 level = self._level(len(mine))

@@ -101,7 +101,7 @@ class Reader:
             return [self._level(past, known, [trial.values or () for trial in known])]
         return [
             self._level(past, [each.trial for each in those], [(each.value,) for each in those])
-            for _, those in arrivals(past.trials, known, past.objectives[0].metric)
+            for _, those in arrivals(past.trials, known)
         ]
 
     def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> Level:
@@ -120,20 +120,26 @@ class Reader:
 
 
 def arrivals(
-    trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str
+    trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str | None = None
 ) -> list[tuple[int | None, list[Arrival]]]:
     """Return who came to each step at which many trials were cut, steps rising, and last who came to their end.
 
     The step of the end is None. A step or end to which fewer than FEWEST came is left out, unless that holds for
-    all of them. `ended`: in the order in which they did, with a finite value.
+    all of them. `ended`: in the order in which they did, with a finite value. `metric`: another one than the first
+    objective of the trials' study, of which the value counts that the study counts.
     """
     came: list[tuple[int | None, list[Arrival]]] = []
     for step in _steps(Counter(trial.step for trial in trials if _was_cut(trial))):
         found = (_at(trial, step, metric) for trial in trials if trial.state is not State.FAILED)
         came.append((step, sorted((each for each in found if each), key=_when)))
     whole = (trial for trial in ended if trial.state is State.COMPLETED or not trial.reports)
-    came.append((None, [Arrival(t.ended_at or 0.0, t, t.metrics[metric]) for t in whole if metric in t.metrics]))
+    ends = ((trial, _last(trial, metric)) for trial in whole)
+    came.append((None, [Arrival(trial.ended_at or 0.0, trial, end) for trial, end in ends if end is not None]))
     return [each for each in came if len(each[1]) >= FEWEST] or [max(came, key=lambda each: len(each[1]))]
+
+
+def _last(trial: TrialRecord, metric: str | None) -> float | None:
+    return trial.value if metric is None else trial.metrics.get(metric)
 
 
 def _was_cut(trial: TrialRecord) -> bool:
@@ -151,15 +157,15 @@ def _steps(cut: Counter[int]) -> list[int]:
     return sorted(step for step, _ in together.most_common(MOST_LEVELS))
 
 
-def _at(trial: TrialRecord, step: int, metric: str) -> Arrival | None:
+def _at(trial: TrialRecord, step: int, metric: str | None) -> Arrival | None:
     """Its coming to that step; one that ended well before has come there too."""
     reports = trial.reports
     for i in range(bisect_left(reports, step, key=_step), len(reports)):
-        value = reports[i].metrics.get(metric)
+        value = reports[i].value if metric is None else reports[i].metrics.get(metric)
         if value is not None:
             return Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
-    last = trial.metrics.get(metric, math.nan)
-    if trial.state is State.COMPLETED and math.isfinite(last):
+    last = _last(trial, metric)
+    if trial.state is State.COMPLETED and last is not None and math.isfinite(last):
         return Arrival(trial.ended_at or 0.0, trial, last)
     return None
 

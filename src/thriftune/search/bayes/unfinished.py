@@ -51,13 +51,13 @@ class Finals(NamedTuple):
     step: int | None
 
 
-def final_values(trials: Sequence[TrialRecord], metric: str, *, maximize: bool) -> Finals:
+def final_values(trials: Sequence[TrialRecord], metric: str | None, *, maximize: bool) -> Finals:
     """Return the final value of each trial and its variance; guesses for trials that were cut.
 
     Called when another study starts from these trials. The variance of a measured value is 0; that of a guess is
     relative to the variance of the measured values, as they are modelled. A trial of which nothing can be said is
-    left out. Where too few trials have finished to compare them, the values are those at the last step that enough
-    have come to.
+    left out. `metric`: None for the first objective of the trials' own study. Where too few trials have finished
+    to compare them, the values are those at the last step that enough have come to.
     """
     sign = -1.0 if maximize else 1.0
     ended = sorted(trials, key=lambda trial: (trial.ended_at or 0.0, trial.id))
