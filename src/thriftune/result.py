@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from thriftune.history import History
 from thriftune.ledger import Ledger
+from thriftune.looking import Looking
 from thriftune.spec import Spec
 from thriftune.trial import TrialRecord
 
@@ -41,7 +42,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Result(Looking):
     """A study as it stands: what tune() returns."""
 
     spec: Spec

@@ -24,6 +24,7 @@ from thriftune.engines.choice import Local, Ray
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
+from thriftune.looking import Looking
 from thriftune.objectives import Names, conjunction
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
@@ -204,7 +205,7 @@ def _opened(store: str | Path | Store | None, *, create: bool) -> Iterator[Store
 # --- ask and tell -----------------------------------------------------------------------------------------
 
 
-class Study:
+class Study(Looking):
     """A study whose trials the user runs: ask for a configuration, tell what came of it.
 
     Without a name and a store it lives in memory; else it is kept in the store, and any number of processes may

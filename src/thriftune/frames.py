@@ -1,0 +1,129 @@
+"""What do trials look like as a table? Data frames of pandas, which comes with the extra `pandas`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from thriftune import words
+from thriftune.errors import MissingExtra
+from thriftune.history import History
+from thriftune.parameters import Int
+from thriftune.printed import last_line
+from thriftune.trial import TrialRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WHOLE = "Int64"
+"""The type of whole numbers that may be missing; plain integers would become floats."""
+
+
+def trials_frame(history: History) -> pd.DataFrame:
+    """Return one row a trial. See Looking.to_pandas() for the columns."""
+    pandas = _pandas()
+    metrics = _metric_names(history, (trial.metrics for trial in history.trials))
+    columns: dict[str, Any] = {}
+    single = len(history.objectives) == 1
+    if single and history.metric == "value":
+        metrics.remove("value")  # it has that column already
+    before: list[tuple[str, Callable[[TrialRecord], Any]]] = [
+        ("trial", lambda trial: trial.id),
+        ("state", lambda trial: str(trial.state)),
+        *([("value", lambda trial: _number(trial.value))] if single else []),
+    ]
+    after: list[tuple[str, Callable[[TrialRecord], Any]]] = [
+        *([("feasible", history.feasible)] if history.constraints else []),
+        ("step", lambda trial: trial.step),
+        ("value_step", history.value_step),
+        ("seconds", lambda trial: trial.seconds),
+        ("started", _started),
+        ("ended", lambda trial: trial.ended_at),
+        ("attempts", lambda trial: trial.attempts),
+        ("failures", lambda trial: trial.failures),
+        ("losses", lambda trial: trial.losses),
+        ("error", lambda trial: last_line(trial.error) if trial.error else None),
+    ]
+    fixed = [name for name, _ in before + after]
+    metric_columns, parameter_columns = _free_names(fixed, metrics, history.space.names)
+    for name, read in before:
+        columns[name] = [read(trial) for trial in history.trials]
+    for metric, column in metric_columns.items():
+        values = [_number(words.metric_of(trial, metric, history)) for trial in history.trials]
+        columns[column] = pandas.array(values, dtype="float64")
+    for parameter, column in parameter_columns.items():
+        columns[column] = [trial.config.get(parameter) for trial in history.trials]
+    for name, read in after:
+        columns[name] = [read(trial) for trial in history.trials]
+    frame = pandas.DataFrame(columns)
+    for parameter, column in parameter_columns.items():
+        if isinstance(history.space[parameter], Int) and frame[column].isna().any():
+            frame[column] = pandas.array(columns[column], dtype=_WHOLE)
+    for name in ("started", "ended"):
+        frame[name] = pandas.to_datetime(frame[name].astype("float64"), unit="s", utc=True)
+    return frame
+
+
+def reports_frame(history: History) -> pd.DataFrame:
+    """Return one row a report, in the order of trials and steps. See Looking.to_pandas() for the columns."""
+    pandas = _pandas()
+    rows = [(trial.id, report) for trial in history.trials for report in trial.reports]
+    metrics = _metric_names(history, (report.metrics for _, report in rows))
+    metric_columns, _ = _free_names(("trial", "step", "time", "attempt", "saved"), metrics, ())
+    columns: dict[str, Any] = {
+        "trial": [number for number, _ in rows],
+        "step": [report.step for _, report in rows],
+    }
+    for metric, column in metric_columns.items():
+        values = [_number(report.metrics.get(metric)) for _, report in rows]
+        columns[column] = pandas.array(values, dtype="float64")
+    times = pandas.array([report.at for _, report in rows], dtype="float64")
+    columns["time"] = pandas.to_datetime(times, unit="s", utc=True)
+    columns["attempt"] = [report.attempt for _, report in rows]
+    columns["saved"] = [report.saved for _, report in rows]
+    return pandas.DataFrame(columns)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtra("a data frame needs pandas; install it with: pip install 'thriftune[pandas]'") from None
+    return pandas
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _started(trial: TrialRecord) -> float | None:
+    """Return when its first attempt began."""
+    return trial.stays[0].since if trial.stays else trial.started_at
+
+
+def _metric_names(history: History, told: Iterable[Iterable[str]]) -> list[str]:
+    """Return the names of all metrics: objectives first, then the others in the order in which they came."""
+    names = dict.fromkeys(objective.metric for objective in history.objectives)
+    for metrics in told:
+        names.update(dict.fromkeys(metrics))
+    return list(names)
+
+
+def _free_names(
+    fixed: Sequence[str], metrics: Sequence[str], parameters: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the column of each metric and of each parameter: its own name where that is free.
+
+    A name that stands for two things gets a prefix: a metric's metrics_ beside a fixed column, a parameter's
+    params_ beside a fixed column or a metric.
+    """
+    taken = set(fixed)
+
+    def named(name: str, prefix: str) -> str:
+        while name in taken:
+            name = prefix + name
+        taken.add(name)
+        return name
+
+    metric_columns = {name: named(name, "metrics_") for name in metrics}
+    return metric_columns, {name: named(name, "params_") for name in parameters}

@@ -1,0 +1,46 @@
+"""How can one look at a study? As a data frame, by which parameters matter, in pictures, and in a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from thriftune.history import History
+    from thriftune.spec import Spec
+
+
+class _Looked(Protocol):
+    """A Study or a Result."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def history(self) -> History: ...
+
+
+class Looking:
+    """The ways of looking at a study that Study and Result share."""
+
+    __slots__ = ()
+
+    def to_pandas(self: _Looked, *, reports: bool = False) -> pd.DataFrame:
+        """Return the trials as a pandas data frame, one row a trial; needs the extra `pandas`.
+
+        - `trial`, `state`, and `value`, which is what counts for the trial (not with several objectives).
+        - A column for each metric: of the first objective the value that counts, of others the last.
+        - A column for each parameter, empty where it is inactive.
+        - `feasible` where there are constraints, `step` (the last), `value_step` (of the value), `seconds` on
+          machines, `started` and `ended` in UTC, `attempts`, `failures`, `losses`, and the `error`'s last line.
+
+        Parameters and metrics keep their names. Where a name stands for two columns, a metric's is `metrics_NAME`
+        beside one of the above, and a parameter's is `params_NAME` beside any other.
+
+        `reports`: one row a report instead, with `trial`, `step`, a column for each metric, `time`, `attempt`, and
+        whether a checkpoint was `saved`.
+        """
+        from thriftune.frames import reports_frame, trials_frame  # late: needs the extra
+
+        return reports_frame(self.history) if reports else trials_frame(self.history)
