@@ -19,6 +19,7 @@ from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch, StudyNotFound
 from thriftune.files import StudyFiles
 from thriftune.history import History
+from thriftune.interruption import how_to_go_on, stopping_now
 from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
@@ -188,7 +189,7 @@ def drive(
     a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
     it, a study of a script goes on with those that are kept with it.
     """
-    with store.drive(spec.name):
+    with stopping_now(spec.name, store.url), store.drive(spec.name):
         history = load_history(store, spec)
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
@@ -229,7 +230,7 @@ def drive(
     if halted is None:
         return Result(spec, history)
     done = sum(history.counts[state] for state in State if state.ended)
-    how = f"{done} trials have ended. To go on: thriftune resume {spec.name} --store {store.url}"
+    how = f"{done} trials have ended. {how_to_go_on(spec.name, store.url)}".rstrip()
     if history.disk_full:
         raise StoreError(f"{history.disk_full} The study has stopped; {how}")
     raise StudyInterrupted(f"stopped by {halted}; {how}")

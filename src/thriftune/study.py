@@ -23,6 +23,7 @@ from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
+from thriftune.interruption import short_if_uncaught
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
 from thriftune.objectives import Names, conjunction
@@ -142,7 +143,7 @@ def tune(
     own_system = system.own if isinstance(system, System) else {}
     own: dict[str, Any] = {"searcher": own_searcher, "stopper": own_rule, "system": own_system}
     function = pickled.dump(name_of_train, {"train": train, **own})
-    with _opened(store, create=not same_store(sources)) as opened:
+    with short_if_uncaught(), _opened(store, create=not same_store(sources)) as opened:
         spec = enter(opened, spec, sources)
         _say_seed(spec, seed)
         view = make_view(spec, progress)

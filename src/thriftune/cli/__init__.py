@@ -16,9 +16,7 @@ import click
 
 from thriftune import __version__
 from thriftune.errors import StudyInterrupted, ThriftuneError
-
-INTERRUPTED = 130
-"""Exit status of a study that was told to stop; as a shell has it for a program ended by Ctrl-C."""
+from thriftune.interruption import INTERRUPTED
 
 _COMMANDS = {
     "run": "run",

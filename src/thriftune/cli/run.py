@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
-from thriftune.errors import NoBestTrial, StudyInterrupted
+from thriftune.errors import NoBestTrial
 from thriftune.launch import drive, enter, resume
 from thriftune.printed import last_line
 from thriftune.progress import make_view
@@ -72,8 +71,8 @@ def run_command(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
                 err=True,
             )
-        with _running(opened, spec):
-            result = drive(opened, spec, make_view(spec, False if quiet else None))
+        _enter_folder(spec)
+        result = drive(opened, spec, make_view(spec, False if quiet else None))
         _give(result, opened, as_json, quiet)
 
 
@@ -86,25 +85,15 @@ def resume_command(name: str, store: str | None, as_json: bool, quiet: bool) -> 
     """Go on with a study by its name, whatever ended it."""
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
-        with _running(opened, spec):
-            result = resume(name, opened, make_view(spec, False if quiet else None))
+        _enter_folder(spec)
+        result = resume(name, opened, make_view(spec, False if quiet else None))
         _give(result, opened, as_json, quiet)
 
 
-@contextlib.contextmanager
-def _running(store: Store, spec: Spec) -> Iterator[None]:
-    """Trials run in the folder of their study file or script, wherever the study is resumed from."""
+def _enter_folder(spec: Spec) -> None:
+    """Change to the folder of the study file or script, where trials run wherever the study is resumed from."""
     with contextlib.suppress(OSError):  # it may be gone, and need not matter
         os.chdir(spec.target.folder or ".")
-    try:
-        yield
-    except StudyInterrupted:
-        raise
-    except KeyboardInterrupt:
-        raise StudyInterrupted(
-            "stopped now; what trials reported and saved is safe. "
-            f"To go on: thriftune resume {spec.name} --store {store.url}"
-        ) from None
 
 
 def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:

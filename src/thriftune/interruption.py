@@ -1,0 +1,73 @@
+"""Says how to go on with a study that was interrupted, and ends a script that lets the interruption through.
+
+Python shows an exception that nobody catches with its whole traceback. After Ctrl-C a user needs one line instead.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from thriftune.errors import StudyInterrupted
+
+INTERRUPTED = 130
+"""Exit status after an interruption, as shells have it for a program that Ctrl-C has ended."""
+
+Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+def how_to_go_on(study: str, store_url: str) -> str:
+    """Return what to type to go on with a study; nothing where its store is gone with its process."""
+    if store_url == ":memory:":
+        return ""
+    return f"To go on: thriftune resume {study} --store {shlex.quote(store_url)}"
+
+
+@contextlib.contextmanager
+def stopping_now(study: str, store_url: str) -> Iterator[None]:
+    """Turn a KeyboardInterrupt, as of a second Ctrl-C, into a StudyInterrupted that says how to go on."""
+    try:
+        yield
+    except StudyInterrupted:
+        raise
+    except KeyboardInterrupt:
+        how = how_to_go_on(study, store_url)
+        raise StudyInterrupted(f"stopped now; what trials reported and saved is safe. {how}".rstrip()) from None
+
+
+@contextlib.contextmanager
+def short_if_uncaught() -> Iterator[None]:
+    """Let a StudyInterrupted that the script does not catch end it with the message alone, and status 130.
+
+    An interactive Python or a notebook is left alone: nothing ends there.
+    """
+    try:
+        yield
+    except StudyInterrupted:
+        if not _is_interactive() and not isinstance(sys.excepthook, _ShortHook):
+            sys.excepthook = _ShortHook(sys.excepthook)
+        raise
+
+
+class _ShortHook:
+    """Shows a StudyInterrupted as its message; leaves every other exception to the hook before it."""
+
+    def __init__(self, before: Hook) -> None:
+        self._before = before
+
+    def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        if not isinstance(error, StudyInterrupted):
+            self._before(kind, error, traceback)
+            return
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
+                print(error, file=sys.stderr, flush=True)
+        raise SystemExit(INTERRUPTED)  # which Python takes from a hook, and runs what is registered with atexit
+
+
+def _is_interactive() -> bool:
+    return bool(hasattr(sys, "ps1") or sys.flags.interactive or hasattr(builtins, "__IPYTHON__"))
