@@ -77,6 +77,11 @@ class TestGrid(SearcherConformance):
         assert run(Grid(points=3), past, 10) == expected
         assert Grid(points=3).suggest(past, rng(past)) is None
 
+    def test_a_fresh_one_finds_what_is_untried_before_its_place(self) -> None:
+        past = FakePast(Space({"a": Choice(["x", "y"])}))
+        past.add({"a": "y"})  # somebody else's choice takes the place of the grid's first
+        assert Grid().suggest(past, rng(past)) == {"a": "x"}
+
     @pytest.mark.parametrize("points", [0, -1, 2.5, True, "5"])
     def test_bad_points_are_refused(self, points: int) -> None:
         with pytest.raises(SettingError, match=r"^grid: points .* is no number of values; use 1 or more$"):

@@ -32,10 +32,13 @@ class Grid:
         if past.space != self._space:
             self._space, self._made, self._rest = past.space, [], past.space.grid(self.points)
         number = len(past.trials)
-        for config in chain(self._from(number), self._made[:number]):
+        for config in chain(self._from(number), self._made_before(number)):
             if not past.times(config):
                 return config.copy()
         return None
+
+    def _made_before(self, number: int) -> Iterator[dict[str, Any]]:
+        yield from self._made[:number]  # looked at late: _from() makes them
 
     def _from(self, number: int) -> Iterator[dict[str, Any]]:
         while True:
