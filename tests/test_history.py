@@ -213,6 +213,10 @@ class Walk(RuleBasedStateMachine):
     def somebody_wants_it_to_stop(self) -> None:
         self.world.send(ev.StopRequested(self.table.now, "Ctrl-C"))
 
+    @rule(lr=st.sampled_from([0.001, 0.01, 0.02]), act=st.sampled_from([None, "relu", "tanh"]))
+    def somebody_enqueues(self, lr: float, act: str | None) -> None:
+        self.world.send(ev.Enqueued(self.table.now, {"lr": lr} if act is None else {"lr": lr, "act": act}))
+
     @precondition(is_driven)
     @rule(slots=st.integers(1, 2), rented=st.booleans())
     def a_machine_comes(self, slots: int, rented: bool) -> None:
@@ -263,7 +267,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_comes_twice(self, data: st.DataObject) -> None:
-        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned)
+        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued)
         if sent := [event for event in self.world.sent if isinstance(event, once)]:
             assert self.table.dropped(data.draw(st.sampled_from(sent)))
 
@@ -309,7 +313,10 @@ class Walk(RuleBasedStateMachine):
         for trial in history.trials:
             assert trial.failures <= spec.retries + 1
             assert trial.stalled_losses <= STALLED_LOSSES_LIMIT
-            assert trial.config == suggestion(trial.id)
+            if trial.origin == ev.SEARCHER:
+                assert trial.config == suggestion(trial.id)
+            else:
+                assert trial.config["lr"] in (0.001, 0.01, 0.02)
 
     def teardown(self) -> None:
         """With an engine that obeys and trials that do nothing odd, every study finishes."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from thriftune import events as ev
+from thriftune.enqueued import complete
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.history import History
 from thriftune.planning import Provisioner
@@ -365,11 +366,16 @@ class Conductor:
     def _more(self) -> bool:
         """Whether further trials may be made."""
         trials = self.spec.trials
-        return not self._exhausted and (trials is None or len(self.history.trials) < trials)
+        some_left = bool(self.history.queue) or not self._exhausted
+        return some_left and (trials is None or len(self.history.trials) < trials)
 
     def _create(self, now: float) -> int | None:
         number = len(self.history.trials)
         rng = np.random.default_rng((self.spec.seed, number))
+        if self.history.queue:
+            wanted = complete(self.spec.space, self.history.queue[0], rng, self.history.times)
+            self._decide(ev.Create(now, number, wanted, ev.ENQUEUED))
+            return number
         config = None if self._exhausted else self._searcher.suggest(self.history, rng)
         if config is None:
             self._exhausted = True

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Protocol, Self
 
@@ -247,6 +247,19 @@ class Driver:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def record(store: Store, history: History, name: str, events: Iterable[ev.Event]) -> list[ev.Event]:
+    """Add to the study's log what is new of these events, and return it. Called by who has the study's lock.
+
+    For what users say between drives, which leads to no decision at once.
+    """
+    before = history.entries
+    log = [event for event in events if history.apply(event)]
+    if log:
+        store.append(name, before, log, summarize(history, history.last_at))
+        store.sync()
+    return log
 
 
 def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = False) -> Run:

@@ -24,6 +24,9 @@ THIS_MACHINE = "this machine"
 OUTSIDE = "outside"
 """Where a trial that the user asked for runs: in the user's own code, however they like."""
 
+SEARCHER, ENQUEUED, KNOWN = "searcher", "enqueued", "known"
+"""Where a configuration comes from: suggested, enqueued by the user, or part of a result that the user knew."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -94,6 +97,13 @@ class Tick(Event):
 @dataclass(frozen=True, slots=True)
 class Asked(Event):
     """The user asked for a configuration to run in their own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued(Event):
+    """The user wants this configuration tried before any of the searcher's. It may leave parameters open."""
+
+    config: Config
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -317,10 +327,11 @@ class ShareChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Create(Decision):
-    """A new trial, with the configuration the searcher suggested."""
+    """A new trial. `origin`: where its configuration comes from, one of those above."""
 
     trial: int
     config: Config
+    origin: str = SEARCHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class History:
         self.narrowed: dict[int, ev.Narrow] = {}  # by slots of a machine: fewer trials at a time than these
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
-        self.last_at = 0.0  # time of the latest entry
+        self.last_at = 0.0  # time of the latest entry but those of _BETWEEN_DRIVES
         self.started_at: float | None = None  # when the first driver started
         self.driver: ev.DriverStarted | None = None  # None: not being driven, as far as the log knows
         self.stop_requested: str | None = None  # by whom, in the last drive
@@ -76,6 +76,8 @@ class History:
         self.stays_so_far = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
+        self.queue: list[ev.Config] = []  # enqueued by the user and not yet tried, the oldest first
+        self._enqueued_keys: set[tuple[Any, ...]] = set()  # of all that were ever enqueued
         self._tried: Counter[tuple[Any, ...]] = Counter()
         self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
         self._leaders = Leaders(self.trials, self.objectives, self.constraints)
@@ -84,6 +86,11 @@ class History:
 
     def times(self, config: ev.Config) -> int:
         return self._tried[self.space.key(config)]
+
+    def would_enqueue(self, config: ev.Config) -> bool:
+        """Return whether a configuration from Space.check_part() was neither enqueued nor tried before."""
+        key = self.space.key(config)
+        return key not in self._enqueued_keys and not self._tried[key]
 
     def driven_seconds(self, now: float) -> float:
         """How long the study has been driven, over all its drives; pauses between drives do not count."""
@@ -193,7 +200,7 @@ class History:
         if handler is None or not handler(self, event):
             return False
         self.entries += 1
-        if event.at > self.last_at:
+        if event.at > self.last_at and type(event) not in _BETWEEN_DRIVES:
             self.last_at = event.at
         return True
 
@@ -347,11 +354,21 @@ class History:
     def _asked(self, event: ev.Asked) -> bool:  # noqa: ARG002 (its answer is what changes the state)
         return True
 
+    def _enqueued(self, event: ev.Enqueued) -> bool:
+        config = self.space.check_part(event.config)
+        if not self.would_enqueue(config):
+            return False
+        self.queue.append(config)
+        self._enqueued_keys.add(self.space.key(config))
+        return True
+
     def _create(self, event: ev.Create) -> bool:
         if event.trial != len(self.trials):
             return False
+        if event.origin == ev.ENQUEUED:
+            self.queue.pop(0)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
-        self.trials.append(TrialRecord(event.trial, event.config, event.at, folder=folder))
+        self.trials.append(TrialRecord(event.trial, event.config, event.at, folder=folder, origin=event.origin))
         self.counts[State.WAITING] += 1
         self.waiting[event.trial] = None
         self._tried[self.space.key(event.config)] += 1
@@ -591,6 +608,9 @@ class History:
         assert [trial.id for trial in self.trials] == list(range(len(self.trials)))
         assert +self.counts == Counter(trial.state for trial in self.trials)
         assert sum(self._tried.values()) == len(self.trials)
+        assert {self.space.key(config) for config in self.queue} <= self._enqueued_keys
+        of_queue = sum(trial.origin == ev.ENQUEUED for trial in self.trials)
+        assert len(self.queue) + of_queue == len(self._enqueued_keys)
         assert sorted(trial.id for trial in self.ended) == [t.id for t in self.trials if t.state.ended]
         for trial in self.trials:
             running = trial.state is State.RUNNING
@@ -634,6 +654,9 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
 
+_BETWEEN_DRIVES = frozenset({ev.Enqueued})
+"""Events that may be recorded while nobody drives the study. They do not tell that a driver was still there."""
+
 _THEN = {"stop": State.STOPPED, "finish": State.STOPPED, "pause": State.PAUSED}
 """The state of a trial whose attempt was cut after it was told so; one told nothing, or to move, waits again."""
 
@@ -643,6 +666,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.DriverStopped: History._driver_stopped,
     ev.StopRequested: History._stop_was_requested,
     ev.Asked: History._asked,
+    ev.Enqueued: History._enqueued,
     ev.Create: History._create,
     ev.Place: History._place,
     ev.Reported: History._reported,

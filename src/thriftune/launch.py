@@ -13,10 +13,11 @@ from typing import Any
 from thriftune.clock import WallClock
 from thriftune.clouds.local import cores
 from thriftune.conductor import Conductor
-from thriftune.driver import Driver, View
+from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch, StudyNotFound
+from thriftune.events import Config, Enqueued, Event
 from thriftune.files import StudyFiles
 from thriftune.history import History
 from thriftune.interruption import how_to_go_on, stopping_now
@@ -126,18 +127,22 @@ def _system(given: str | System | Mapping[str, Any], target: Target, narrows: bo
     return {**found.written, "narrows": narrows}
 
 
-def enter(store: Store, asked: Spec, sources: Sequence[Source] = ()) -> Spec:
+def enter(store: Store, asked: Spec, sources: Sequence[Source] = (), enqueue: Sequence[Config] = ()) -> Spec:
     """Makes the study in the store, or takes up the one there is, with the limits now asked for.
 
     These are not written yet: another process may be driving the study by those it has. What the sources of a warm
-    start know is written as the study is made, all at once; one that is there already has no need of them.
+    start know, and the configurations to try first, are written as the study is made, all at once; a study that is
+    there already has no need of the former, and is given the latter by drive().
     """
     asked = replace(asked, warm_start=tuple(dict.fromkeys(map(name_of, sources))))
     there = _find(store, asked.name)
     check_not_itself(sources, asked.name, there.id if there else None)
     if there is None:
         now = WallClock().now()
-        begins_with = knowledge([_read_source(source, store) for source in sources], asked, now)
+        known = knowledge([_read_source(source, store) for source in sources], asked, now)
+        history = asked.new_history()
+        begins_with: list[Event] = [*known, *(Enqueued(now, config) for config in enqueue)]
+        begins_with = [event for event in begins_with if history.apply(event)]
         try:
             store.create(asked.name, asked.to_json(), now, begins_with)
             return asked
@@ -182,18 +187,21 @@ def drive(
     stopper: Stopper | None = None,
     system: Mapping[str, Any] | None = None,
     function: bytes | None = None,
+    enqueue: Sequence[Config] = (),
 ) -> Result:
     """Run what is left of the study, driven by this process.
 
     `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
     a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
-    it, a study of a script goes on with those that are kept with it.
+    it, a study of a script goes on with those that are kept with it. `enqueue`: configurations to try first, as
+    far as they are new.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
         history = load_history(store, spec)
         files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
+        record(store, history, spec.name, [Enqueued(clock.now(), config) for config in enqueue])
         if _nothing_left(here, history, stopper, clock.now()):
             return Result(spec, history)
         if spec.target.kind == "pickled" and function is None:

@@ -248,6 +248,36 @@ class Space(Mapping[str, Parameter]):
                 raise SpaceError(f"{name}: is {config[name]!r}, but {_in_words(conditions)}; leave it out")
         return clean
 
+    def check_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a configuration that may leave parameters open, in order and types of the space.
+
+        A parameter with a condition needs values for which the condition holds. Raises SpaceError.
+        """
+        if not isinstance(config, Mapping):
+            raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
+        for name in config:
+            if name not in self.columns:
+                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+        clean: dict[str, Any] = {}
+        for name, axis, conditions, _ in self._nodes:
+            if name not in config:
+                continue
+            if not _holds(conditions, clean):
+                missing = next((other for other, _ in conditions if other not in clean), None)
+                way_out = "leave it out" if missing is None else f"give {missing}, too"
+                raise SpaceError(f"{name}: is {config[name]!r}, but {_in_words(conditions)}; {way_out}")
+            clean[name] = axis.clean(name, config[name])
+        return clean
+
+    def fill(self, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        """Return a configuration with these values, as check_part() returns them; all others are drawn."""
+        config: dict[str, Any] = {}
+        draws = rng.random(len(self._nodes)).tolist()
+        for (name, axis, conditions, _), u in zip(self._nodes, draws, strict=True):
+            if _holds(conditions, config):
+                config[name] = given[name] if name in given else axis.value(u)
+        return config
+
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         """A configuration's identity: equal and hashable, Ellipsis for what is inactive."""
         get = config.get

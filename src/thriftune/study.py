@@ -21,6 +21,7 @@ from thriftune.conductor import Conductor
 from thriftune.driver import summarize
 from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray
+from thriftune.enqueued import checked_queue
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.history import History
 from thriftune.interruption import short_if_uncaught
@@ -65,6 +66,7 @@ def tune(
     searcher: str | Searcher = "bayes",
     stopping: str | Stopper = "auto",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
+    enqueue: Sequence[ev.Config] | None = None,
     seed: int | None = None,
     name: str | None = None,
     store: str | Path | Store | None = None,
@@ -100,6 +102,8 @@ def tune(
       objectives nor constraints.
     - `warm_start`: past studies to learn from, whatever their spaces: a Study, a Result, the name of one in the
       same store, or a list of such. What they know is copied when the study is made.
+    - `enqueue`: configurations to try before any other, such as [{"lr": 0.1}]. Parameters that one leaves open are
+      drawn at random. They count among `trials`; one that was enqueued or tried before is not tried again.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
     - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
@@ -135,6 +139,7 @@ def tune(
         on_failure=on_failure,
         target=Target("pickled"),
     )
+    first = checked_queue(spec.space, enqueue)
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
     name_of_train = getattr(train, "__name__", type(train).__name__)
     own_searcher = None if isinstance(searcher, str) else searcher
@@ -144,10 +149,10 @@ def tune(
     own: dict[str, Any] = {"searcher": own_searcher, "stopper": own_rule, "system": own_system}
     function = pickled.dump(name_of_train, {"train": train, **own})
     with short_if_uncaught(), _opened(store, create=not same_store(sources)) as opened:
-        spec = enter(opened, spec, sources)
+        spec = enter(opened, spec, sources, first)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        return drive(opened, spec, view, **own, function=function)
+        return drive(opened, spec, view, **own, function=function, enqueue=first)
 
 
 def _check_function(train: object) -> None:
@@ -363,6 +368,16 @@ class Study(Looking):
                     ev.Ended(now, record.id, record.attempts, took),
                 ]
             )
+
+    def enqueue(self, config: ev.Config) -> bool:
+        """Have ask() return this configuration before any that the searcher suggests.
+
+        Parameters that it leaves open are drawn at random. Returns False, and does nothing, if it was enqueued or
+        tried before, as when a script is run again.
+        """
+        (checked,) = checked_queue(self.space, [config])
+        with self._writing() as turn:
+            return bool(turn([ev.Enqueued(self._clock.now(), checked)]))
 
     @property
     def _known(self) -> History:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from thriftune.engines.choice import Local, Ray, engine_of
+from thriftune.enqueued import checked_queue
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_spec
 from thriftune.objectives import needed, parse_constraints, parse_objectives
@@ -44,6 +45,7 @@ _TYPES: Types = {
     "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
     "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
     "warm_start": ((str, list), "the name of a study, or a list of names"),
+    "enqueue": ((list,), "tables: write [[enqueue]] and in it NAME = value"),
     "seed": ((int,), _WHOLE),
     "store": ((str,), "a path"),
     "storage": ((str,), "the path of a folder"),
@@ -82,6 +84,7 @@ class StudyFile:
     seed: int | None
     profile: str | Mapping[str, Any] | None
     cloud: Mapping[str, Any] | list[Any]
+    enqueue: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
@@ -147,6 +150,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         data.get("seed"),
         data.get("profile"),
         data.get("cloud", []),
+        checked_queue(space, data.get("enqueue")),
     )
 
 

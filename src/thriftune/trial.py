@@ -134,6 +134,7 @@ class TrialRecord:
     windows: list[Window] = field(default_factory=list)
     harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
     folder: str = ""  # of its checkpoints and its output; empty where not known
+    origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
 
     def __getitem__(self, name: str) -> Any:
         try:

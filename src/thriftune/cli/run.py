@@ -65,14 +65,14 @@ def run_command(
     study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
     at = where(store)
     with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:
-        spec = enter(opened, study.spec, study.warm_start)
+        spec = enter(opened, study.spec, study.warm_start, study.enqueue)
         if study.seed is not None and study.seed != spec.seed:
             click.echo(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
                 err=True,
             )
         _enter_folder(spec)
-        result = drive(opened, spec, make_view(spec, False if quiet else None))
+        result = drive(opened, spec, make_view(spec, False if quiet else None), enqueue=study.enqueue)
         _give(result, opened, as_json, quiet)
 
 

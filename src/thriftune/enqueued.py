@@ -1,0 +1,46 @@
+"""Which configurations does the user want tried first? Checks them, and fills in what they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from thriftune.errors import SettingError, SpaceError
+from thriftune.events import Config
+from thriftune.space import Space
+
+_DRAWS = 100
+"""How often the open parameters are drawn again where the configuration has been tried before."""
+
+
+def checked_queue(space: Space, configs: object) -> list[dict[str, Any]]:
+    """Return the configurations of `enqueue=` in the types of the space. An error names the one that is wrong."""
+    if configs is None:
+        return []
+    if isinstance(configs, Mapping) or not isinstance(configs, Sequence) or isinstance(configs, str):
+        raise SettingError(
+            f"enqueue: {configs!r} is no list; give a list of configurations, such as [{{'lr': 0.1}}]"
+        )
+    checked = []
+    for number, config in enumerate(configs, start=1):
+        try:
+            checked.append(space.check_part(config))
+        except SpaceError as error:
+            raise SpaceError(f"enqueue: configuration {number}, {config!r}: {error}") from None
+    return checked
+
+
+def complete(
+    space: Space, given: Config, rng: np.random.Generator, times: Callable[[Config], int]
+) -> dict[str, Any]:
+    """Return a configuration with the given values and, for the parameters they leave open, random ones.
+
+    `times`: how often a configuration has been tried. Untried ones are preferred.
+    """
+    for _ in range(_DRAWS):
+        config = space.fill(given, rng)
+        if not times(config):
+            break
+    return config
