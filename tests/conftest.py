@@ -27,6 +27,15 @@ settings.load_profile("any_machine")
 settings.register_profile("quick", max_examples=20)  # for `make quick`
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests read no configuration of whoever runs them, and neither do the processes that they start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.delenv("THRIFTUNE_STORE", raising=False)
+        yield
+
+
 def unable(why: str) -> NoReturn:
     """Something a test needs is missing. In CI that is a failure; elsewhere the test is skipped."""
     if os.environ.get("CI"):

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from thriftune.errors import ThriftuneError as ThriftuneError
     from thriftune.inside import current_trial as current_trial
     from thriftune.inside import report as report
+    from thriftune.manage import delete as delete
+    from thriftune.manage import rename as rename
+    from thriftune.manage import stop as stop
+    from thriftune.manage import studies as studies
     from thriftune.parameters import Choice as Choice
     from thriftune.parameters import Float as Float
     from thriftune.parameters import Int as Int
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from thriftune.study import Study as Study
     from thriftune.study import load as load
     from thriftune.study import tune as tune
+    from thriftune.summaries import StudySummary as StudySummary
     from thriftune.system import System as System
     from thriftune.trial import Report as Report
     from thriftune.trial import State as State
@@ -45,12 +50,14 @@ _HOMES = {
     "engines.choice": ["Ray"],
     "errors": ["StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
+    "manage": ["delete", "rename", "stop", "studies"],
     "parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
     "result": ["Result"],
     "simulation": ["simulate"],
     "space": ["Space"],
     "study": ["Study", "load", "tune"],
+    "summaries": ["StudySummary"],
     "system": ["System"],
     "trial": ["Report", "State", "Trial", "TrialRecord"],
 }

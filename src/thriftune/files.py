@@ -6,7 +6,7 @@
     trials/7/         of one trial: its checkpoints, and a command's state
 
 By default that folder is beside the store, and is looked for there. Both may be moved or copied together while no
-study runs.
+study runs. The folder has the name of its study; for a moment after the study was renamed, the one it had before.
 """
 
 from __future__ import annotations
@@ -30,8 +30,35 @@ class StudyFiles:
 
     @classmethod
     def of(cls, spec: Spec, store: Store) -> StudyFiles:
+        """Return the files of the study, where they are now."""
         home = Path(spec.storage) if spec.storage else store.folder
-        return cls(home / spec.name, spec.id)
+        files = cls(home / spec.name, spec.id)
+        if spec.moved_from and not files._is_ours():
+            before = cls(home / spec.moved_from, spec.id)
+            return before if before._is_ours() else files
+        return files
+
+    def move(self, name: str) -> StudyFiles:
+        """Give the folder the name of its study, if it is this study's and that name is free.
+
+        Return the files where they are then. Called after the study was renamed, and again by its next driver, as
+        the process that renamed it may have been killed before.
+        """
+        moved = StudyFiles(self.folder.with_name(name), self.owner)
+        if self.folder.name == name or not self._is_ours():
+            return self
+        with suppress(OSError):  # another process was quicker, or a folder of that name is there
+            self.folder.rename(moved.folder)
+        return moved if moved._is_ours() else self
+
+    @property
+    def others(self) -> str | None:
+        """Return the id of the other study whose files are in the folder; None if there is none."""
+        try:
+            found = self._owner_file.read_text()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return found if found != self.owner else None
 
     @property
     def function(self) -> Path:
@@ -44,6 +71,11 @@ class StudyFiles:
     @property
     def has_trials(self) -> bool:
         return self._is_ours() and (self.folder / "trials").exists()
+
+    @property
+    def is_free(self) -> bool:
+        """Return whether the folder may be replaced by this study's: it is empty, or holds this study's files."""
+        return self._is_ours() or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def claim(self) -> None:
         """Make the folder this study's own: no other study uses it, and no other user writes to it."""

@@ -24,6 +24,7 @@ from thriftune.interruption import how_to_go_on, stopping_now
 from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
+from thriftune.renaming import settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
@@ -197,8 +198,8 @@ def drive(
     far as they are new.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
+        files = settle(store, spec)
         history = load_history(store, spec)
-        files = StudyFiles.of(spec, store)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
         record(store, history, spec.name, [Enqueued(clock.now(), config) for config in enqueue])

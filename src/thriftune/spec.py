@@ -51,6 +51,10 @@ class Target:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
 
 
+_QUESTION = ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
+"""The fields of a spec that never change, but for the name, which rename() changes."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """One study. The first group is its question and never changes; the rest are limits and means, which may."""
@@ -89,6 +93,7 @@ class Spec:
     max_trial_seconds: float | None = None  # of a trial in all; then it ends and keeps its value
     deadline_at: float | None = None  # unix seconds
     code: Mapping[str, str] = field(default_factory=dict)  # what identifies the code that trials run
+    moved_from: str = ""  # the folder that the study's files were in when it was renamed; they may still be there
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -214,10 +219,7 @@ class Spec:
 
     def with_limits_of(self, asked: Spec) -> Spec:
         """This study's question with the limits and means of `asked`."""
-        kept = {
-            name: getattr(self, name)
-            for name in ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
-        }
+        kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
         # A searcher or a rule that is only named is the one there is, with its options.
         for part in ("searcher", "stopping"):
             options = f"{part}_options"

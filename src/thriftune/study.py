@@ -36,7 +36,7 @@ from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
 from thriftune.spec import DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
-from thriftune.store import Store, open_store
+from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
@@ -148,7 +148,7 @@ def tune(
     own_system = system.own if isinstance(system, System) else {}
     own: dict[str, Any] = {"searcher": own_searcher, "stopper": own_rule, "system": own_system}
     function = pickled.dump(name_of_train, {"train": train, **own})
-    with short_if_uncaught(), _opened(store, create=not same_store(sources)) as opened:
+    with short_if_uncaught(), use_store(store, create=not same_store(sources)) as opened:
         spec = enter(opened, spec, sources, first)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
@@ -196,16 +196,6 @@ def _sources(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
                 f"warm_start: {each!r} is no study; give a Study, a Result or a name, or a list of such"
             )
     return [each.result if isinstance(each, Study) else each for each in listed]
-
-
-@contextlib.contextmanager
-def _opened(store: str | Path | Store | None, *, create: bool) -> Iterator[Store]:
-    """A store given as an object stays open; one opened here is closed."""
-    if store is None or isinstance(store, (str, Path)):
-        with open_store(store, create=create) as opened:
-            yield opened
-    else:
-        yield store
 
 
 # --- ask and tell -----------------------------------------------------------------------------------------

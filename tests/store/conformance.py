@@ -79,6 +79,7 @@ NEEDS_A_STUDY: dict[str, Callable[[Store, str], object]] = {
     "driver": lambda store, name: store.driver(name),
     "request": lambda store, name: store.request(name, "stop", 1.0),
     "take_requests": lambda store, name: store.take_requests(name),
+    "rename": lambda store, name: store.rename(name, "new", {}),
     "delete": lambda store, name: store.delete(name),
 }
 
@@ -302,6 +303,40 @@ class StoreConformance(ABC):
         assert store.take_requests("digits") == ["stop", "mehr ☃"]
         assert store.take_requests("digits") == []
         assert store.take_requests("other") == ["stop"]
+
+    # --- another name ------------------------------------------------------------------------------------
+
+    def test_a_renamed_study_has_all_it_had(self, store: Store) -> None:
+        store.append("digits", 0, reports(1, 3), {"best": 1})
+        store.request("digits", "stop", 1.0)
+        store.rename("digits", "letters", {"metric": "loss", "name": "letters"})
+        seen = self.again(store)
+        assert (seen.read("letters"), seen.length("letters")) == (reports(1, 3), 3)
+        assert seen.spec("letters") == {"metric": "loss", "name": "letters"}
+        (listed,) = seen.studies()
+        assert (listed.name, listed.created_at, listed.summary) == ("letters", 100.0, {"best": 1})
+        store.append("letters", 3, reports(4, 4))
+        assert store.take_requests("letters") == ["stop"]
+        with pytest.raises(StudyNotFound):
+            store.read("digits")
+
+    def test_the_name_of_a_renamed_study_is_free(self, store: Store) -> None:
+        store.append("digits", 0, reports(1, 3))
+        store.rename("digits", "letters", {})
+        store.create("digits", {"new": 1}, 2.0)
+        store.append("digits", 0, reports(7, 7))
+        assert (store.read("digits"), store.read("letters")) == (reports(7, 7), reports(1, 3))
+
+    def test_a_study_is_not_renamed_to_the_name_of_another(self, store: Store) -> None:
+        store.create("letters", {"other": 1}, 1.0)
+        with pytest.raises(StudyExists, match=f"study 'letters' is already in .*{self.where}.*; take"):
+            store.rename("digits", "letters", {})
+        assert (store.spec("digits"), store.spec("letters")) == ({"metric": "loss"}, {"other": 1})
+
+    def test_a_study_that_is_driven_is_not_renamed(self, store: Store) -> None:
+        with store.drive("digits"), pytest.raises(StudyBusy):
+            self.again(store).rename("digits", "letters", {})
+        assert store.spec("digits") == {"metric": "loss"}
 
     # --- the end ------------------------------------------------------------------------------------------
 

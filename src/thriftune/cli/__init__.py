@@ -26,6 +26,7 @@ _COMMANDS = {
     "best": "show",
     "bill": "bill",
     "stop": "manage",
+    "rename": "manage",
     "delete": "manage",
     "export": "export",
     "record": "record",
@@ -89,10 +90,10 @@ class _Commands(click.Group):
 def cli(ctx: click.Context, store: str | None) -> None:
     """Good hyperparameters for the fewest dollars.
 
-    A study is described by a TOML file or a Python script, recorded in a store
-    ($THRIFTUNE_HOME/studies.db or ~/.thriftune/studies.db by default), and can be resumed by its name
-    whatever happened to it. Exit status: 0 done, 1 an error or no trial with a value that meets the
-    constraints, 2 a mistake in the command line, 130 interrupted.
+    A study is described by a TOML file or a Python script, recorded in a store ($THRIFTUNE_STORE, or
+    ~/.thriftune/studies.db by default), and can be resumed by its name whatever happened to it. Exit
+    status: 0 done, 1 an error or no trial with a value that meets the constraints, 2 a mistake in the
+    command line, 130 interrupted.
     """
     ctx.obj = store
 

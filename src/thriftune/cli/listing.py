@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Any
 
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged, StudyNotFound
-from thriftune.objectives import objectives_of
+from thriftune.errors import StudyDamaged, StudyNotFound
 from thriftune.printed import unfinished_at
-from thriftune.store import Listed, Store
+from thriftune.summaries import StudySummary, summaries
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
-
-_UNKNOWN = (
-    "finished", "pid", "host", "trials", "limit", "max_steps", "metric", "maximize", "objectives", "constraints",
-    "best", "front_size", "front_step", "seconds", "dollars",
-)  # fmt: skip
-"""The fields of a row that are unknown for a damaged study."""
 
 
 @click.command("list")
@@ -37,7 +29,7 @@ def list_command(store: str | None, as_json: bool) -> None:
             click.echo(str(none), err=True)
         return
     with opened:
-        rows = [_row_or_damage(opened, listed) for listed in opened.studies()]
+        rows = [_row(summary) for summary in summaries(opened)]
         url = opened.url
     if as_json:
         print_json(rows)
@@ -50,88 +42,35 @@ def list_command(store: str | None, as_json: bool) -> None:
         click.echo(f"no studies in {url}", err=True)
 
 
-def _row_or_damage(store: Store, listed: Listed) -> dict[str, Any]:
-    """Return the study's row; that of a damaged study says what is wrong with it, and little else."""
-    damage = listed.damage
-    if not damage:
-        try:
-            row = _row(store, listed)
-            _cells(row)  # fails here rather than later
-            return row
-        except StudyDamaged as error:
-            damage = error.what
-        except (ArithmeticError, AttributeError, LookupError, SettingError, TypeError, ValueError) as error:
-            damage = f"its settings cannot be read ({type(error).__name__}: {error})"
-    return dict.fromkeys(_UNKNOWN) | {
-        "name": listed.name,
-        "state": "damaged",
-        "damage": damage,
-        "counts": {},
-        "created_at": listed.created_at,
+def _row(summary: StudySummary) -> dict[str, Any]:
+    """Return the study as a dict, for a line of the table or for JSON. Of a damaged one, most is None."""
+    driver = summary.driver
+    first = summary.objectives[0] if summary.objectives else None
+    known = {
+        "name": summary.name,
+        "state": summary.state,
+        "damage": summary.damage,
+        "counts": dict(summary.counts),
+        "created_at": summary.created_at,
     }
-
-
-def _row(store: Store, listed: Listed) -> dict[str, Any]:
-    """Return the study as a dict, for a line of the table or for JSON."""
-    spec, summary, driver = listed.spec, listed.summary, listed.driver
-    objectives = objectives_of(spec)
-    if driver is None and not (_is_sound(summary) and summary.get("entries", 0) == listed.entries):
-        summary = _fold(store, listed)
-    counts: dict[str, int] = dict(summary.get("counts", {}))
-    if driver is None and spec["target"]["kind"] != "outside" and (cut_off := counts.pop("RUNNING", 0)):
-        counts["WAITING"] = counts.get("WAITING", 0) + cut_off  # nothing runs without its driver
-    return {
-        "name": listed.name,
-        "state": _state(listed, summary),
-        "damage": None,
-        "finished": summary.get("finished"),
+    rest = {
+        "finished": summary.finished,
         "pid": driver.pid if driver else None,
         "host": driver.host if driver else None,
-        "counts": counts,
-        "trials": sum(counts.values()),
-        "limit": spec["trials"],
-        "max_steps": spec.get("max_steps"),
-        "metric": objectives[0].metric,
-        "maximize": objectives[0].maximize,
-        "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in objectives],
-        "constraints": spec.get("constraints", []),
-        "best": summary.get("best"),
-        "front_size": summary.get("front_size"),
-        "front_step": summary.get("front_step"),
-        "seconds": summary.get("seconds", 0.0),
-        "dollars": summary.get("dollars", 0.0),
-        "created_at": listed.created_at,
+        "trials": summary.trials,
+        "limit": summary.limit,
+        "max_steps": summary.max_steps,
+        "metric": first.metric if first else None,
+        "maximize": first.maximize if first else None,
+        "objectives": [{"metric": each.metric, "maximize": each.maximize} for each in summary.objectives],
+        "constraints": list(summary.constraints),
+        "best": summary.best_trial,
+        "front_size": summary.front_size,
+        "front_step": summary.front_step,
+        "seconds": summary.seconds,
+        "dollars": summary.dollars,
     }
-
-
-def _state(listed: Listed, summary: dict[str, Any]) -> str:
-    if listed.spec["target"]["kind"] == "outside":
-        return "ask-tell"
-    if listed.driver is not None:
-        return "running"
-    if summary.get("finished"):
-        return "finished"
-    return "stopped" if summary.get("counts") else "not started"
-
-
-def _is_sound(summary: dict[str, Any]) -> bool:
-    """Return whether a summary has the form in which summarize() writes it, as far as it is used here."""
-    counts, best = summary.get("counts", {}), summary.get("best")
-    if not isinstance(counts, dict) or not all(isinstance(count, int) for count in counts.values()):
-        return False
-    return best is None or (isinstance(best, dict) and isinstance(best.get("value"), int | float))
-
-
-def _fold(store: Store, listed: Listed) -> dict[str, Any]:
-    """Return the summary of a study whose driver was killed before it could write one, and store it."""
-    from thriftune.driver import summarize
-    from thriftune.stored import load_history, load_spec
-
-    history = load_history(store, load_spec(store, listed.name))
-    summary = summarize(history, history.last_at)
-    with contextlib.suppress(StudyBusy, StoreConflict, StoreError), store.drive(listed.name):
-        store.append(listed.name, history.entries, [], summary)
-    return summary
+    return known | (rest if summary.damage is None else dict.fromkeys(rest))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

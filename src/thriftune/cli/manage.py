@@ -1,19 +1,12 @@
-"""`thriftune stop` and `thriftune delete`."""
+"""`thriftune stop`, `thriftune rename` and `thriftune delete`."""
 
 from __future__ import annotations
-
-import time
 
 import click
 
 from thriftune.cli.common import existing_store, store_option
-from thriftune.errors import SettingError, StudyBusy, StudyDamaged
-from thriftune.files import StudyFiles
-from thriftune.store import Store
-from thriftune.stored import load_spec
-
-_LOOK_SECONDS = 0.1
-_SAY_SECONDS = 5.0
+from thriftune.manage import check_idle, delete_study, request_stop, wait_for_stop
+from thriftune.renaming import rename_study
 
 
 @click.command("stop")
@@ -23,24 +16,28 @@ _SAY_SECONDS = 5.0
 def stop_command(name: str, store: str | None, no_wait: bool) -> None:
     """Have a running study stop cleanly, wherever it runs; it can be resumed."""
     with existing_store(store) as opened:
-        if load_spec(opened, name).target.kind == "outside":
-            raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; end that instead")
-        driver = opened.driver(name)
+        driver = request_stop(opened, name)
         if driver is None:
             click.echo(f"study {name!r} is not running")
             return
-        opened.request(name, "stop", time.time())
+        who = f"process {driver.pid} on {driver.host}"
         if no_wait:
-            click.echo(f"asked process {driver.pid} on {driver.host} to stop study {name!r}")
+            click.echo(f"asked {who} to stop study {name!r}")
             return
-        said_at = float("-inf")
-        while (now := opened.driver(name)) is not None and now.since == driver.since:
-            if time.monotonic() - said_at >= _SAY_SECONDS:
-                said_at = time.monotonic()
-                waits = f"waiting for process {driver.pid} on {driver.host}: each trial ends after its next step"
-                click.echo(waits, err=True)
-            time.sleep(_LOOK_SECONDS)
+        waits = f"waiting for {who}: each trial ends after its next step"
+        wait_for_stop(opened, name, driver, lambda: click.echo(waits, err=True))
         click.echo(f"study {name!r} has stopped; to go on: thriftune resume {name} --store {opened.url}")
+
+
+@click.command("rename")
+@click.argument("old")
+@click.argument("new")
+@store_option
+def rename_command(old: str, new: str, store: str | None) -> None:
+    """Give a study, and the folder of its files, another name."""
+    with existing_store(store) as opened:
+        rename_study(opened, old, new)
+    click.echo(f"study {old!r} is now {new!r}")
 
 
 @click.command("delete")
@@ -50,27 +47,8 @@ def stop_command(name: str, store: str | None, no_wait: bool) -> None:
 def delete_command(name: str, store: str | None, yes: bool) -> None:
     """Remove a study, its trials and their checkpoints, for good."""
     with existing_store(store) as opened:
-        files = _files(opened, name)
-        if (driver := opened.driver(name)) is not None:
-            raise StudyBusy(
-                f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
-                f"stop it first: thriftune stop {name} --store {opened.url}"
-            )
+        check_idle(opened, name)
         if not yes:
             click.confirm(f"delete study {name!r} with all its trials and their checkpoints?", abort=True)
-        opened.delete(name)
-        left = None if files is None else files.remove()
-    message = f"study {name!r} is deleted"
-    if files is None:
-        message += f"; its settings were damaged, so its files stay, by default in {opened.folder / name}"
-    elif left:
-        message += f"; {left} has links or files of others and stays"
-    click.echo(message)
-
-
-def _files(store: Store, name: str) -> StudyFiles | None:
-    """Return the files of the study; None if its settings are too damaged to know them."""
-    try:
-        return StudyFiles.of(load_spec(store, name), store)
-    except StudyDamaged:
-        return None
+        stays = delete_study(opened, name)
+    click.echo(f"study {name!r} is deleted" + (f"; {stays}" if stays else ""))

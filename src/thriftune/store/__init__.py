@@ -6,20 +6,17 @@ writes a study; any number of readers, in any process, read it whenever they lik
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from thriftune.config import STORE_FILE, default_store
 from thriftune.errors import SettingError
 from thriftune.events import Event
 
-__all__ = ["Driver", "Listed", "Store", "open_store"]
-
-_FILE = "studies.db"
-"""The store's name in a folder."""
+__all__ = ["Driver", "Listed", "Store", "open_store", "use_store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +111,12 @@ class Store(Protocol):
         Raises StoreError, too, where the store is not in its place any more, so that a driver comes to know.
         """
 
+    def rename(self, name: str, new: str, spec: Mapping[str, Any]) -> None:
+        """Give the study another name, and replace its spec, in one step.
+
+        Raises StudyExists where there is a study of the new name, and StudyBusy while this one is driven.
+        """
+
     def delete(self, name: str) -> None:
         """Remove the study and its log. Raises StudyBusy while it is driven."""
 
@@ -128,14 +131,14 @@ class Store(Protocol):
 def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
     """The store at `where`: a file or folder, "sqlite:///path", ":memory:", or None for the user's own store.
 
-    The user's own store is studies.db in $THRIFTUNE_HOME (~/.thriftune unless set). With `create` off, as for
-    commands that only look, a store that is not there raises StudyNotFound instead of being made.
+    config.py says which the user's own store is. With `create` off, as for commands that only look, a store that
+    is not there raises StudyNotFound instead of being made.
     """
     # Late, so that those who need only the types do not load a database.
     from thriftune.store.sqlite import SqliteStore
 
     if where is None:
-        where = Path(os.environ.get("THRIFTUNE_HOME") or "~/.thriftune") / _FILE
+        where = default_store()
     if where == ":memory:":
         return SqliteStore(None)
     if isinstance(where, str) and "://" in where:
@@ -149,4 +152,14 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
         where = rest[1:]
     path = Path(where).expanduser()
     is_folder = path.is_dir() or str(where).endswith("/")
-    return SqliteStore(path / _FILE if is_folder else path, create=create)
+    return SqliteStore(path / STORE_FILE if is_folder else path, create=create)
+
+
+@contextmanager
+def use_store(store: str | Path | Store | None, *, create: bool = True) -> Iterator[Store]:
+    """Open the store for the time inside. A store given as an object stays open afterwards."""
+    if store is None or isinstance(store, (str, Path)):
+        with open_store(store, create=create) as found:
+            yield found
+    else:
+        yield store

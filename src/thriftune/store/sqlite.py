@@ -192,6 +192,16 @@ class SqliteStore:
             known = {}
         return Listed(name, created_at, settings, known, length, driver)
 
+    def rename(self, name: str, new: str, spec: Mapping[str, Any]) -> None:
+        text = json.dumps(spec)
+        with self._driving(name) as study:
+            with self._writing() as db:
+                if db.execute("SELECT 1 FROM studies WHERE name = ?", (new,)).fetchall():
+                    raise StudyExists(f"study {new!r} is already in {self._where}; take another name")
+                db.execute("UPDATE studies SET name = ?, spec = ? WHERE id = ?", (new, text, study))
+            self._ids.pop(name, None)
+            self._checkpoint()
+
     def delete(self, name: str) -> None:
         with self._driving(name) as study:
             with self._writing() as db:

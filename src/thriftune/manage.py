@@ -1,0 +1,96 @@
+"""How are studies listed, stopped, renamed and deleted? By their names, from Python and the command line."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
+from thriftune.files import StudyFiles
+from thriftune.renaming import rename_study
+from thriftune.store import Driver, Store, use_store
+from thriftune.stored import load_spec
+from thriftune.summaries import StudySummary, summaries
+
+_LOOK_SECONDS = 0.1
+_SAY_SECONDS = 5.0
+
+
+def studies(store: str | Path | Store | None = None) -> list[StudySummary]:
+    """Return how every study of the store stands, the newest first; none where there is no store yet."""
+    try:
+        with use_store(store, create=False) as opened:
+            return summaries(opened)
+    except StudyNotFound:
+        return []
+
+
+def stop(name: str, store: str | Path | Store | None = None, *, wait: bool = True) -> bool:
+    """Have a running study stop cleanly, wherever it runs, so that it can be resumed.
+
+    Return whether it was running. Each trial ends after its next step; `wait`: return only once all have.
+    """
+    with use_store(store, create=False) as opened:
+        driver = request_stop(opened, name)
+        if driver is not None and wait:
+            wait_for_stop(opened, name, driver)
+        return driver is not None
+
+
+def rename(old: str, new: str, store: str | Path | Store | None = None) -> None:
+    """Give a study, and the folder of its files, another name. It must not be running."""
+    with use_store(store, create=False) as opened:
+        rename_study(opened, old, new)
+
+
+def delete(name: str, store: str | Path | Store | None = None) -> None:
+    """Remove a study, its trials and their checkpoints, for good. It must not be running."""
+    with use_store(store, create=False) as opened:
+        if stays := delete_study(opened, name):
+            warnings.warn(f"study {name!r} is deleted; {stays}", stacklevel=2)
+
+
+def request_stop(store: Store, name: str) -> Driver | None:
+    """Ask the process that runs the study to stop it. Return that process; None if there is none."""
+    if load_spec(store, name).target.kind == "outside":
+        raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; end that instead")
+    driver = store.driver(name)
+    if driver is not None:
+        store.request(name, "stop", time.time())
+    return driver
+
+
+def wait_for_stop(store: Store, name: str, driver: Driver, say: Callable[[], None] = lambda: None) -> None:
+    """Return once `driver` runs the study no more. `say` is called every few seconds until then."""
+    said_at = float("-inf")
+    while (now := store.driver(name)) is not None and now.since == driver.since:
+        if time.monotonic() - said_at >= _SAY_SECONDS:
+            said_at = time.monotonic()
+            say()
+        time.sleep(_LOOK_SECONDS)
+
+
+def check_idle(store: Store, name: str) -> None:
+    """Raise StudyBusy if the study is being run."""
+    if (driver := store.driver(name)) is not None:
+        raise StudyBusy(
+            f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
+            f"stop it first: thriftune stop {name} --store {store.url}"
+        )
+
+
+def delete_study(store: Store, name: str) -> str:
+    """Remove the study and its files. Return what stays, in words; nothing if all is gone."""
+    files: StudyFiles | None
+    try:
+        files = StudyFiles.of(load_spec(store, name), store)
+    except StudyDamaged:
+        files = None
+    check_idle(store, name)
+    store.delete(name)
+    if files is None:
+        return f"its settings were damaged, so its files stay, by default in {store.folder / name}"
+    left = files.remove()
+    return f"{left} has links or files of others and stays" if left else ""

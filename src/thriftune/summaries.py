@@ -1,0 +1,169 @@
+"""How do the studies of a store stand? Read from the summaries that drivers keep, without reading the logs."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged
+from thriftune.objectives import Objective, objectives_of
+from thriftune.store import Driver, Listed, Store
+
+StudyState = Literal["not started", "running", "stopped", "finished", "ask-tell", "damaged"]
+
+_ENDED = ("COMPLETED", "STOPPED", "FAILED")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StudySummary:
+    """How a study stood when its store was asked.
+
+    - `created_at`: unix seconds.
+    - `counts`: how many trials are in each state; `limit`: trials in all, None for no limit.
+    - `finished`: why the study ended; None if it has not.
+    - `best_trial`: its id ("trial"), "value", "config", "step", and whether it has "finished"; None without one.
+    - `front_size`: with several objectives, how many trials no other is better than; None with one objective.
+    - `front_step`: the step of the values on the front, if its trials have not finished.
+    - `seconds`, `dollars`: what the study has taken so far.
+    - `driver`: the process that runs it now.
+    - `damage`: what of it cannot be read, in words; then only the name and `created_at` are known.
+    """
+
+    name: str
+    created_at: float
+    state: StudyState
+    counts: Mapping[str, int]
+    limit: int | None = None
+    max_steps: int | None = None
+    objectives: tuple[Objective, ...] = ()
+    constraints: tuple[str, ...] = ()
+    finished: str | None = None
+    best_trial: Mapping[str, Any] | None = None
+    front_size: int | None = None
+    front_step: int | None = None
+    seconds: float = 0.0
+    dollars: float = 0.0
+    driver: Driver | None = None
+    damage: str | None = None
+
+    @property
+    def trials(self) -> int:
+        """Return how many trials there are, in any state."""
+        return sum(self.counts.values())
+
+    @property
+    def ended(self) -> int:
+        """Return how many trials have ended; once the study has, also those that were set aside."""
+        return sum(self.counts.get(name, 0) for name in (*_ENDED, *(("PAUSED",) if self.finished else ())))
+
+    @property
+    def best(self) -> float | None:
+        """Return the best value so far; None if there is none, as with several objectives."""
+        return None if self.best_trial is None else self.best_trial["value"]
+
+    @property
+    def best_config(self) -> Mapping[str, Any] | None:
+        """Return the configuration of the best trial so far."""
+        return None if self.best_trial is None else self.best_trial["config"]
+
+    def __repr__(self) -> str:
+        if self.damage is not None:
+            return f"<StudySummary {self.name}: damaged, {self.damage}>"
+        trials = f"{self.ended} of {self.limit} trials" if self.limit else f"{self.ended} trials"
+        parts = [self.state, trials]
+        if self.best is not None:
+            parts.append(f"best {self.objectives[0].metric} {self.best:.6g}")
+        elif self.front_size:
+            parts.append(f"front of {self.front_size}")
+        parts.append(f"created {datetime.datetime.fromtimestamp(self.created_at):%Y-%m-%d %H:%M}")
+        return f"<StudySummary {self.name}: {', '.join(parts)}>"
+
+
+def summaries(store: Store) -> list[StudySummary]:
+    """Return how every study of the store stands, the newest first; a damaged one has its `damage`."""
+    return [_summary_or_damage(store, listed) for listed in store.studies()]
+
+
+def _summary_or_damage(store: Store, listed: Listed) -> StudySummary:
+    damage = listed.damage
+    if not damage:
+        try:
+            return _summary(store, listed)
+        except StudyDamaged as error:
+            damage = error.what
+        except (ArithmeticError, AttributeError, LookupError, SettingError, TypeError, ValueError) as error:
+            damage = f"its settings cannot be read ({type(error).__name__}: {error})"
+    return StudySummary(listed.name, listed.created_at, "damaged", {}, damage=damage)
+
+
+def _summary(store: Store, listed: Listed) -> StudySummary:
+    spec, summary, driver = listed.spec, listed.summary, listed.driver
+    if not _is_sound(summary):
+        summary = {}
+    if driver is None and summary.get("entries", 0) != listed.entries:
+        summary = _fold(store, listed)
+    counts: dict[str, int] = dict(summary.get("counts", {}))
+    if driver is None and spec["target"]["kind"] != "outside" and (cut_off := counts.pop("RUNNING", 0)):
+        counts["WAITING"] = counts.get("WAITING", 0) + cut_off  # nothing runs without its driver
+    for name in ("trials", "max_steps"):
+        if not isinstance(spec.get(name), int | None):
+            raise ValueError(f"{name} is {spec[name]!r}")
+    return StudySummary(
+        name=listed.name,
+        created_at=listed.created_at,
+        state=_state(listed, summary),
+        counts=counts,
+        limit=spec["trials"],
+        max_steps=spec.get("max_steps"),
+        objectives=objectives_of(spec),
+        constraints=tuple(spec.get("constraints", ())),
+        finished=summary.get("finished"),
+        best_trial=summary.get("best"),
+        front_size=summary.get("front_size"),
+        front_step=summary.get("front_step"),
+        seconds=summary.get("seconds", 0.0),
+        dollars=summary.get("dollars", 0.0),
+        driver=driver,
+    )
+
+
+def _state(listed: Listed, summary: Mapping[str, Any]) -> StudyState:
+    if listed.spec["target"]["kind"] == "outside":
+        return "ask-tell"
+    if listed.driver is not None:
+        return "running"
+    if summary.get("finished"):
+        return "finished"
+    return "stopped" if summary.get("counts") else "not started"
+
+
+def _is_sound(summary: Mapping[str, Any]) -> bool:
+    """Return whether a summary has the form in which summarize() writes it."""
+    counts, best = summary.get("counts", {}), summary.get("best")
+    if not isinstance(counts, dict) or not all(isinstance(count, int) for count in counts.values()):
+        return False
+    if not all(isinstance(summary.get(name, 0.0), int | float) for name in ("seconds", "dollars")):
+        return False
+    if not all(isinstance(summary.get(name), int | None) for name in ("front_size", "front_step")):
+        return False
+    return best is None or (
+        isinstance(best, dict)
+        and isinstance(best.get("value"), int | float)
+        and isinstance(best.get("config"), dict)
+        and isinstance(best.get("step", 0), int | None)
+    )
+
+
+def _fold(store: Store, listed: Listed) -> dict[str, Any]:
+    """Return the summary of a study whose driver was killed before it could write one, and store it."""
+    from thriftune.driver import summarize  # late: most listings need neither
+    from thriftune.stored import load_history, load_spec
+
+    history = load_history(store, load_spec(store, listed.name))
+    summary = summarize(history, history.last_at)
+    with contextlib.suppress(StudyBusy, StoreConflict, StoreError), store.drive(listed.name):
+        store.append(listed.name, history.entries, [], summary)
+    return summary
