@@ -188,7 +188,7 @@ def test_a_level_that_a_trial_did_not_report_at_is_told_of_by_the_next_that_it_d
     past = told(THREE)
     reports = past.trials[8].reports
     del reports[0]
-    reports[1] = reports[1]._replace(metrics={"other": 1.0})  # at step 3
+    reports[1] = reports[1]._replace(metrics={"other": 1.0}, value=None)  # at step 3
     first, second, _ = values_of(past)
     assert {802.0, 804.0} <= {*first, *second}
     assert not {801.0, 803.0} & {*first, *second}
