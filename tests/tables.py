@@ -15,6 +15,7 @@ from typing import Any, cast
 from thriftune import events as ev
 from thriftune.conductor import Conductor
 from thriftune.events import Codec
+from thriftune.failures import retry_seconds
 from thriftune.fleet import Fleet
 from thriftune.history import History
 from thriftune.objectives import Objective
@@ -86,6 +87,10 @@ class Table:
     def later(self, seconds: float) -> list[str]:
         self.now += seconds
         return self()
+
+    def retry(self, failures: int = 1) -> list[str]:
+        """Let the time go by after which a trial that failed this often begins again."""
+        return self.later(retry_seconds(failures))
 
     # --- the driver
 
@@ -183,12 +188,14 @@ def short(decision: ev.Decision) -> str:
             where = ""
         case ev.Place(machine=machine):
             where = f" on {machine}"
-        case ev.Create() | ev.Promote() | ev.GiveUp():
+        case ev.Create() | ev.Promote() | ev.GiveUp() | ev.Retry():
             return f"{_name(decision)} {decision.trial}"
         case ev.Move() | ev.Pause() | ev.Stop() | ev.Kill():
             return f"{_name(decision)} {decision.trial}/{decision.attempt}"
         case ev.Rent() | ev.Release():
             return f"{_name(decision)} {decision.machine}"
+        case ev.StopFailing(trials=trials):
+            return f"stop, as {', '.join(map(str, trials))} failed alike"
         case _:
             return f"finish: {cast(ev.Finish, decision).why}"
     resumed = f" from {decision.resume_step}" if decision.resume_step else ""

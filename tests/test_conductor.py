@@ -49,10 +49,13 @@ def test_nothing_happens_without_a_driver_or_a_machine() -> None:
 
 
 def test_what_waits_goes_before_what_is_new() -> None:
-    table = Table(slots=2, trials=4, retries=2)
-    assert table.fail(0) == ["place 0/2"]
-    assert table.fail(1) == ["place 1/2"]
-    assert table.report(0, 1, 0.1) + table.end(0) == ["create 2", "place 2/1"]
+    table = Table(slots=2, trials=5, retries=2)
+    assert table(
+        *(ev.Failed(table.now, trial, 1, "raised", "boom") for trial in (0, 1)), ready(table, "b", 0)
+    ) == ["create 2", "place 2/1", "create 3", "place 3/1"]
+    table.later(1.0)
+    assert table.report(2, 1, 0.1) + table.end(2) == ["place 0/2"]
+    assert table.report(3, 1, 0.1) + table.end(3) == ["place 1/2"]
 
 
 def test_a_raised_limit_goes_on_after_the_finish() -> None:
@@ -104,7 +107,7 @@ def test_suggestions_after_a_resume_are_those_that_would_have_come() -> None:
 def test_a_trial_without_the_metric_fails() -> None:
     table = Table(trials=1, retries=1)
     table.report(0, 1, accuracy=0.5)
-    assert table.end(0) == ["place 0/2"]
+    assert table.end(0) + table.retry() == ["place 0/2"]
     assert table.end(0) == ["give up 0", "finish: all 1 trials done"]
     trial = table.trial(0)
     assert (trial.state, trial.error_kind, trial.failures) == (State.FAILED, "no_value", 2)
@@ -183,7 +186,7 @@ def test_metrics_after_an_end_without_a_value_and_a_retry() -> None:
     table.report(0, 2, 0.4)
     table.lose(0)
     table.report(0, 1, accuracy=0.2)
-    assert table.end(0) == ["place 0/3 from 1"], "what the lost attempt told does not count"
+    assert table.end(0) + table.retry() == ["place 0/3 from 1"], "what the lost attempt told does not count"
     assert table.trial(0).error_kind == "no_value"
     table.report(0, 3, accuracy=0.3)
     assert table.end(0) == ["finish: all 1 trials done"]
@@ -194,8 +197,8 @@ def test_a_failure_is_retried_from_the_checkpoint_up_to_the_limit() -> None:
     table = Table(trials=1, retries=2)
     table.report(0, 1, 0.5, saved=True)
     table.report(0, 2, 0.4)
-    assert table.fail(0, "signal", "segfault", "bye") == ["place 0/2 from 1"]
-    assert table.fail(0) == ["place 0/3 from 1"]
+    assert table.fail(0, "signal", "segfault", "bye") + table.retry() == ["place 0/2 from 1"]
+    assert table.fail(0) + table.retry(2) == ["place 0/3 from 1"]
     assert table.fail(0, "memory", "out of memory", "last words") == ["give up 0", "finish: all 1 trials done"]
     trial = table.trial(0)
     assert (trial.error_kind, trial.error, trial.output) == ("memory", "out of memory", "last words")
@@ -220,6 +223,7 @@ def test_a_lost_worker_uses_up_no_retry() -> None:
 def test_losses_without_progress_are_not_for_ever() -> None:
     table = Table(trials=1, retries=3)
     table.fail(0, error="the first error")
+    table.retry()
     for _ in range(STALLED_LOSSES_LIMIT - 1):
         assert table.lose(0)[0].startswith("place")
     assert table.lose(0) == ["give up 0", "finish: all 1 trials done"]
@@ -249,7 +253,7 @@ def test_a_hang_is_killed_and_retried() -> None:
     assert table.later(1) == ["kill 0/1"]
     assert table.later(100) == []
     assert table.conductor.wake_at(table.now) is None
-    assert table.killed(0, "zzz") == ["place 0/2"]
+    assert table.killed(0, "zzz") + table.retry() == ["place 0/2"]
     assert table.trial(0).error_kind == "timeout"
     assert table.trial(0).error == "still running after its limit of 60 s"
     assert table.trial(0).output == "zzz"
@@ -429,6 +433,7 @@ def test_a_trial_that_fails_at_the_deadline_without_a_value_waits() -> None:
     table.stop()
     table.kill_driver(deadline_seconds=200)
     assert not table.conductor.nothing_left(table.now)
+    table.now += 1.0
     assert table.start() == ["place 0/2"]
 
 
@@ -504,7 +509,9 @@ def test_a_request_to_stop_lets_trials_wait_and_a_resume_goes_on() -> None:
     assert table.stop() == []
     table.kill_driver()
     assert table.conductor.halted is None or table.history.driver is None
-    assert table.start(2) == ["place 0/2 from 1", "place 1/2"]
+    assert table.start(2) == ["place 0/2 from 1", "create 2", "place 2/1"]
+    table.retry()
+    assert table.report(0, 2, 0.5) + table.end(0) == ["place 1/2"]
     assert table.conductor.halted is None
 
 
@@ -966,7 +973,7 @@ def test_a_killed_trial_is_not_judged() -> None:
     table = Table(trials=1, stopper=Rungs(), timeout_seconds=10)
     assert table.later(10) == ["kill 0/1"]
     assert table.report(0, 2, 0.5) == []
-    assert table.killed(0) == ["place 0/2"]
+    assert table.killed(0) + table.retry() == ["place 0/2"]
 
 
 def test_a_rule_that_promotes_what_is_not_paused_is_named() -> None:
@@ -1048,7 +1055,7 @@ def test_a_provisioner_may_let_a_trial_wait_and_another_go_first() -> None:
             return super().workers_for(trial, history) if number % 2 == 0 else None
 
     table = Table(slots=1, trials=3, provisioner=Evens())
-    assert table.fail(0) == ["place 0/2"]
+    assert table.fail(0) + table.retry() == ["place 0/2"]
     assert table.fail(0) == ["give up 0"]
     assert table.history.fleet.free == 1
     assert len(table.history.trials) == 1

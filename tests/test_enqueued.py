@@ -219,8 +219,9 @@ def test_a_log_with_a_configuration_of_another_space_is_damaged(tmp_path: Path) 
 def test_the_queue_goes_before_the_searcher_and_after_what_waits() -> None:
     table = Table(slots=2, trials=5, retries=1)
     table(ev.Enqueued(table.now, {"lr": 0.01, "act": "relu"}))
-    assert table.fail(0) == ["place 0/2"]
-    assert table.report(1, 1, 0.5) + table.end(1) == ["create 2", "place 2/1"]
+    assert table.fail(0) == ["create 2", "place 2/1"]
+    table.retry()
+    assert table.report(1, 1, 0.5) + table.end(1) == ["place 0/2"]
     assert table.trial(2).config == {"lr": 0.01, "act": "relu"}
     assert table.trial(2).origin == ev.ENQUEUED
     assert not table.history.queue

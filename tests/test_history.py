@@ -17,9 +17,11 @@ from tests.test_conductor import Rungs
 from thriftune import events as ev
 from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial
+from thriftune.failures import MOST_BACKOFF_SECONDS, to_retry
 from thriftune.history import History
 from thriftune.objectives import Objective, parse_constraints
 from thriftune.search.random import Random
+from thriftune.spec import Target
 from thriftune.trial import State
 
 LOSS = (Objective("loss", False),)
@@ -131,6 +133,7 @@ class Walk(RuleBasedStateMachine):
         timeout=st.sampled_from([None, 40.0]),
         limit=st.sampled_from([{}, {"deadline_seconds": 300.0}, {"budget_dollars": 0.5}]),
         disk_full=st.sampled_from(["stop", "go_on"]),
+        on_failure=st.sampled_from(["stop", "go_on"]),
         rungs=st.booleans(),
         maximize=st.booleans(),
         several=st.booleans(),
@@ -144,6 +147,7 @@ class Walk(RuleBasedStateMachine):
         timeout: float | None,
         limit: dict[str, Any],
         disk_full: str,
+        on_failure: str,
         rungs: bool,
         maximize: bool,
         several: bool,
@@ -155,6 +159,8 @@ class Walk(RuleBasedStateMachine):
             retries=retries,
             timeout_seconds=timeout,
             disk_full=disk_full,
+            on_failure=on_failure,
+            target=Target("pickled"),
             objectives=(Objective("loss", maximize), *([LATENCY] if several else [])),
             constraints=parse_constraints(constraints),
             stopper=Rungs() if rungs else None,
@@ -298,6 +304,19 @@ class Walk(RuleBasedStateMachine):
         self.table.kill_driver(trials=trials, deadline_seconds=deadline, budget_dollars=budget)
         self.world.start(self.slots)
 
+    @precondition(lambda self: not self.table.history.running and self.raised < 2)
+    @rule()
+    def failed_trials_are_retried(self) -> None:
+        """The user has mended what failed. It is recorded between two drives."""
+        self.raised += 1
+        self.table.stop()
+        self.table.kill_driver()
+        retried = to_retry(self.table.history.trials)
+        self.table(*(ev.Retry(self.table.now, trial) for trial in retried))
+        assert not to_retry(self.table.history.trials)
+        self.world.ended -= set(retried)
+        self.world.start(self.slots)
+
     @invariant()
     def a_halted_study_is_resumed(self) -> None:
         history = self.table.history
@@ -328,6 +347,9 @@ class Walk(RuleBasedStateMachine):
             self.a_halted_study_is_resumed()
             if not any(machine.free > 0 for machine in self.table.history.machines.values()):
                 self.a_machine_comes(1, True)
+            if self.table.history.retrying:
+                self.table.now += MOST_BACKOFF_SECONDS
+                self.world.send()
             for one in list(self.world.live.values()):
                 if one.killed:
                     self.world.over(one, "kill")

@@ -371,7 +371,7 @@ def test_failures_are_said_as_they_happen_but_not_all(tmp_path: Path, capsys: py
     def fail(trial: tt.Trial) -> None:
         raise ValueError(f"boom {trial.id}")
 
-    result = tune(fail, tmp_path, retries=1)
+    result = tune(fail, tmp_path, retries=1, on_failure="go_on")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 3
     for line in said:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from thriftune import stopping as stopping
     from thriftune import system as system
     from thriftune.engines.choice import Ray as Ray
+    from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
     from thriftune.inside import current_trial as current_trial
@@ -48,7 +49,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "engines.choice": ["Ray"],
-    "errors": ["StudyInterrupted", "ThriftuneError"],
+    "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],
     "parameters": ["Choice", "Float", "Int"],

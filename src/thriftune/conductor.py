@@ -16,6 +16,7 @@ import numpy as np
 from thriftune import events as ev
 from thriftune.enqueued import complete
 from thriftune.errors import SpaceError, ThriftuneError
+from thriftune.failures import failed_alike, is_permanent, retry_seconds
 from thriftune.history import History
 from thriftune.planning import Provisioner
 from thriftune.reports import value_at
@@ -82,6 +83,7 @@ class Conductor:
                 self._take_in(event, now)
         if told_of_more:
             self._give_up(now)
+            self._stop_if_all_fail(now)
             self._answer_asks(now)
         # Reports end no attempt, so after these alone there is something to do only where a slot was free already
         # (what a rule says of a paused trial may have changed) or where time counts.
@@ -181,6 +183,9 @@ class Conductor:
                 rate = sum(machine.price_per_hour for machine in history.machines.values()) / 3600
                 if rate > 0:
                     times.append(max(later, now + (spec.budget_dollars - history.dollars(now)) / rate))
+            if self.halted is None:
+                retries = map(self._retry_at, history.retrying)
+                times += [at for at in retries if at > now]  # those due wait for something else
             if self.halted is None and (policy := self._provisioner.wake_at(history, now)) is not None:
                 times.append(max(later, policy))
         return min(times) if times else None
@@ -208,6 +213,8 @@ class Conductor:
         """Why the study is to stop now and be resumed later."""
         if self.history.stop_requested:
             return self.history.stop_requested
+        if self.history.failed_alike:
+            return "failures that are all alike"
         if self.history.disk_full and self.spec.disk_full == "stop":
             return "disk full"
         return None
@@ -225,7 +232,10 @@ class Conductor:
         if not (out_of or halted):
             return
         for trial in list(self._running()):
-            if trial.asked_at is None:
+            if self.history.failed_alike and trial.step == trial.resumed_from:  # so that nothing is lost
+                self._decide(ev.Move(now, trial.id, trial.attempts, halted or ""))
+                self._decide(ev.Kill(now, trial.id, trial.attempts, halted or ""))
+            elif trial.asked_at is None:
                 told = ev.Stop if out_of else ev.Move
                 self._decide(told(now, trial.id, trial.attempts, out_of or halted or ""))
             elif out_of and now >= trial.asked_at + GRACE_SECONDS:
@@ -297,9 +307,20 @@ class Conductor:
                     continue
                 if trial.failures > self.spec.retries:
                     self._decide(ev.GiveUp(now, trial.id, f"failed {trial.failures} times"))
+                elif trial.failed_at is not None and is_permanent(trial):
+                    self._decide(ev.GiveUp(now, trial.id, "another attempt would fail in the same way"))
                 elif trial.stalled_losses >= STALLED_LOSSES_LIMIT:
                     why = f"its worker vanished {trial.stalled_losses} times in a row without a step of progress"
                     self._decide(ev.GiveUp(now, trial.id, why))
+
+    def _stop_if_all_fail(self, now: float) -> None:
+        """Stop the study if its first trials have all failed alike: the others would, too."""
+        spec, history = self.spec, self.history
+        if spec.on_failure != "stop" or spec.target.kind == "outside" or history.failed_alike:
+            return
+        failed = any(isinstance(event, (ev.Failed, ev.Killed, ev.Ended)) for event in self._log)
+        if failed and (trials := failed_alike(history)):
+            self._decide(ev.StopFailing(now, list(trials)))
 
     def _answer_asks(self, now: float) -> None:
         """Now or never: an ask that finds nothing left is not kept, or a later one would be answered twice."""
@@ -346,6 +367,8 @@ class Conductor:
         """Which one is to run, and its workers."""
         history, workers_for = self.history, self._provisioner.workers_for
         for trial_id in history.waiting:
+            if trial_id in history.retrying and now < self._retry_at(trial_id):
+                continue
             if (workers := workers_for(history.trials[trial_id], history)) is not None:
                 return trial_id, workers
         if (paused := self._promotable()) is not None:
@@ -361,6 +384,11 @@ class Conductor:
             return created, workers
         # That the searcher has nothing left may be what a rule has waited for.
         return None if self.stopper is None else self._next_trial(now)
+
+    def _retry_at(self, trial_id: int) -> float:
+        """Return when a waiting trial whose last attempt failed may begin again."""
+        trial = self.history.trials[trial_id]
+        return (trial.failed_at or 0.0) + retry_seconds(trial.failures)
 
     @property
     def _more(self) -> bool:
@@ -403,7 +431,7 @@ class Conductor:
             return
         if out_of:
             why = f"{out_of} reached"
-        elif history.waiting or not self._all_tried():
+        elif history.failed_alike or history.waiting or not self._all_tried():
             return
         elif self._exhausted:
             why = "the searcher has nothing left to suggest"

@@ -83,5 +83,9 @@ class MissingExtra(ThriftuneError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 
 
+class StudyFailed(ThriftuneError):
+    """The study has stopped, as its first trials have all failed with the same error; the message has it."""
+
+
 class StudyInterrupted(KeyboardInterrupt):
     """The study was told to stop and has stopped cleanly; the message says how to resume it."""

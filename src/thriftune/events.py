@@ -407,6 +407,20 @@ class GiveUp(Decision):
 
 
 @dataclass(frozen=True, slots=True)
+class StopFailing(Decision):
+    """Stop the study, as its first trials have all failed in the same way. Those are `trials`."""
+
+    trials: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Decision):
+    """Have a trial that has failed run again: its user says that the cause is mended, so its failures are over."""
+
+    trial: int
+
+
+@dataclass(frozen=True, slots=True)
 class Turn(Decision):
     """Have the trial go on with its knobs at this setting, from its next step or its next attempt on.
 

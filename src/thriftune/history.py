@@ -58,6 +58,7 @@ class History:
         self.counts: Counter[State] = Counter()  # of trials in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
         self.running: dict[int, None] = {}  # ids in the order in which they were placed
+        self.retrying: dict[int, None] = {}  # ids of the waiting trials whose last attempt failed
         self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
         self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
@@ -71,6 +72,7 @@ class History:
         self.driver: ev.DriverStarted | None = None  # None: not being driven, as far as the log knows
         self.stop_requested: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
+        self.failed_alike: tuple[int, ...] = ()  # trials whose failures have stopped the last drive
         self.finished: str | None = None  # why nothing is left to do
         self.rewrites = 0  # values of the first objective that changed at a step that rules had seen
         self.stays_so_far = 0  # attempts that are over, of all trials
@@ -216,12 +218,15 @@ class History:
         self.counts[state] += 1
         self.waiting.pop(trial.id, None)
         self.running.pop(trial.id, None)
+        self.retrying.pop(trial.id, None)
         trial.state = state
         if state is State.RUNNING:
             self.running[trial.id] = None
             return
         if state is State.WAITING:
             self.waiting[trial.id] = None
+            if trial.failed_at is not None:
+                self.retrying[trial.id] = None
         self._leaders.changed(trial)  # a rule may have given it up, or taken it up again
 
     def _set_values(self, trial: TrialRecord, told: Sequence[Report]) -> None:
@@ -265,7 +270,7 @@ class History:
             if not trial.harmed:
                 self.harmed.append(trial)
             trial.harmed.append(trial.setting)
-        trial.error_kind, trial.error, trial.output = kind, error, output
+        trial.failed_at, trial.error_kind, trial.error, trial.output = at, kind, error, output
         if self._unsound(trial):
             self._leave(trial, at, State.WAITING)
         else:
@@ -324,6 +329,7 @@ class History:
         self.driver = event
         self.last_at = event.at  # the clock may have been set back since the last drive
         self.finished = self.stop_requested = self.disk_full = None
+        self.failed_alike = ()
         if self.started_at is None:
             self.started_at = event.at
         return True
@@ -383,7 +389,7 @@ class History:
             if not self.fleet.seat(workers, trial.id):
                 return False
             trial.workers, trial.save_every = workers, event.save_every
-        trial.attempts, trial.cut_because = event.attempt, None
+        trial.attempts, trial.cut_because, trial.failed_at = event.attempt, None, None
         trial.machine = event.machine
         trial.started_at = event.at
         trial.resumed_from, trial.step_before = event.resume_step, trial.step
@@ -546,6 +552,24 @@ class History:
         self._leaders.changed(trial)
         return True
 
+    def _stop_failing(self, event: ev.StopFailing) -> bool:
+        if self.failed_alike:
+            return False
+        self.failed_alike = tuple(event.trials)
+        return True
+
+    def _retry(self, event: ev.Retry) -> bool:
+        trial = self.trials[event.trial]
+        if trial.state is not State.FAILED and trial.id not in self.retrying:
+            return False
+        if trial.state is State.FAILED:
+            self.ended.remove(trial)
+            trial.ended_at = None
+        trial.failures = trial.stalled_losses = 0
+        trial.failed_at = None
+        self._set(trial, State.WAITING)
+        return True
+
     def _finish(self, event: ev.Finish) -> bool:
         self.finished = event.why
         return True
@@ -617,6 +641,8 @@ class History:
             assert (trial.id in self.waiting) == (trial.state is State.WAITING)
             assert (trial.id in self.running) == running
             assert (trial.machine is not None) == running
+            failed_last = trial.state is State.WAITING and trial.failed_at is not None
+            assert (trial.id in self.retrying) == failed_last
             assert running or (trial.asked is None and trial.killed_because is None)
             assert (trial.ended_at is not None) == trial.state.ended
             assert trial.attempts >= trial.failures + trial.losses
@@ -654,7 +680,7 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
 
-_BETWEEN_DRIVES = frozenset({ev.Enqueued})
+_BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.Retry})
 """Events that may be recorded while nobody drives the study. They do not tell that a driver was still there."""
 
 _THEN = {"stop": State.STOPPED, "finish": State.STOPPED, "pause": State.PAUSED}
@@ -685,6 +711,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.Promote: History._promote,
     ev.Kill: History._kill,
     ev.GiveUp: History._give_up,
+    ev.StopFailing: History._stop_failing,
+    ev.Retry: History._retry,
     ev.Finish: History._finish,
     ev.Rent: History._rent,
     ev.MachineRented: History._machine_rented,

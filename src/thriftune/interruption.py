@@ -1,6 +1,7 @@
-"""Says how to go on with a study that was interrupted, and ends a script that lets the interruption through.
+"""Says how to go on with a study that has stopped, and ends a script that does not catch the exception.
 
-Python shows an exception that nobody catches with its whole traceback. After Ctrl-C a user needs one line instead.
+Python shows an exception that nobody catches with its whole traceback. After Ctrl-C, and where all trials fail, a
+user needs the message instead.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from thriftune.errors import StudyInterrupted
+from thriftune.errors import StudyFailed, StudyInterrupted
 
 INTERRUPTED = 130
 """Exit status after an interruption, as shells have it for a program that Ctrl-C has ended."""
@@ -22,9 +23,12 @@ Hook = Callable[[type[BaseException], BaseException, TracebackType | None], obje
 
 def how_to_go_on(study: str, store_url: str) -> str:
     """Return what to type to go on with a study; nothing where its store is gone with its process."""
-    if store_url == ":memory:":
-        return ""
-    return f"To go on: thriftune resume {study} --store {shlex.quote(store_url)}"
+    return "" if store_url == ":memory:" else f"To go on: {resume_line(study, store_url)}"
+
+
+def resume_line(study: str, store_url: str) -> str:
+    """Return the command that goes on with a study."""
+    return f"thriftune resume {study} --store {shlex.quote(store_url)}"
 
 
 @contextlib.contextmanager
@@ -41,32 +45,35 @@ def stopping_now(study: str, store_url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_if_uncaught() -> Iterator[None]:
-    """Let a StudyInterrupted that the script does not catch end it with the message alone, and status 130.
+    """Let a script that does not catch StudyInterrupted or StudyFailed end with the message alone.
+
+    The exit status is 130 after an interruption, else 1.
 
     An interactive Python or a notebook is left alone: nothing ends there.
     """
     try:
         yield
-    except StudyInterrupted:
+    except (StudyFailed, StudyInterrupted):
         if not _is_interactive() and not isinstance(sys.excepthook, _ShortHook):
             sys.excepthook = _ShortHook(sys.excepthook)
         raise
 
 
 class _ShortHook:
-    """Shows a StudyInterrupted as its message; leaves every other exception to the hook before it."""
+    """Shows what short_if_uncaught() lets through as its message; leaves the rest to the hook before it."""
 
     def __init__(self, before: Hook) -> None:
         self._before = before
 
     def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if not isinstance(error, StudyInterrupted):
+        if not isinstance(error, (StudyFailed, StudyInterrupted)):
             self._before(kind, error, traceback)
             return
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
                 print(error, file=sys.stderr, flush=True)
-        raise SystemExit(INTERRUPTED)  # which Python takes from a hook, and runs what is registered with atexit
+        status = INTERRUPTED if isinstance(error, StudyInterrupted) else 1
+        raise SystemExit(status)  # which Python takes from a hook, and runs what is registered with atexit
 
 
 def _is_interactive() -> bool:

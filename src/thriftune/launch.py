@@ -16,11 +16,20 @@ from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray, engine_of
-from thriftune.errors import SettingError, StoreError, StudyExists, StudyInterrupted, StudyMismatch, StudyNotFound
-from thriftune.events import Config, Enqueued, Event
+from thriftune.errors import (
+    SettingError,
+    StoreError,
+    StudyExists,
+    StudyFailed,
+    StudyInterrupted,
+    StudyMismatch,
+    StudyNotFound,
+)
+from thriftune.events import Config, Enqueued, Event, Retry
+from thriftune.failures import to_retry, why_stopped
 from thriftune.files import StudyFiles
 from thriftune.history import History
-from thriftune.interruption import how_to_go_on, stopping_now
+from thriftune.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
@@ -189,20 +198,25 @@ def drive(
     system: Mapping[str, Any] | None = None,
     function: bytes | None = None,
     enqueue: Sequence[Config] = (),
+    retry_failed: bool = False,
 ) -> Result:
     """Run what is left of the study, driven by this process.
 
     `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
     a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
     it, a study of a script goes on with those that are kept with it. `enqueue`: configurations to try first, as
-    far as they are new.
+    far as they are new. `retry_failed`: run failed trials again; done also without it
+    after their failures stopped the study.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
         files = settle(store, spec)
         history = load_history(store, spec)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
-        record(store, history, spec.name, [Enqueued(clock.now(), config) for config in enqueue])
+        now = clock.now()
+        retried = to_retry(history.trials) if retry_failed or history.failed_alike else []
+        to_add = [*(Enqueued(now, config) for config in enqueue), *(Retry(now, trial) for trial in retried)]
+        record(store, history, spec.name, to_add)
         if _nothing_left(here, history, stopper, clock.now()):
             return Result(spec, history)
         if spec.target.kind == "pickled" and function is None:
@@ -236,6 +250,10 @@ def drive(
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)
+    if history.failed_alike:
+        in_script = spec.target.kind == "pickled"
+        again = "run the script again" if in_script else f"type {resume_line(spec.name, store.url)}"
+        raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
         return Result(spec, history)
     done = sum(history.counts[state] for state in State if state.ended)
@@ -278,9 +296,9 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
         ) from error
 
 
-def resume(name: str, store: Store, view: View) -> Result:
+def resume(name: str, store: Store, view: View, *, retry_failed: bool = False) -> Result:
     """Go on with a study by its name alone."""
     spec = load_spec(store, name)
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
-    return drive(store, spec, view)
+    return drive(store, spec, view, retry_failed=retry_failed)

@@ -26,7 +26,6 @@ from thriftune.objectives import (
 from thriftune.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
-ChangePolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
 ValuePolicy = Literal["auto", "best", "last"]
 Duration = float | str | datetime.timedelta

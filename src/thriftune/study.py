@@ -79,6 +79,7 @@ def tune(
     stop_when_converged: bool = False,
     max_trial_time: Duration | None = None,
     on_failure: FailurePolicy = "stop",
+    retry_failed: bool = False,
     progress: bool | None = None,
 ) -> Result:
     """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
@@ -105,6 +106,8 @@ def tune(
     - `enqueue`: configurations to try before any other, such as [{"lr": 0.1}]. Parameters that one leaves open are
       drawn at random. They count among `trials`; one that was enqueued or tried before is not tried again.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
+    - `on_failure`: "stop" the study when its first three trials all fail with the same error, or "go_on".
+    - `retry_failed`: run the trials again that have failed for good, as when what failed is mended.
     - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
     """
@@ -152,7 +155,7 @@ def tune(
         spec = enter(opened, spec, sources, first)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        return drive(opened, spec, view, **own, function=function, enqueue=first)
+        return drive(opened, spec, view, **own, function=function, enqueue=first, retry_failed=retry_failed)
 
 
 def _check_function(train: object) -> None:

@@ -106,7 +106,8 @@ class TrialRecord:
     metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
     reports: list[Report] = field(default_factory=list)  # one a step, steps rising
     attempts: int = 0  # times it was started, for whatever reason
-    failures: int = 0  # attempts that failed by the trial's own fault
+    failures: int = 0  # attempts that failed by the trial's own fault, since a Retry if there was one
+    failed_at: float | None = None  # when the last attempt failed; None if that is not how it ended, or runs
     losses: int = 0  # attempts that vanished through no fault of the trial's
     stalled_losses: int = 0  # losses in a row without a step of progress between them
     error: str | None = None  # of the last failed attempt

@@ -114,7 +114,7 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
         return None
     if not driven:
         what = "for the study to be resumed"
-    elif history.stop_requested or (history.disk_full and spec.disk_full == "stop"):
+    elif history.stop_requested or history.failed_alike or (history.disk_full and spec.disk_full == "stop"):
         what = "for the study to be resumed: it is stopping"
     else:
         what = _what_is_missing(history, spec)

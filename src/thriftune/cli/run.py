@@ -26,6 +26,7 @@ from thriftune.words import config_line, counts, counts_line, settings, show_lin
 
 _FRONT_SHOWN = 10
 
+retry_option = click.option("--retry-failed", is_flag=True, help="Run the trials again that have failed for good.")
 quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
 
 
@@ -40,6 +41,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.option(
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
 )
+@retry_option
 @json_option
 @quiet_option
 def run_command(
@@ -51,6 +53,7 @@ def run_command(
     engine: str | None,
     deadline: str | None,
     warm_start: tuple[str, ...],
+    retry_failed: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -72,21 +75,23 @@ def run_command(
                 err=True,
             )
         _enter_folder(spec)
-        result = drive(opened, spec, make_view(spec, False if quiet else None), enqueue=study.enqueue)
+        view = make_view(spec, False if quiet else None)
+        result = drive(opened, spec, view, enqueue=study.enqueue, retry_failed=retry_failed)
         _give(result, opened, as_json, quiet)
 
 
 @click.command("resume")
 @click.argument("name")
 @store_option
+@retry_option
 @json_option
 @quiet_option
-def resume_command(name: str, store: str | None, as_json: bool, quiet: bool) -> None:
+def resume_command(name: str, store: str | None, retry_failed: bool, as_json: bool, quiet: bool) -> None:
     """Go on with a study by its name, whatever ended it."""
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
         _enter_folder(spec)
-        result = resume(name, opened, make_view(spec, False if quiet else None))
+        result = resume(name, opened, make_view(spec, False if quiet else None), retry_failed=retry_failed)
         _give(result, opened, as_json, quiet)
 
 
