@@ -30,6 +30,10 @@ class StudyMismatch(ThriftuneError):
     """A study of that name is there, but asks another question (another space, objective or constraint)."""
 
 
+class StudyChanged(StudyMismatch):
+    """The code that the study's trials run has changed since some of them got their values."""
+
+
 class StudyBusy(ThriftuneError):
     """Another driver is running this study now."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import (
     SettingError,
     StoreError,
+    StudyChanged,
     StudyExists,
     StudyFailed,
     StudyInterrupted,
@@ -28,16 +30,26 @@ from thriftune.errors import (
 from thriftune.events import Config, Enqueued, Event, Retry
 from thriftune.failures import to_retry, why_stopped
 from thriftune.files import StudyFiles
+from thriftune.fingerprint import changes, of_target
 from thriftune.history import History
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.objectives import Names, parse_constraints, parse_objectives
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
-from thriftune.renaming import settle
+from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy, seconds
+from thriftune.spec import (
+    ChangePolicy,
+    DiskFullPolicy,
+    Duration,
+    FailurePolicy,
+    Spec,
+    Target,
+    ValuePolicy,
+    seconds,
+)
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
@@ -46,6 +58,7 @@ from thriftune.system import System, system_of
 from thriftune.trial import State
 from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
+from thriftune.words import nothing_left_line
 
 
 def make_spec(
@@ -77,6 +90,7 @@ def make_spec(
     patience: int | None = None,
     stop_when_converged: bool = False,
     max_trial_time: Duration | None = None,
+    code: Mapping[str, str] | None = None,
 ) -> Spec:
     """The settings as a user gives them, checked and spelled out."""
     objectives = parse_objectives(minimize, maximize)
@@ -123,6 +137,7 @@ def make_spec(
         patience=patience,
         stop_when_converged=stop_when_converged,
         max_trial_seconds=seconds("max_trial_time", max_trial_time),
+        code=of_target(target) if code is None else code,
     )
 
 
@@ -137,15 +152,31 @@ def _system(given: str | System | Mapping[str, Any], target: Target, narrows: bo
     return {**found.written, "narrows": narrows}
 
 
-def enter(store: Store, asked: Spec, sources: Sequence[Source] = (), enqueue: Sequence[Config] = ()) -> Spec:
+def enter(
+    store: Store,
+    asked: Spec,
+    sources: Sequence[Source] = (),
+    enqueue: Sequence[Config] = (),
+    *,
+    fresh: bool = False,
+    on_change: ChangePolicy = "stop",
+    say: Callable[[str], object] = warnings.warn,
+) -> Spec:
     """Makes the study in the store, or takes up the one there is, with the limits now asked for.
 
     These are not written yet: another process may be driving the study by those it has. What the sources of a warm
     start know, and the configurations to try first, are written as the study is made, all at once; a study that is
     there already has no need of the former, and is given the latter by drive().
+
+    - `fresh`: give the study that is there another name, and make a new one.
+    - `on_change`: what to do if the code of its trials has changed since; see check_code().
+    - `say`: called with what the user should know.
     """
     asked = replace(asked, warm_start=tuple(dict.fromkeys(map(name_of, sources))))
     there = _find(store, asked.name)
+    if there is not None and fresh:
+        say(f"study {asked.name!r} starts over; the one before is kept as {set_aside(store, asked.name)!r}")
+        there = None
     check_not_itself(sources, asked.name, there.id if there else None)
     if there is None:
         now = WallClock().now()
@@ -166,7 +197,33 @@ def enter(store: Store, asked: Spec, sources: Sequence[Source] = (), enqueue: Se
             f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
             "Give this one another name, or delete that one"
         )
+    check_code(store, there, asked, on_change, say)
     return there.with_limits_of(asked)
+
+
+def check_code(
+    store: Store, there: Spec, asked: Spec, on_change: ChangePolicy, say: Callable[[str], object]
+) -> None:
+    """Say what has changed in the code, or the data, of a study that has values already.
+
+    Raises StudyChanged for changed code, unless `on_change` is "go_on".
+    """
+    found = changes(there.code, asked.code)
+    code = [*found.code, *there.changes_of_meaning(asked)]
+    if not code and not found.data:
+        return
+    count = sum(trial.value is not None for trial in load_history(store, there).trials)
+    if not count:
+        return
+    values = "1 trial has a value" if count == 1 else f"{count} trials have values"
+    if code and on_change == "stop":
+        raise StudyChanged(
+            f"study {there.name!r}: {values} from before a change: {'; '.join(code)}. Choose one: fresh=True "
+            f"(--fresh) starts over and keeps the old study under another name; another name with "
+            f"warm_start={there.name!r} (--warm-start) learns from it; on_change='go_on' (--on-change go_on) goes "
+            "on, and compares old values with new ones"
+        )
+    say(f"study {there.name!r}: {values} from before a change: {'; '.join([*code, *found.data])}")
 
 
 def _find(store: Store, name: str) -> Spec | None:
@@ -218,6 +275,7 @@ def drive(
         to_add = [*(Enqueued(now, config) for config in enqueue), *(Retry(now, trial) for trial in retried)]
         record(store, history, spec.name, to_add)
         if _nothing_left(here, history, stopper, clock.now()):
+            view.note(nothing_left_line(spec, history))
             return Result(spec, history)
         if spec.target.kind == "pickled" and function is None:
             kept = _load_kept(spec, files)
@@ -296,9 +354,15 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
         ) from error
 
 
-def resume(name: str, store: Store, view: View, *, retry_failed: bool = False) -> Result:
+def resume(
+    name: str, store: Store, view: View, *, retry_failed: bool = False, on_change: ChangePolicy = "stop"
+) -> Result:
     """Go on with a study by its name alone."""
     spec = load_spec(store, name)
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
+    if code := of_target(spec.target):
+        now = replace(spec, code=code)
+        check_code(store, spec, now, "go_on" if retry_failed else on_change, view.say)
+        spec = now
     return drive(store, spec, view, retry_failed=retry_failed)

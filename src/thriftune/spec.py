@@ -27,6 +27,7 @@ from thriftune.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
+ChangePolicy = Literal["stop", "go_on"]
 ValuePolicy = Literal["auto", "best", "last"]
 Duration = float | str | datetime.timedelta
 
@@ -214,6 +215,16 @@ class Spec:
         if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
             was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")
+        return found
+
+    def changes_of_meaning(self, asked: Spec) -> list[str]:
+        """Return the settings of `asked` under which a value means something else, in words."""
+        found = []
+        if asked.max_steps != self.max_steps:
+            found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")
+        if asked.value != "auto" and asked.counts_best != self.counts_best:
+            was, now = ("best", "last") if self.counts_best else ("last", "best")
+            found.append(f"a trial's value was its {was}, is now its {now}")
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:

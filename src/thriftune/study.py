@@ -23,6 +23,7 @@ from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray
 from thriftune.enqueued import checked_queue
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
+from thriftune.fingerprint import of_function
 from thriftune.history import History
 from thriftune.interruption import short_if_uncaught
 from thriftune.launch import drive, enter, make_spec
@@ -34,7 +35,7 @@ from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.spec import ChangePolicy, DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
@@ -80,6 +81,8 @@ def tune(
     max_trial_time: Duration | None = None,
     on_failure: FailurePolicy = "stop",
     retry_failed: bool = False,
+    fresh: bool = False,
+    on_change: ChangePolicy = "stop",
     progress: bool | None = None,
 ) -> Result:
     """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
@@ -108,6 +111,8 @@ def tune(
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
     - `on_failure`: "stop" the study when its first three trials all fail with the same error, or "go_on".
     - `retry_failed`: run the trials again that have failed for good, as when what failed is mended.
+    - `fresh`: start over; a study of that name that is there is kept under another name.
+    - `on_change`: "stop" if the code of `train` has changed since trials got their values, or "go_on".
     - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
     """
@@ -141,6 +146,7 @@ def tune(
         max_trial_time=max_trial_time,
         on_failure=on_failure,
         target=Target("pickled"),
+        code=of_function(train),
     )
     first = checked_queue(spec.space, enqueue)
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
@@ -152,7 +158,11 @@ def tune(
     own: dict[str, Any] = {"searcher": own_searcher, "stopper": own_rule, "system": own_system}
     function = pickled.dump(name_of_train, {"train": train, **own})
     with short_if_uncaught(), use_store(store, create=not same_store(sources)) as opened:
-        spec = enter(opened, spec, sources, first)
+        on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
+        said: list[str] = []
+        spec = enter(opened, spec, sources, first, fresh=fresh, on_change=on_change, say=said.append)
+        for message in said:
+            warnings.warn(message, stacklevel=2)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
         return drive(opened, spec, view, **own, function=function, enqueue=first, retry_failed=retry_failed)

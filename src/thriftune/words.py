@@ -131,6 +131,19 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     return "; ".join([f"waits {what}", *notes])
 
 
+def nothing_left_line(spec: Spec, history: History) -> str:
+    """Return that a study which is run again has nothing left to do, and how to run more."""
+    why = history.finished or "nothing is left to do"
+    failed = history.counts[State.FAILED]
+    again = (
+        f"; retry_failed=True (--retry-failed) runs the {several(failed, 'failed trial')} again" if failed else ""
+    )
+    return (
+        f"study {spec.name!r} has ended before: {why}. To run more, raise its limits; "
+        f"to start over, fresh=True (--fresh){again}"
+    )
+
+
 def stands_still(history: History, spec: Spec) -> str:
     """What a study waits for that can begin nothing, as no machine has room for its workers; empty if it can."""
     where = engine_of({"name": spec.engine, **spec.engine_options})

@@ -396,7 +396,7 @@ def test_a_command_that_fails_is_shown_with_what_it_printed(tmp_path: Path) -> N
     for again in (("run", "study.toml"), ("resume", "study", *STORE)):
         out, err = run(*again, "--json", cwd=tmp_path, status=1)
         assert strict(out)["counts"] == {"FAILED": 2}
-        assert err.startswith("error: no trial has a value: 2 failed")
+        assert "\nerror: no trial has a value: 2 failed" in err
     shown, _ = run("show", "study", "--trial", "1", *STORE, cwd=tmp_path)
     assert "so far so good\nno [bold]data" in shown
     assert run("best", "study", *STORE, cwd=tmp_path, status=1)[1].startswith(

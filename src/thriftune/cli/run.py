@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from thriftune.launch import drive, enter, resume
 from thriftune.printed import last_line
 from thriftune.progress import make_view
 from thriftune.result import Result
-from thriftune.spec import Spec
+from thriftune.spec import ChangePolicy, Spec
 from thriftune.store import Store, open_store
 from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
@@ -27,6 +28,12 @@ from thriftune.words import config_line, counts, counts_line, settings, show_lin
 _FRONT_SHOWN = 10
 
 retry_option = click.option("--retry-failed", is_flag=True, help="Run the trials again that have failed for good.")
+change_option = click.option(
+    "--on-change",
+    type=click.Choice(["stop", "go_on"]),
+    default="stop",
+    help="What to do if the code has changed since trials got their values.",
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress nor the result, only problems.")
 
 
@@ -42,6 +49,8 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
 )
 @retry_option
+@click.option("--fresh", is_flag=True, help="Start over; a study of that name is kept under another one.")
+@change_option
 @json_option
 @quiet_option
 def run_command(
@@ -54,6 +63,8 @@ def run_command(
     deadline: str | None,
     warm_start: tuple[str, ...],
     retry_failed: bool,
+    fresh: bool,
+    on_change: ChangePolicy,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -68,7 +79,9 @@ def run_command(
     study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
     at = where(store)
     with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:
-        spec = enter(opened, study.spec, study.warm_start, study.enqueue)
+        on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
+        begin = functools.partial(enter, fresh=fresh, on_change=on_change, say=_say)
+        spec = begin(opened, study.spec, study.warm_start, study.enqueue)
         if study.seed is not None and study.seed != spec.seed:
             click.echo(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
@@ -84,15 +97,23 @@ def run_command(
 @click.argument("name")
 @store_option
 @retry_option
+@change_option
 @json_option
 @quiet_option
-def resume_command(name: str, store: str | None, retry_failed: bool, as_json: bool, quiet: bool) -> None:
+def resume_command(
+    name: str, store: str | None, retry_failed: bool, on_change: ChangePolicy, as_json: bool, quiet: bool
+) -> None:
     """Go on with a study by its name, whatever ended it."""
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
         _enter_folder(spec)
-        result = resume(name, opened, make_view(spec, False if quiet else None), retry_failed=retry_failed)
+        view = make_view(spec, False if quiet else None)
+        result = resume(name, opened, view, retry_failed=retry_failed, on_change=on_change)
         _give(result, opened, as_json, quiet)
+
+
+def _say(message: str) -> None:
+    click.echo(message, err=True)
 
 
 def _enter_folder(spec: Spec) -> None:

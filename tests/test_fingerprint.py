@@ -1,0 +1,324 @@
+"""Changed code is noticed, and what does not change a value is not."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import thriftune as tt
+from tests.test_failures import run
+from thriftune.errors import StudyChanged
+from thriftune.fingerprint import changes, of_function, of_target
+from thriftune.spec import Target
+
+NUMBER = 0
+
+
+def module(folder: Path, source: str) -> ModuleType:
+    """A module of the user's, from its source; each time another one."""
+    global NUMBER
+    NUMBER += 1
+    path = folder / f"own_{NUMBER}.py"
+    path.write_text(textwrap.dedent(source))
+    found = ModuleType("own")
+    found.__file__ = str(path)
+    sys.modules["own"] = found
+    exec(compile(path.read_text(), str(path), "exec"), found.__dict__)
+    return found
+
+
+TRAIN = '''
+    import math
+    import numpy as np
+
+    EPOCHS, RATE, NAME = 5, 0.1, "a secret"
+    IMAGES = np.zeros(10)
+
+    class Net:
+        """Documented."""
+        width = 3
+        def forward(self, x):
+            return math.tanh(x) * self.width
+
+    def helper(x, scale=2.0):
+        return Net().forward(x) * scale  # a comment
+
+    def train(trial):
+        """What it does."""
+        for epoch in range(EPOCHS):
+            trial.report(loss=helper(trial["lr"]) + RATE + IMAGES.sum(), note=NAME)
+'''
+
+
+def compared(folder: Path, *replacements: tuple[str, str]) -> tuple[list[str], list[str]]:
+    """What is found after the source of TRAIN was edited."""
+    before = of_function(module(folder, TRAIN).train)
+    source = TRAIN
+    for old, new in replacements:
+        assert old in source
+        source = source.replace(old, new)
+    return tuple(changes(before, of_function(module(folder, source).train)))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("# a comment", "# another comment"),
+        ('"""What it does."""', '"""What it does now."""'),
+        ('"""Documented."""', ""),
+        ("x, scale=2.0", "x,   scale = 2.0"),
+        ('"a secret"', "'a secret'"),
+    ],
+)
+def test_words_and_layout_are_no_change(tmp_path: Path, old: str, new: str) -> None:
+    assert compared(tmp_path, (old, new)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "data"),
+    [
+        ('trial["lr"])', 'trial["lr"] * 2)', ["train has changed"], []),
+        ("* scale", "+ scale", ["helper has changed"], []),
+        ("math.tanh(x)", "math.sin(x)", ["Net has changed", "Net.forward has changed"], []),
+        ("width = 3", "width = 4", ["Net has changed"], []),
+        ("5, 0.1", "6, 0.1", [], ["EPOCHS was 5, is now 6"]),
+        ("a secret", "another one", [], ["NAME has changed"]),
+        ("np.zeros(10)", "np.ones(10)", [], ["the data of IMAGES have changed"]),
+        ("scale=2.0", "scale=3.0", ["helper has changed"], ["helper(default 0) was 2.0, is now 3.0"]),
+    ],
+)
+def test_what_a_function_reaches_is_compared(
+    tmp_path: Path, old: str, new: str, code: list[str], data: list[str]
+) -> None:
+    assert compared(tmp_path, (old, new)) == (code, data)
+
+
+def test_texts_are_kept_as_digests_only(tmp_path: Path) -> None:
+    assert "a secret" not in str(of_function(module(tmp_path, TRAIN).train))
+
+
+def test_installed_code_is_not_part_of_it() -> None:
+    def train(trial: tt.Trial) -> float:
+        return float(np.mean([trial["lr"]]))
+
+    assert list(of_function(train)) == ["code train"]
+
+
+def test_arguments_of_a_partial_function_and_closures() -> None:
+    def made(rate: float) -> Any:
+        def train(trial: Any, depth: int) -> float:
+            return rate * depth * float(trial["lr"])
+
+        return functools.partial(train, depth=int(rate) + 2)
+
+    assert changes(of_function(made(0.1)), of_function(made(0.1))) == ([], [])
+    found = changes(of_function(made(0.1)), of_function(made(1.5)))
+    assert found.code == []
+    assert found.data == ["partial(depth=) was 2, is now 3", "rate was 0.1, is now 1.5"]
+
+
+def test_lambdas_are_compared_by_what_they_compute() -> None:
+    first, second, third = (lambda trial: trial["lr"]), (lambda trial: trial["lr"]), (lambda trial: -trial["lr"])
+    assert changes(of_function(first), of_function(second)) == ([], [])
+    assert changes(of_function(first), of_function(third)).code == ["<lambda> has changed"]
+
+
+def test_code_compiled_by_another_python_tells_nothing() -> None:
+    assert changes({"code f": "py3.11:x"}, {"code f": "py3.12:y"}) == ([], [])
+    assert changes({"code f": "py3.11:x"}, {"code f": "blake2b-y"}) == ([], [])
+    assert changes({"code f": "py3.11:x"}, {"code f": "py3.11:y"}).code == ["f has changed"]
+
+
+def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text(
+        "from thriftune.fingerprint import of_function\n"
+        "train = lambda trial: trial['act'] in {'relu', 'tanh', 'gelu', 'silu'}\n"
+        "print(of_function(train))\n"
+    )
+    assert len({run(tmp_path, "show.py").stdout for _ in range(3)}) == 1
+
+
+def test_an_object_that_is_called_and_what_it_holds() -> None:
+    class Trainer:
+        def __init__(self, epochs: int) -> None:
+            self.epochs = epochs
+            self.me = self
+
+        def __call__(self, trial: tt.Trial) -> float:
+            return self.epochs * float(trial["lr"])
+
+    found = changes(of_function(Trainer(3)), of_function(Trainer(4)))
+    assert found == ([], ["Trainer.epochs was 3, is now 4"])
+    assert changes(of_function(Trainer(3).__call__), of_function(Trainer(4).__call__)).data
+
+
+def test_files_that_a_command_names(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "data.csv").write_text("1,2")
+    target = Target("command", command=("python", "train.py", "--data", "data.csv", "{lr}"), folder=str(tmp_path))
+    before = of_target(target)
+    (tmp_path / "train.py").write_text("# a comment\nprint( 1 )\n")
+    assert changes(before, of_target(target)) == ([], [])
+    (tmp_path / "train.py").write_text("print(2)")
+    (tmp_path / "data.csv").write_text("1,3")
+    assert changes(before, of_target(target)) == (["train.py has changed"], ["the data of data.csv have changed"])
+    (tmp_path / "train.py").write_text("print(2")  # while it is being written
+    assert changes(before, of_target(target)).code == ["train.py has changed"]
+
+
+def test_the_file_of_a_function_of_a_study_file(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name, where in (("train.py", "train.py:f"), ("package/part.py", "package.part:f")):
+        (tmp_path / name).write_text("def f(trial): return 1")
+        target = Target("function", where=where, folder=str(tmp_path))
+        before = of_target(target)
+        (tmp_path / name).write_text("def f(trial): return 2")
+        assert changes(before, of_target(target)).code == [f"{name} has changed"]
+
+
+# --- as a newcomer meets it -------------------------------------------------------------------------------
+
+SCRIPT = """
+import thriftune as tt
+
+RATE = 1.0
+
+def train(trial):
+    for step in trial.steps():
+        trial.report(loss=RATE * trial["x"] / step)
+
+if __name__ == "__main__":
+    result = tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=4, max_steps=2, name="s", store="s.db")
+    print(len(result.trials))
+"""
+
+
+def edit(script: Path, old: str, new: str) -> subprocess.CompletedProcess[str]:
+    text = script.read_text()
+    assert old in text
+    script.write_text(text.replace(old, new))
+    return run(script.parent, script.name)
+
+
+def test_a_script_that_has_changed_is_not_mixed_with_what_it_was(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    assert run(tmp_path, "script.py").stdout == "4\n"
+    again = edit(script, "/ step)", "/ step)  # the same")
+    assert again.returncode == 0, again.stderr
+    changed = edit(script, "/ step", "/ step ** 2")
+    assert changed.returncode == 1
+    assert (
+        "study 's': 4 trials have values from before a change: train has changed. Choose one: " in changed.stderr
+    )
+    more = edit(script, "max_steps=2", "max_steps=3")
+    assert "train has changed; max_steps was 2, is now 3. Choose" in more.stderr
+    mixed = edit(script, 'store="s.db"', 'store="s.db", on_change="go_on"')
+    assert mixed.returncode == 0, mixed.stderr
+    assert "4 trials have values from before a change: train has changed" in mixed.stderr
+    assert edit(script, "trials=4", "trials=5").stdout == "5\n"  # the last one by the new code
+    assert "has changed" not in run(tmp_path, "script.py").stderr
+    fresh = edit(script, 'on_change="go_on"', "fresh=True")
+    assert "study 's' starts over; the one before is kept as 's-before-" in fresh.stderr
+    assert fresh.stdout == "5\n"
+    assert [summary.trials for summary in tt.studies(tmp_path / "s.db")] == [5, 5]
+
+
+def test_another_value_that_the_function_reads_is_a_warning(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    run(tmp_path, "script.py")
+    changed = edit(script, "RATE = 1.0", "RATE = 2.0")
+    assert changed.returncode == 0, changed.stderr
+    assert "4 trials have values from before a change: RATE was 1.0, is now 2.0" in changed.stderr
+
+
+def twice() -> Any:
+    def train(trial: tt.Trial) -> float:
+        return float(trial["x"]) * 2
+
+    return train
+
+
+def thrice() -> Any:
+    def train(trial: tt.Trial) -> float:
+        return float(trial["x"]) * 3
+
+    return train
+
+
+def tune(folder: Path, train: Any, **settings: Any) -> tt.Result:
+    settings = {"trials": 3, "name": "s", "store": folder / "s.db", "progress": False, **settings}
+    return tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", workers=1, **settings)
+
+
+def test_a_study_without_values_may_be_mended(tmp_path: Path) -> None:
+    def broken(trial: tt.Trial) -> float:
+        raise ValueError("not yet")
+
+    space = {"x": tt.Float(0, 1)}
+    where: dict[str, Any] = {"name": "s", "store": tmp_path / "s.db", "progress": False, "minimize": "loss"}
+    with pytest.raises(tt.StudyFailed, match="not yet"):
+        tt.tune(broken, space, trials=5, **where)
+
+    def broken(trial: tt.Trial) -> float:  # type: ignore[no-redef]
+        return float(trial["x"])
+
+    assert len(tt.tune(broken, space, trials=5, **where).trials) == 5
+
+
+def test_whoever_retries_failed_trials_has_changed_something(tmp_path: Path) -> None:
+    tune(tmp_path, twice())
+    with pytest.raises(StudyChanged, match="3 trials have values from before a change: train has changed"):
+        tune(tmp_path, thrice())
+    with pytest.warns(UserWarning, match="train has changed"):
+        tune(tmp_path, thrice(), retry_failed=True)
+
+
+def test_a_command_that_has_changed_is_noticed_when_it_is_resumed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('loss=0.5')\n")
+    (tmp_path / "study.toml").write_text(
+        'name = "c"\ncommand = ["python", "train.py", "{x}"]\nminimize = "loss"\ntrials = 2\n'
+        "[metrics]\nloss = 'loss=(\\S+)'\n[space.x]\ntype = \"float\"\nlow = 0.0\nhigh = 1.0\n"
+    )
+    assert run(tmp_path, "-m", "thriftune", "run", "study.toml", "--store", "s.db").returncode == 0
+    (tmp_path / "train.py").write_text("print('loss=0.6')\n")
+    for command in (["resume", "c"], ["run", "study.toml", "--trials", "3"]):
+        refused = run(tmp_path, "-m", "thriftune", *command, "--store", "s.db")
+        assert refused.returncode == 1
+        assert "2 trials have values from before a change: train.py has changed" in refused.stderr
+    mixed = run(
+        tmp_path,
+        "-m",
+        "thriftune",
+        "run",
+        "study.toml",
+        "--trials",
+        "3",
+        "--on-change",
+        "go_on",
+        "--store",
+        "s.db",
+    )
+    assert mixed.returncode == 0, mixed.stderr
+    fresh = run(tmp_path, "-m", "thriftune", "run", "study.toml", "--fresh", "--store", "s.db")
+    assert "study 'c' starts over; the one before is kept as 'c-before-" in fresh.stderr
+
+
+def test_a_study_that_has_ended_says_so_and_how_to_run_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune(tmp_path, twice())
+    capsys.readouterr()
+    tune(tmp_path, twice(), progress=None)
+    said = capsys.readouterr().err
+    assert "study 's' has ended before: all 3 trials done. To run more, raise its limits; " in said
+    assert "retry_failed" not in said
