@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -535,3 +536,46 @@ def test_killed_at_any_moment(checkpoints: Checkpoints) -> None:
     checkpoints.save(step + 1, state("end"))
     assert unfinished(checkpoints) == []
     assert len(list(checkpoints.folder.iterdir())) == 2
+
+
+# --- the best one -----------------------------------------------------------------------------------------
+
+
+def test_keeps_others_besides_the_newest(checkpoints: Checkpoints) -> None:
+    for step in range(1, 7):
+        checkpoints.save(step, state(f"{step}"), attempt=1, besides=[(2, 1)] if step > 2 else [])
+    assert checkpoints.steps() == [2, 5, 6]
+    checkpoints.save(1, state("anew"), attempt=2, besides=[(5, 1)])
+    assert checkpoints.steps() == [1, 5], "an attempt that began anew leaves the best of the one before"
+    assert loaded_state(checkpoints, at_most=1) == "anew"
+
+
+def test_a_step_saved_again_does_not_replace_the_one_that_was_reported(checkpoints: Checkpoints) -> None:
+    checkpoints.save(3, state("reported"), attempt=1)
+    checkpoints.save(3, state("not yet"), attempt=2, besides=[(3, 1)])
+    for attempt, text in ((1, "reported"), (2, "not yet"), (5, "not yet")):
+        folder, flaw = checkpoints.find(3, attempt)
+        assert flaw is None
+        assert folder is not None
+        assert (folder / "optimizer" / "moments.bin").read_text() == text
+    assert checkpoints.find(3, 0) == (None, None)
+    assert checkpoints.find(4, 1) == (None, None)
+    checkpoints.save(4, state("four"), attempt=2, besides=[(3, 2)])
+    assert checkpoints.find(3, 1) == (None, None), "the newer one has been reported meanwhile"
+
+
+@pytest.mark.parametrize(("damage", "flaw"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_a_damaged_one_is_found_with_its_flaw(
+    checkpoints: Checkpoints, damage: Callable[[Path], object], flaw: str
+) -> None:
+    path = checkpoints.save(7, state("seven"), attempt=0).parent
+    damage(path)
+    assert checkpoints.find(7, 1) == (path / "state", flaw)
+    assert checkpoints.find(7, 1, verify=False) == (path / "state", None)
+
+
+def test_one_of_an_older_version_tells_no_attempt(checkpoints: Checkpoints) -> None:
+    path = checkpoints.save(7, state("seven"), attempt=3).parent
+    line = (path / "manifest").read_bytes().rpartition(b"\n")[0].replace(b'"attempt": 3, ', b"")
+    (path / "manifest").write_bytes(b"%s\n%08x" % (line, zlib.crc32(line)))
+    assert checkpoints.find(7, 1) == (path / "state", None)

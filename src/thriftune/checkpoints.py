@@ -1,6 +1,7 @@
-"""Where is a trial's state kept? In a local folder: atomic, checksummed, the last few of them.
+"""Where is a trial's state kept? In a local folder: atomic, checksummed, the last few of them and the best.
 
-    step-0000000007/manifest     what was saved: the size and checksum of every file, and its own checksum
+    step-0000000007/manifest     what was saved, and by which attempt: the size and checksum of every file, and
+                                 its own checksum
     step-0000000007/state/...    what the training function wrote
     step-0000000007.1/...        step 7 saved once more; of one step, the highest number is the newest
     .unfinished-.../             being written or being removed; never read, cleared away by the next save
@@ -21,7 +22,7 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -69,12 +70,21 @@ class Checkpoints:
         self.folder = folder
         self.keep = keep
 
-    def save(self, step: int, write: Callable[[Path], object]) -> Path:
+    def save(
+        self,
+        step: int,
+        write: Callable[[Path], object],
+        *,
+        attempt: int = 0,
+        besides: Collection[tuple[int, int]] = (),
+    ) -> Path:
         """Keeps what `write(folder)` writes as the checkpoint of `step`; returns where, once it is on disk.
 
         An error that `write` raises passes through, but for want of room, which becomes DiskFullError; the
         checkpoints there were are then left as they were. Afterwards the newest `keep` up to `step` remain:
         those of later steps were left by an attempt that died before it could report them.
+
+        `attempt`: the one that saves. `besides`: step and attempt of checkpoints to keep whatever their age.
         """
         unfinished = self._unfinished()
         try:
@@ -90,12 +100,12 @@ class Checkpoints:
             files = {name: (size, checksum) for name, size, checksum in _settle(state)}
             if not files:
                 raise CheckpointError(f"save wrote no file into {state}, the folder it was given for step {step}")
-            _write_manifest(unfinished / _MANIFEST, step, files)
-            _sync_folder(unfinished)
+            _write_manifest(unfinished / _MANIFEST, step, attempt, files)
+            sync_folder(unfinished)
             before = self._found()
             again = 1 + max((found.again for found in before if found.step == step), default=-1)
             path = unfinished.rename(self.folder / (f"step-{step:010d}" + (f".{again}" if again else "")))
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
         except BaseException as error:
             full = _for_want_of_room(error, self.folder)
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -107,10 +117,11 @@ class Checkpoints:
                 ) from error
             raise
         kept = {step}
+        best = [self._of(wanted, by) for wanted, by in besides]
         for found in before:  # newest first
             if found.step < step and found.step not in kept and len(kept) < self.keep:
                 kept.add(found.step)
-            else:
+            elif found.path not in best:
                 self._discard(found.path)
         return path / _STATE
 
@@ -125,11 +136,23 @@ class Checkpoints:
                 continue
             flaw = _flaw(path, step)
             if flaw is None:
-                return Loaded(step, path / _STATE, _sentences(flaws, f"using step {step}"))
+                return Loaded(step, path / _STATE, in_sentences(flaws, f"using step {step}"))
             if not path.exists():  # removed while it was read, so there is a newer one now
                 return self.load(at_most)
             flaws.append((step, flaw))
-        return Loaded(0, None, _sentences(flaws, "no checkpoint is left, so the trial starts from the beginning"))
+        return Loaded(
+            0, None, in_sentences(flaws, "no checkpoint is left, so the trial starts from the beginning")
+        )
+
+    def find(self, step: int, attempt: int, *, verify: bool = True) -> tuple[Path | None, str | None]:
+        """Return the folder of the state that an attempt had saved when it reported a step, and its flaw, if any.
+
+        No folder: it is not there. `verify`: read every byte. A later attempt may have saved the step once more,
+        and been killed before it could report that.
+        """
+        path = self._of(step, attempt)
+        flaw = _flaw(path, step) if path is not None and verify else None
+        return (path / _STATE if path is not None and path.exists() else None), flaw
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, good or not, rising."""
@@ -150,6 +173,11 @@ class Checkpoints:
             return []
         found = (_Found(int(name[1]), int(name[2] or 0), path) for path, name in named if name)
         return sorted(found, reverse=True)
+
+    def _of(self, step: int, attempt: int) -> Path | None:
+        """The newest checkpoint of a step that this attempt or one before it has saved."""
+        of_step = (found.path for found in self._found() if found.step == step)
+        return next((path for path in of_step if _attempt(path) <= attempt), None)
 
     def _discard(self, path: Path) -> None:
         with contextlib.suppress(OSError):  # what cannot be removed now, the next save tries again
@@ -172,11 +200,11 @@ def _settle(folder: Path, within: str = "") -> Iterator[tuple[str, int, int]]:
         if path.is_dir():
             yield from _settle(path, f"{name}/")
         else:
-            yield name, *_measure(path, sync=True)
-    _sync_folder(folder)
+            yield name, *measure(path, sync=True)
+    sync_folder(folder)
 
 
-def _measure(path: Path, sync: bool = False) -> tuple[int, int]:
+def measure(path: Path, sync: bool = False) -> tuple[int, int]:
     """Size and checksum of a file.
 
     CRC-32, for training stands still meanwhile: it runs at memory speed, several times as fast as BLAKE2 or
@@ -192,13 +220,22 @@ def _measure(path: Path, sync: bool = False) -> tuple[int, int]:
     return size, checksum
 
 
-def _write_manifest(path: Path, step: int, files: dict[str, tuple[int, int]]) -> None:
+def _write_manifest(path: Path, step: int, attempt: int, files: dict[str, tuple[int, int]]) -> None:
     """One line of JSON, and below it the checksum of that line."""
-    line = json.dumps({"format": _FORMAT, "step": step, "files": files}).encode()
+    line = json.dumps({"format": _FORMAT, "step": step, "attempt": attempt, "files": files}).encode()
     with path.open("xb") as file:
         file.write(b"%s\n%08x" % (line, zlib.crc32(line)))
         file.flush()
         os.fsync(file.fileno())
+
+
+def _attempt(path: Path) -> int:
+    """Return which attempt saved a checkpoint; 0 where it does not tell, as in those of older versions."""
+    try:
+        attempt = json.loads((path / _MANIFEST).read_bytes().rpartition(b"\n")[0]).get("attempt", 0)
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return attempt if isinstance(attempt, int) else 0
 
 
 def _flaw(path: Path, step: int) -> str | None:
@@ -214,7 +251,7 @@ def _flaw(path: Path, step: int) -> str | None:
         if manifest["step"] != step:
             return f"{at}: is of step {manifest['step']}"
         for at, (size, checksum) in manifest["files"].items():
-            found_size, found_checksum = _measure(path / _STATE / at)
+            found_size, found_checksum = measure(path / _STATE / at)
             if found_size != size:
                 return f"{at}: {found_size:,} bytes instead of {size:,}"
             if found_checksum != checksum:
@@ -226,7 +263,8 @@ def _flaw(path: Path, step: int) -> str | None:
     return None
 
 
-def _sentences(flaws: list[tuple[int, str]], instead: str) -> tuple[str, ...]:
+def in_sentences(flaws: list[tuple[int, str]], instead: str) -> tuple[str, ...]:
+    """Return a sentence for each step whose checkpoint has a flaw. `instead`: what is done about it."""
     return tuple(_printable(f"checkpoint of step {step} is corrupt ({flaw}); {instead}") for step, flaw in flaws)
 
 
@@ -238,7 +276,7 @@ def _printable(text: str) -> str:
 # --- disks ------------------------------------------------------------------------------------------------
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -251,7 +289,7 @@ def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
 
 def _for_want_of_room(error: BaseException, folder: Path) -> bool:

@@ -20,6 +20,7 @@ from thriftune.engines import Doing, Engine
 from thriftune.errors import NoBestTrial, StoreFull
 from thriftune.history import History
 from thriftune.printed import last_line
+from thriftune.saved_steps import known_saves
 from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.trial import Run
@@ -279,6 +280,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         save_every=trial.save_every,
         system=trial.setting if measured else None,
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
+        saves=known_saves(trial, spec.objectives, spec.constraints),
     )
 
 

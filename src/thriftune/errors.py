@@ -93,3 +93,7 @@ class StudyFailed(ThriftuneError):
 
 class StudyInterrupted(KeyboardInterrupt):
     """The study was told to stop and has stopped cleanly; the message says how to resume it."""
+
+
+class NoCheckpoint(ThriftuneError, LookupError):
+    """There is no model to load: the trial saved nothing, or its checkpoints are gone or damaged."""

@@ -374,7 +374,9 @@ class History:
         if event.origin == ev.ENQUEUED:
             self.queue.pop(0)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
-        self.trials.append(TrialRecord(event.trial, event.config, event.at, folder=folder, origin=event.origin))
+        trial = TrialRecord(event.trial, event.config, event.at, folder=folder, origin=event.origin)
+        trial.counting = self.counting
+        self.trials.append(trial)
         self.counts[State.WAITING] += 1
         self.waiting[event.trial] = None
         self._tried[self.space.key(event.config)] += 1

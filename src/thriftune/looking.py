@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from thriftune.history import History
+    from thriftune.models import BestModel
     from thriftune.spec import Spec
 
 
@@ -25,6 +26,18 @@ class Looking:
     """The ways of looking at a study that Study and Result share."""
 
     __slots__ = ()
+
+    @property
+    def best_model(self: _Looked) -> BestModel:
+        """The saved model with the best value at any step of any trial that has not failed.
+
+        Stopped and running trials count, so that it may be another one than `best.checkpoint`, the best finished
+        trial's. Raises NoCheckpoint if nothing was saved; NoBestTrial if no saved model meets the constraints, and
+        with several objectives.
+        """
+        from thriftune.models import best_model
+
+        return best_model(self.history)
 
     def to_pandas(self: _Looked, *, reports: bool = False) -> pd.DataFrame:
         """Return the trials as a pandas data frame, one row a trial; needs the extra `pandas`.

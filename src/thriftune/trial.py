@@ -11,12 +11,13 @@ import itertools
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.clock import wall_time
@@ -24,10 +25,14 @@ from thriftune.errors import SettingError
 from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.objectives import conjunction
 from thriftune.printed import last_line
+from thriftune.saved_steps import SavedSteps
 
 if TYPE_CHECKING:
     from thriftune.distributed import Distributed, Group, Piece
+    from thriftune.reports import Counting
     from thriftune.system.gauge import Gauge
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -136,6 +141,7 @@ class TrialRecord:
     harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
     folder: str = ""  # of its checkpoints and its output; empty where not known
     origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
+    counting: Counting | None = None  # which of its steps its value is of; None where not known
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -163,6 +169,37 @@ class TrialRecord:
     def step(self) -> int:
         """The furthest step that was reported."""
         return self.reports[-1].step if self.reports else 0
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The folder with the model that its value is of: what save() wrote there; None if nothing was saved.
+
+        It is the best saved step's where a trial's best value counts, else the last saved step's. For a command
+        that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if it wrote anything there.
+        Every byte is checked; a corrupt checkpoint is passed over, with a warning.
+        """
+        from thriftune.models import find_model  # late: it needs this module, and workers do not need it
+
+        found = find_model(self)
+        for sentence in found.passed_over:
+            warnings.warn(sentence, stacklevel=2)
+        return found.folder
+
+    @property
+    def checkpoint_step(self) -> int | None:
+        """The step that `checkpoint` was saved after; None if there is none, or a command wrote it by itself."""
+        from thriftune.models import find_model
+
+        return find_model(self).step
+
+    def load(self, function: Callable[[Path], T]) -> T:
+        """Call `function(folder)` with the folder of `checkpoint`, and return what it returns, such as the model.
+
+        Raises NoCheckpoint if nothing was saved.
+        """
+        from thriftune.models import load_model
+
+        return load_model(self, function)
 
 
 # --- the live side ----------------------------------------------------------------------------------------
@@ -218,6 +255,7 @@ class Run:
     options: Mapping[str, Any] = field(default_factory=dict)  # what a user's own stand at, as they are unturned
     meet: str = ""  # of a trial with several workers: the HOST:PORT at which the first awaits the others
     key: str = ""  # which they show there
+    saves: Mapping[str, Any] | None = None  # what is known of saved steps, from known_saves(); None: no best one
 
 
 class Link(Protocol):
@@ -280,6 +318,7 @@ class Trial:
         self._link = link
         self._group: Group | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
+        self._saved_steps = SavedSteps(run)
         self._step = 0  # the last step done (restored or reported)
         self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
         self._current: int | None = None  # the step that steps() is in
@@ -515,7 +554,8 @@ class Trial:
         """Saves the state of a step; returns whether there was room for it. Called with _saving held."""
         try:
             self._in_save = True
-            self._checkpoints.save(step, save)
+            best = self._saved_steps.to_keep(step)
+            self._checkpoints.save(step, save, attempt=self.attempt, besides=best)
         except DiskFullError as error:
             self.relay(DiskFull(wall_time(), self.id, self.attempt, str(error)))
             return False
@@ -532,6 +572,7 @@ class Trial:
                 step, metrics, save = unsaved
                 if self._save(step, save):
                     self.relay(Reported(wall_time(), self.id, self.attempt, 0, step, metrics, True))
+                    self._saved_steps.reported(step, metrics, saved=True)
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
         """Records a report whose state, if `saved`, is in a checkpoint already."""
@@ -549,6 +590,7 @@ class Trial:
         # The link numbers it: only there is the order of several threads' reports known.
         number = COUNTED if counted else 0
         self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
+        self._saved_steps.reported(at_step, metrics, saved=saved)
         if self.run.judged:
             now = time.monotonic()
             self._patience_seconds = min(_PATIENCE_SHARE * (now - self._reported_at), _PATIENCE_SECONDS)
