@@ -154,8 +154,11 @@ def find_best_model(history: History, *, verify: bool = True) -> tuple[BestModel
     """Return the saved model with the best value, if any, and what was passed over for it.
 
     All trials count but failed ones, and all their saved steps that meet the constraints by the metrics told until
-    then. Of equals the best trial's comes first, then the earlier trial's and step's. One objective only.
+    then. Of equals the best trial's comes first, then the earlier trial's and step's. With several objectives no
+    model is the best.
     """
+    if len(history.objectives) > 1:
+        return None, ()
     leader = next(iter(history.front), None)
     found = [
         (step.rank(maximize=history.maximize)[1], trial is not leader, trial.id, step)
@@ -186,27 +189,30 @@ def best_model(history: History) -> BestModel:
     Raises NoBestTrial with several objectives and if no saved model meets the constraints, NoCheckpoint if nothing
     was saved.
     """
-    if len(history.objectives) > 1:
-        raise NoBestTrial(
-            f"there are {len(history.objectives)} objectives, so no single best model; see the checkpoint of each "
-            "trial on the front"
-        )
     model, passed_over = find_best_model(history)
     for sentence in passed_over:
         warnings.warn(sentence, stacklevel=3)
-    if model is not None:
-        return model
-    saved = (
-        report.saved for trial in history.trials if trial.state is not State.FAILED for report in trial.reports
-    )
-    if not any(saved):
-        raise NoCheckpoint(
+    if model is None:
+        raise why_no_best_model(history)
+    return model
+
+
+def why_no_best_model(history: History) -> NoBestTrial | NoCheckpoint:
+    """Return the error that says why no saved model is the best."""
+    if len(history.objectives) > 1:
+        return NoBestTrial(
+            f"there are {len(history.objectives)} objectives, so no single best model; see the checkpoint of each "
+            "trial on the front"
+        )
+    counting = [trial for trial in history.trials if trial.state is not State.FAILED]
+    if not any(report.saved for trial in counting for report in trial.reports):
+        return NoCheckpoint(
             "no trial has saved a model with its report: give save= to trial.report(). What a command wrote into "
             "THRIFTUNE_CHECKPOINT_DIR is the checkpoint of its trial, as in result.best.checkpoint"
         )
     if history.constraints:
-        raise NoBestTrial(
+        return NoBestTrial(
             f"no saved model is known to meet the constraints ({', '.join(map(str, history.constraints))}); "
             "report what they need with or before each save"
         )
-    raise NoCheckpoint(f"no good checkpoint with a value of {history.metric!r} is left in {history.folder}")
+    return NoCheckpoint(f"no good checkpoint with a value of {history.metric!r} is left in {history.folder}")

@@ -12,6 +12,7 @@ from thriftune import events as ev
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.models import find_best_model
 from thriftune.printed import escaped, last_line, unfinished_at
 from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
 from thriftune.spec import Spec
@@ -213,6 +214,24 @@ def found(history: History) -> Found:
         return Found("", history.misses())
     text = f"{history.metric} {number(best.value)} ({which(best, history)})"
     return Found("best", text, config_line(best.config))
+
+
+def model(history: History) -> str:
+    """Return which saved model has another value than the best trial, in words; empty where there is none."""
+    try:
+        best = history.best
+    except NoBestTrial:
+        return ""
+    found, _ = find_best_model(history, verify=False)
+    if found is None or found.value == best.value or best.value is None:
+        return ""
+    saved = f"trial {found.trial.id} at step {found.step} has the best saved model: {history.metric}"
+    saved = f"{saved} {number(found.value)}"
+    lost = "" if history.better(found.value, best.value) else f", at step {history.value_step(best)}, not saved"
+    if found.trial is best:
+        return f"{saved}; the trial's own value is {number(best.value)}{lost}"
+    which_one = "the best finished one" if best.finished else "the best so far"
+    return f"{saved}; trial {best.id}, {which_one}, has {number(best.value)}{lost}"
 
 
 def unfinished(trial: TrialRecord, history: History) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from thriftune import words
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
+from thriftune.models import BestModel, find_best_model, find_model
 from thriftune.result import Result
 from thriftune.store import Store
 from thriftune.trial import Report, TrialRecord
@@ -26,6 +27,7 @@ def report_json(report: Report) -> dict[str, Any]:
 
 def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, Any]:
     """A trial without its reports. Times are unix seconds. `feasible` is there where there are constraints."""
+    found = find_model(trial, verify=False)
     return {
         "trial": trial.id,
         "state": str(words.state_of(trial, driven)),
@@ -42,6 +44,8 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
         "failures": trial.failures,
         "losses": trial.losses,
         "resume_step": trial.resume_step,
+        "checkpoint": None if found.folder is None else str(found.folder),
+        "checkpoint_step": found.step,
         "cut_because": trial.cut_because,
         "created_at": trial.created_at,
         "started_at": trial.started_at,
@@ -61,6 +65,16 @@ def best_json(history: History, driven: bool) -> dict[str, Any] | None:
         return None
 
 
+def model_json(model: BestModel) -> dict[str, Any]:
+    """The best saved model of a study."""
+    return {
+        "trial": model.trial.id,
+        "step": model.step,
+        "value": model.value,
+        "checkpoint": str(model.checkpoint),
+    }
+
+
 def front_json(history: History, driven: bool) -> list[dict[str, Any]]:
     return [trial_json(trial, history, driven) for trial in history.front]
 
@@ -78,6 +92,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         state = "finished"
     else:
         state = "stopped" if history.trials else "not started"
+    model, _ = find_best_model(history, verify=False)
     return {
         "name": spec.name,
         "store": store.url,
@@ -102,6 +117,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         },
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
         "best": best_json(history, driven),
+        "best_model": None if model is None else model_json(model),
         "front": front_json(history, driven),
         "cost": {
             "seconds": cost.seconds,

@@ -23,7 +23,7 @@ from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
 from thriftune.warm_start import in_folder, same_store
-from thriftune.words import config_line, counts, counts_line, settings, show_line, values_line, which
+from thriftune.words import config_line, counts, counts_line, model, settings, show_line, values_line, which
 
 _FRONT_SHOWN = 10
 
@@ -162,6 +162,8 @@ def _show(result: Result, store: Store) -> None:
         click.echo(f"best    {values_line(result.best, result.history)} ({which(result.best, result.history)})")
         for name, value in settings(result.best.config):
             click.echo(f"        {name} = {value}")
+        if better := model(result.history):
+            click.echo(f"model   {better}")
     click.echo(f"cost    {result.cost}{'; an estimate' if result.cost.estimate else ''}")
     if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():
         click.echo(f"more    {where_to_look}", err=True)

@@ -14,11 +14,13 @@ from rich.text import Text
 from thriftune import words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
+from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
 from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.history import History
 from thriftune.ledger import Ledger
+from thriftune.models import find_model
 from thriftune.printed import escaped, plain
 from thriftune.result import Result, format_seconds
 from thriftune.spec import Spec
@@ -77,12 +79,27 @@ def show_command(
 @click.command("best")
 @click.argument("name")
 @store_option
+@model_options
 @json_option
-def best_command(name: str, store: str | None, as_json: bool) -> None:
-    """The best configuration so far; with several objectives, those on the front."""
+def best_command(
+    name: str,
+    store: str | None,
+    checkpoint: bool,
+    model: bool,
+    to: Path | None,
+    number: int | None,
+    as_json: bool,
+) -> None:
+    """The best configuration so far; with several objectives, those on the front. Or where the best model is."""
     with existing_store(store) as opened:
-        history = load(name, opened).history
-        driven = opened.driver(name) is not None
+        result = load(name, opened).result
+        history, driven = result.history, opened.driver(name) is not None
+    if checkpoint or model or to is not None or number is not None:
+        trial = None if number is None else _trial(result, number)
+        if model and trial is not None:
+            raise click.UsageError("--model finds the trial itself; leave out --trial")
+        give_model(history, trial, model=model, to=to, as_json=as_json)
+        return
     several = len(history.objectives) > 1
     if not history.front:
         raise NoBestTrial(history.why_none())
@@ -135,6 +152,8 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     found = words.found(history)
     text = found.text or "no value yet"
     facts.add_row(found.name or "best", Text(f"{text} {found.config}".rstrip(), style="bold"))
+    if better := words.model(history):
+        facts.add_row("model", Text(better))
     if spec.target.kind != "outside":
         now = time.time() if driven else history.last_at
         facts.add_row("time", Text(words.time_line(history, spec, now)))
@@ -293,6 +312,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     facts.add_row("steps", Text(f"{trial.step}, {saved}"))
     facts.add_row("time", Text(format_seconds(words.seconds_of(trial, driven, time.time()))))
     console.print(facts)
+    if (model := find_model(trial, verify=False)).folder is not None:
+        of_step = "" if model.step is None else f" of step {model.step}"
+        console.print(Text(f"model{of_step}: {model.folder}"), soft_wrap=True)  # in one piece, to be copied
     curve = learning_curve(trial, spec.metric)
     if len(curve) > 1:
         section(console, f"{spec.metric} by step")
