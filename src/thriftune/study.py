@@ -113,7 +113,10 @@ def tune(
     - `retry_failed`: run the trials again that have failed for good, as when what failed is mended.
     - `fresh`: start over; a study of that name that is there is kept under another name.
     - `on_change`: "stop" if the code of `train` has changed since trials got their values, or "go_on".
-    - `keep`: checkpoints kept of a trial. `disk_full`: "stop" the study (it can be resumed) or "go_on".
+    - `value`: which of its values counts for a trial, and which checkpoint is its model: "best" or "last" over its
+      steps; "auto" is the best with one objective and no constraints, else the last.
+    - `keep`: the newest checkpoints kept of a trial, besides that of its best saved step.
+    - `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: show it; by default where standard error is a terminal.
     """
     _check_function(train)
