@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from thriftune.manage import rename as rename
     from thriftune.manage import stop as stop
     from thriftune.manage import studies as studies
+    from thriftune.models import BestModel as BestModel
     from thriftune.parameters import Choice as Choice
     from thriftune.parameters import Float as Float
     from thriftune.parameters import Int as Int
@@ -52,6 +53,7 @@ _HOMES = {
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],
+    "models": ["BestModel"],
     "parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
     "result": ["Result"],

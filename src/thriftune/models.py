@@ -71,8 +71,11 @@ def find_model(trial: TrialRecord, *, verify: bool = True) -> Found:
     if not trial.folder:
         return Found(None, None)
     checkpoints = _checkpoints(trial)
+    there = set(checkpoints.steps())  # few: most of what was saved is gone, as it should be
     flaws: list[tuple[int, str]] = []
-    for step, attempt in _candidates(trial):
+    for step, attempt in _candidates(trial) if there else ():
+        if step not in there:
+            continue
         folder, flaw = checkpoints.find(step, attempt, verify=verify)
         if folder is not None and flaw is None:
             return Found(folder, step, _of_trial(trial, in_sentences(flaws, f"using step {step}")))
@@ -167,7 +170,7 @@ def find_best_model(history: History, *, verify: bool = True) -> tuple[BestModel
         for step in saved_steps(_told(trial), history.metric, history.constraints)
         if step.feasible
     ]
-    there: dict[int, set[int]] = {}  # the steps on disk by trial: most of what was saved is gone, as it should be
+    there: dict[int, set[int]] = {}  # the steps on disk, by trial
     flaws: list[str] = []
     for _, _, number, step in sorted(found):
         trial = history.trials[number]

@@ -207,7 +207,8 @@ def end_line(spec: Spec, history: History, now: float) -> str:
     best = str(words.found(history))
     cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
     why = history.finished or "stopped, not finished"
-    told = (f"study {spec.name}: {why}", counts, best, words.model(history), cost)
+    model = f"model: {better}" if (better := words.model(history)) else ""
+    told = (f"study {spec.name}: {why}", counts, best, model, cost)
     return "; ".join(part for part in told if part)
 
 

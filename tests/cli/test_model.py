@@ -131,7 +131,7 @@ def test_a_better_step_of_the_best_trial_is_said(last: tt.TrialRecord, tmp_path:
         f"the trial's own value is {last.value:.6g}"
     )
     assert model(study.history) == said
-    assert f"; {said}; " in end_line(study.spec, study.history, 0.0)
+    assert f"; model: {said}; " in end_line(study.spec, study.history, 0.0)
     assert said in " ".join(typed(tmp_path, "show", "s").stdout.split())
 
 
