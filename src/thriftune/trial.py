@@ -24,6 +24,7 @@ from thriftune.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.objectives import conjunction
+from thriftune.output_files import attempts_with_output, read_output
 from thriftune.printed import last_line
 from thriftune.saved_steps import SavedSteps
 
@@ -200,6 +201,24 @@ class TrialRecord:
         from thriftune.models import load_model
 
         return load_model(self, function)
+
+    @property
+    def log(self) -> str:
+        """What its last attempt that printed anything has printed so far; empty if none has, or it is not kept.
+
+        The first 1 MiB and at least the last 1 MiB are kept, with a line between that says what is left out.
+        """
+        attempts = self.attempts_with_log
+        return self.log_of(attempts[-1]) if attempts else ""
+
+    def log_of(self, attempt: int) -> str:
+        """Return what one of its attempts, which count from 1, has printed so far."""
+        return read_output(self.folder, attempt) if self.folder else ""
+
+    @property
+    def attempts_with_log(self) -> list[int]:
+        """The numbers of the attempts that printed anything, as far as it is kept."""
+        return attempts_with_output(self.folder) if self.folder else []
 
 
 # --- the live side ----------------------------------------------------------------------------------------

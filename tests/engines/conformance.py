@@ -20,6 +20,7 @@ import pytest
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from thriftune.engines import Engine
 from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
+from thriftune.output_files import read_output
 from thriftune.trial import Run
 
 HERE = {THIS_MACHINE: 1}
@@ -119,6 +120,25 @@ class EngineConformance(ABC):
         assert (failed.kind, failed.output) == ("raised", "about to raise")
         assert "ValueError: deliberate" in failed.error
         nothing_more(engine)
+
+    def test_what_an_attempt_prints_is_kept_when_it_has_ended(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], folder: Path
+    ) -> None:
+        engine = opened(1)
+        kept = {}
+        for trial, (do, attempt) in enumerate(
+            (("check", 1), ("count", 1), ("print_no_newline", 2), ("raise_error", 1), ("exit_3", 1))
+        ):
+            engine.start(run(trial, do, attempt), HERE)
+            until_ended(engine, trial, attempt=attempt)
+            kept[do] = read_output(folder / "trials" / str(trial), attempt)
+        assert kept == {
+            "check": "said as ever\nand below\n",
+            "count": "",
+            "print_no_newline": "no end of line",
+            "raise_error": "about to raise\n",
+            "exit_3": "about to exit\n",
+        }
 
     def test_no_report_is_lost_where_threads_report(self, engine: Engine, run: Callable[..., Run]) -> None:
         engine.start(run(0, "report_from_threads", max_steps=1600), HERE)

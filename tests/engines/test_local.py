@@ -20,7 +20,8 @@ from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.wire import Lines, from_line, read_spool, to_line
 from thriftune.errors import StudyBusy, ThriftuneError
-from thriftune.events import Ended, Event, Failed, Lost, Reported, Tick
+from thriftune.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
+from thriftune.output_files import read_output
 from thriftune.trial import Run
 
 
@@ -381,8 +382,8 @@ class TestLocalEngine(EngineConformance):
         engine.start(run(1, "check"), HERE)
         assert isinstance(until_ended(engine, 1)[-1], Ended)
 
-    def test_100_mb_of_output_do_not_fill_the_driver(
-        self, opened: Callable[[int], Engine], run: Callable[..., Run]
+    def test_100_mb_of_output_do_not_fill_the_driver_or_the_disk(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], folder: Path
     ) -> None:
         engine = opened(1)
         engine.start(run(0, "pid"), HERE)
@@ -398,6 +399,23 @@ class TestLocalEngine(EngineConformance):
         assert failed.output.endswith("the last of it")
         assert len(failed.output) <= 16_384
         assert most - before < 10 << 20
+        kept = list((folder / "trials" / "1" / "output").iterdir())
+        assert sum(path.stat().st_size for path in kept) <= 3 << 20
+        assert read_output(folder / "trials" / "1", 1).rstrip().endswith("the last of it")
+
+    def test_output_that_cannot_be_kept_is_a_warning_and_no_failure(
+        self, opened: Callable[[int], Engine], run: Callable[..., Run], folder: Path
+    ) -> None:
+        engine = opened(1)
+        for trial in (0, 1):
+            (folder / "trials" / str(trial)).mkdir(parents=True)
+            (folder / "trials" / str(trial) / "output").write_text("in the way")
+        engine.start(run(0, "check"), HERE)
+        (warned,) = (event for event in until_ended(engine, 0) if not isinstance(event, (Reported, Ended)))
+        assert isinstance(warned, Warned)
+        assert warned.message == "what trials print cannot be kept: File exists; they go on without it"
+        engine.start(run(1, "check"), HERE)
+        assert [type(event) for event in until_ended(engine, 1)] == [Reported, Ended], "it is said once"
 
     def test_the_output_of_one_attempt_is_not_the_next_ones(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]

@@ -22,14 +22,11 @@ from thriftune.clock import WallClock
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line
-from thriftune.engines.worker import MARK
+from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
 from thriftune.threads import limited_to
 from thriftune.trial import Run
-
-_OUTPUT_BYTES = 16_384
-"""How much of the end of an attempt's output is kept for the case that it fails."""
 
 _CLOSED_WITHIN_SECONDS = 10.0
 
@@ -50,12 +47,11 @@ class _Worker:
     output: int  # the reading end of its stdout and stderr
     pid: int | None = None
     run: Run | None = None  # what it was given and has not ended
-    begun: bool = False  # the run has
     killed: bool = False  # by our own decision
     leaving: bool = False  # it has said goodbye
     fault: str | None = None  # why it is not to be trusted any more
     lines: Lines = field(default_factory=Lines)
-    tail: bytes = b""
+    printed: WorkerOutput = field(default_factory=WorkerOutput)
 
 
 class LocalEngine:
@@ -80,6 +76,7 @@ class LocalEngine:
         self._events: list[Event] = []
         self._woke = False
         self._stillborn = 0  # nurseries in a row that ended before they bore a worker
+        self._output_failed = False  # what a trial printed could not be written, which was said
         self._memory_kills = MemoryKills()
         self._spent: list[int] = []  # ids of dead workers, all of whose words will be recorded by the next wait()
 
@@ -101,7 +98,7 @@ class LocalEngine:
         fit = (w for w in self._workers.values() if w.run is None and not (w.killed or w.leaving or w.fault))
         worker = next(fit, None) or self._spawn()
         worker.run = run
-        worker.begun = False
+        worker.printed.expect(run)
         _send(worker.link, {"run": [getattr(run, name) for name in _RUN_FIELDS]})
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
@@ -160,6 +157,7 @@ class LocalEngine:
                 self._nursery.wait()
             self._nursery = None
         for worker in list(self._workers.values()):
+            self._read_all_output(worker)
             self._forget(worker)
         if self._waker >= 0:
             waker, self._waker = self._waker, -1
@@ -344,13 +342,13 @@ class LocalEngine:
             return  # from something that an earlier attempt has left behind
         if isinstance(event, (Ended, Failed, Lost)):
             worker.run = None
+            self._read_all_output(worker)  # now, so that who hears of the end finds all of it
             if isinstance(event, Failed):
-                self._read_all_output(worker)
-                event = replace(event, output=_text(worker.tail))
+                event = replace(event, output=worker.printed.tail)
         self._events.append(event)
 
     def _read_output(self, worker: _Worker) -> bool:
-        """Keeps the end of what the current attempt prints; False: nothing more is there now."""
+        """Keeps what the worker's attempts print; False: nothing more is there now."""
         try:
             chunk = os.read(worker.output, _CHUNK_BYTES)
         except BlockingIOError:
@@ -359,9 +357,12 @@ class LocalEngine:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.output)
             return False
-        *before, last = (worker.tail + chunk).rsplit(MARK, 1)  # a mark may come in two pieces
-        worker.begun = worker.begun or bool(before)
-        worker.tail = last[-_OUTPUT_BYTES:]
+        trouble = worker.printed.take(chunk)
+        if trouble is not None and not self._output_failed:
+            self._output_failed = True
+            run, error = trouble
+            why = f"what trials print cannot be kept: {error.strerror or error}; they go on without it"
+            self._events.append(Warned(self._clock.now(), run.trial, run.attempt, why))
         return True
 
     def _read_all_output(self, worker: _Worker) -> None:
@@ -382,11 +383,11 @@ class LocalEngine:
             end = ending(status, self._memory_kills)
             if worker.fault is not None:
                 end = Ending("exited", worker.fault)
-            if worker.killed or end.kind is None or not worker.begun:
+            if worker.killed or end.kind is None or not worker.printed.begun:
                 self._lost(worker, end.message)
             else:
                 failed = Failed(
-                    self._clock.now(), run.trial, run.attempt, end.kind, end.message, _text(worker.tail)
+                    self._clock.now(), run.trial, run.attempt, end.kind, end.message, worker.printed.tail
                 )
                 self._events.append(failed)
         self._forget(worker)
@@ -395,7 +396,7 @@ class LocalEngine:
         """Its run, if it had one, has ended through no fault of the trial's."""
         if (run := worker.run) is not None:
             if worker.killed:
-                self._events.append(Killed(self._clock.now(), run.trial, run.attempt, _text(worker.tail)))
+                self._events.append(Killed(self._clock.now(), run.trial, run.attempt, worker.printed.tail))
             else:
                 self._events.append(Lost(self._clock.now(), run.trial, run.attempt, why))
 
@@ -405,6 +406,7 @@ class LocalEngine:
         for line in (worker.link, worker.output):
             with contextlib.suppress(KeyError):
                 self._selector.unregister(line)
+        worker.printed.close()
         worker.link.close()
         os.close(worker.output)
 
@@ -413,7 +415,3 @@ def _send(line: socket.socket, message: dict[str, Any]) -> None:
     """A line whose other end is gone is not an error here: the nursery tells of the death."""
     with contextlib.suppress(OSError):
         line.sendall(json.dumps(message).encode() + b"\n")
-
-
-def _text(output: bytes) -> str:
-    return output.decode(errors="replace").strip()
