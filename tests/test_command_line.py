@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from thriftune.command_line import arguments, check_command
+from thriftune.command_line import PLACEHOLDERS, arguments, check_command, shared_folder
 from thriftune.errors import SettingError
 from thriftune.parameters import Choice, Float, Int
 from thriftune.space import Space
@@ -74,6 +74,63 @@ def test_an_inactive_parameter_is_left_out_with_its_flag(
     check_command(["train", *given], SPACE)
     assert arguments(["train", *given], SGD) == ["train", *sgd]
     assert arguments(["train", *given], ADAM) == ["train", *adam]
+
+
+def test_the_trial_s_own_placeholders() -> None:
+    own = dict(zip(PLACEHOLDERS, ("7", "123", "/s/trials/7", "/s/trials/7/state"), strict=True))
+    command = [
+        "train",
+        "--out={folder}/x",
+        "--seed",
+        "{seed}",
+        "--name",
+        "run-{trial}",
+        "--resume",
+        "{checkpoint}",
+    ]
+    check_command(command, SPACE)
+    assert arguments(command, {**own, **ADAM}) == [
+        *("train", "--out=/s/trials/7/x", "--seed", "123", "--name", "run-7", "--resume", "/s/trials/7/state")
+    ]
+    check_command(["train", "--both", "{seed}", "{lr}"], SPACE)
+    check_command(["train", "--seed", "{seed}"], Space({"seed": Int(1, 9)}))
+
+
+@pytest.mark.parametrize(
+    ("part", "space", "why"),
+    [
+        (
+            "{output}",
+            SPACE,
+            "{output} in '{output}' is no parameter; the space has opt, lr, n-layers, momentum, decay; "
+            "{trial}, {seed}, {folder}, {checkpoint} are there as well",
+        ),
+        ("{trial:03}", SPACE, "has a format, which placeholders do not take"),
+        (
+            "{seed}",
+            Space({"opt": Choice(["sgd", "adam"]), "seed": Int(1, 9, when=ONLY_SGD)}),
+            "{seed} in '{seed}' is a parameter that is inactive at times",
+        ),
+        (
+            "{seed|1}",
+            Space({"opt": Choice(["sgd", "adam"]), "seed": Int(1, 9, when=ONLY_SGD)}),
+            "give the parameter another name",
+        ),
+    ],
+)
+def test_a_placeholder_that_is_wrong_or_unclear(part: str, space: Space, why: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        check_command(["train", part], space)
+    assert why in str(refused.value)
+
+
+def test_a_remark_where_trials_share_a_folder() -> None:
+    remark = shared_folder(["train", "{lr}"], SPACE, "/work")
+    assert remark.startswith("all trials run in /work: what a trial writes belongs into its own folder")
+    assert shared_folder(["train", "{{folder}}"], SPACE, "/work") == remark
+    assert shared_folder(["train", "{folder}"], Space({"folder": Choice(["a", "b"])}), "/work") == remark
+    assert shared_folder(["train", "--out={folder}/x"], SPACE, "/work") == ""
+    assert shared_folder(["train", "{checkpoint}"], SPACE, "/work") == ""
 
 
 def test_a_parameter_whose_value_is_none_is_active() -> None:

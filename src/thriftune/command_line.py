@@ -1,7 +1,8 @@
 """The command line of a trial: checks its placeholders and fills in values.
 
 `{name}` stands for a parameter's value. `{name|text}` stands for `text` where the parameter is inactive. `{{...}}`
-stands for `{...}`.
+stands for `{...}`. `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` stand for the trial's own, unless there are
+parameters of these names.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ _FLAG = re.compile(r"--?[A-Za-z][^={}]*")
 """An argument such as -m or --momentum, which may take the next argument as its value."""
 
 
+PLACEHOLDERS = ("trial", "seed", "folder", "checkpoint")
+"""The placeholders that are no parameters: the trial's number, its seed, its folder, and the one for its state."""
+
+
 def arguments(command: Sequence[str], config: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of `command` for the active parameters in `config`.
+    """Return the arguments of `command` for the active parameters, and the other placeholders, in `config`.
 
     An argument that mentions an inactive parameter without a default is left out. If it is nothing but that
     placeholder and follows a flag, the flag is left out too.
@@ -50,11 +55,12 @@ def check_command(command: Sequence[str], space: Space) -> None:
     """
     if isinstance(command, str) or not command or not all(isinstance(part, str) for part in command):
         raise SettingError(f"command: {command!r} must be a list of strings, such as ['python', 'train.py']")
-    always = {name: None for name, parameter in space.items() if not parameter.when}
+    known = {**dict.fromkeys(PLACEHOLDERS), **dict.fromkeys(space.names)}
+    always = {name: None for name in known if name not in space.names or not space[name].when}
     for place, part in enumerate(command):
-        if (nested := _NESTED.search(part)) and nested.group(1) in space.names:
+        if (nested := _NESTED.search(part)) and nested.group(1) in known:
             raise SettingError(f"command: {part!r}: the text after {{{nested.group(1)}| may have no braces")
-        if (formatted := _FORMAT.search(part)) and formatted.group(1) in space.names:
+        if (formatted := _FORMAT.search(part)) and formatted.group(1) in known:
             raise SettingError(
                 f"command: {formatted.group()} in {part!r} has a format, which placeholders do not take; write "
                 f"{{{formatted.group(1)}}}, or {{{formatted.group()}}} if it is meant as it stands"
@@ -62,10 +68,16 @@ def check_command(command: Sequence[str], space: Space) -> None:
         before = command[place - 1] if place else ""
         for match in _BRACES.finditer(part):
             text, name, _ = match.groups()
-            if text is None and name not in space.names:
+            if text is None and name not in known:
+                others = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
                 raise SettingError(
-                    f"command: {{{name}}} in {part!r} is no parameter; the space has {', '.join(space.names)}. "
-                    f"If it is meant as it stands, write {{{match.group()}}}"
+                    f"command: {{{name}}} in {part!r} is no parameter; the space has {', '.join(space.names)}; "
+                    f"{others} are there as well. If it is meant as it stands, write {{{match.group()}}}"
+                )
+            if text is None and name in PLACEHOLDERS and name not in always:
+                raise SettingError(
+                    f"command: {{{name}}} in {part!r} is a parameter that is inactive at times, and stands for "
+                    f"the trial's own {name} then; give the parameter another name"
                 )
         for name in _inactive(part, always):
             where = f"command: {{{name}}} in {part!r}"
@@ -92,7 +104,8 @@ def _torn_flag(command: Sequence[str], place: int, space: Space) -> str:
     while last + 1 < len(command) and _BRACES.fullmatch(command[last + 1]):
         last += 1
     parts = command[first + 1 : last + 1]
-    conditions = [[space[name].when for name in _inactive(part, {})] for part in parts]
+    own = dict.fromkeys(name for name in PLACEHOLDERS if name not in space.names)
+    conditions = [[space[name].when for name in _inactive(part, own)] for part in parts]
     torn = _FLAG.fullmatch(command[first]) and any(each != conditions[0] for each in conditions)
     return command[first] if torn else ""
 
@@ -113,3 +126,15 @@ def _fill_in(part: str, config: Mapping[str, Any]) -> str:
         return "" if found is None else str(found)
 
     return _BRACES.sub(value, part)
+
+
+def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
+    """Return a remark that all trials run in one folder; empty if the command names one of the trial's own."""
+    own = {"folder", "checkpoint"} - set(space.names)
+    used = {match.group(2) for part in command for match in _BRACES.finditer(part)}
+    if own & used:
+        return ""
+    return (
+        f"all trials run in {folder}: what a trial writes belongs into its own folder, "
+        "which is {folder} in the command and THRIFTUNE_FOLDER in its environment"
+    )

@@ -19,7 +19,8 @@ from typing import Any
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
 from thriftune.events import Event, Reported
-from thriftune.trial import COUNTED, Run, Trial
+from thriftune.step_numbers import StepNumbers
+from thriftune.trial import COUNTED, Link, Run, Trial
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty
@@ -82,6 +83,7 @@ def environment(run: Run, socket_path: str) -> dict[str, str]:
 
     A configuration that is too long for it is written to a file in the trial's folder.
     """
+    places = placeholders(run)
     config, config_file = json.dumps(dict(run.config)), ""
     if len(config) > _CONFIG_BYTES:
         path = Path(run.folder).absolute() / f"config-{run.rank}.json"  # its workers share the folder
@@ -96,17 +98,44 @@ def environment(run: Run, socket_path: str) -> dict[str, str]:
         _CONFIG_FILE: config_file,
         "THRIFTUNE_SEED": str(run.seed),
         "THRIFTUNE_MAX_STEPS": "" if run.max_steps is None else str(run.max_steps),
-        "THRIFTUNE_CHECKPOINT_DIR": str(Path(run.folder) / "state"),
+        "THRIFTUNE_CHECKPOINT_DIR": places["checkpoint"],
+        "THRIFTUNE_FOLDER": places["folder"],
     }
 
 
+def placeholders(run: Run) -> dict[str, str]:
+    """Return the values of those placeholders of a command that are no parameters."""
+    folder = Path(run.folder).absolute()
+    return {
+        "trial": str(run.trial),
+        "seed": str(run.seed),
+        "folder": str(folder),
+        "checkpoint": str(folder / "state"),
+    }
+
+
+class CommandTrial(Trial):
+    """A trial whose steps may be told from 0, as a loop of the command counts them."""
+
+    def __init__(self, run: Run, link: Link) -> None:
+        super().__init__(run, link)
+        self.numbers = StepNumbers(run.folder)
+
+    def _step_of(self, given: int | None) -> int:
+        if isinstance(given, int) and not isinstance(given, bool):
+            if given == 0 and self.last_step and not self.numbers.from_zero:
+                self.numbers.counted()
+            given = self.numbers.step_of(given)
+        return super()._step_of(given)
+
+
 @cache
-def current_trial() -> Trial:
+def current_trial() -> CommandTrial:
     """Return the trial that this process is the command of."""
     try:
         config = json.loads(os.environ[_CONFIG] or Path(os.environ[_CONFIG_FILE]).read_text())
         run = Run(**{**json.loads(os.environ[_RUN]), "config": config})
-        return Trial(run, WorkerLink(os.environ[_SOCKET]))
+        return CommandTrial(run, WorkerLink(os.environ[_SOCKET]))
     except KeyError:
         raise SettingError(
             "this process is not a trial's command: report() and current_trial() work inside a command that "
@@ -131,5 +160,6 @@ def report_next(at: float, metrics: Mapping[str, float], step: int | None) -> bo
     trial = current_trial()
     link = WorkerLink(os.environ[_SOCKET])
     number = COUNTED if step is None else 0
-    link.send(Reported(at, trial.id, trial.attempt, number, step or 1, dict(metrics)))
+    of_trial = 1 if step is None else trial.numbers.step_of(step)
+    link.send(Reported(at, trial.id, trial.attempt, number, of_trial, dict(metrics)))
     return link.told_to_end()

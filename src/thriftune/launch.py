@@ -13,6 +13,7 @@ from typing import Any
 
 from thriftune.clock import WallClock
 from thriftune.clouds.local import cores
+from thriftune.command_line import shared_folder
 from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
@@ -305,6 +306,10 @@ def drive(
             if not history.trials:
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)
+                if spec.target.kind == "command" and spec.workers != 1:
+                    remark = shared_folder(spec.target.command, spec.space, spec.target.folder)
+                    if remark:
+                        view.note(remark)
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)

@@ -695,7 +695,8 @@ class Trial:
         else:
             step = 0 if isinstance(given, bool) or not hasattr(given, "__index__") else index(given)
             if step < 1:
-                raise SettingError(f"step {given!r} must be a whole number from 1")
+                way_out = ": a loop that counts from 0 reports step=epoch + 1" if given == 0 else ""
+                raise SettingError(f"step {given!r} must be a whole number from 1{way_out}")
         if not self._loops and self.max_steps is not None and step > self.max_steps:
             raise EndTrial
         if given is None:

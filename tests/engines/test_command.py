@@ -17,13 +17,14 @@ import pytest
 
 from tests.engines.conformance import HERE, ends, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked
+from thriftune.checkpoints import Checkpoints
 from thriftune.engines import command as command_module
 from thriftune.engines import printed_metrics
 from thriftune.engines.command import Command
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.worker import attempt
-from thriftune.events import Ended, Event, Failed, Lost, Reported
+from thriftune.events import Ended, Event, Failed, Lost, Reported, Warned
 from thriftune.trial import Run
 
 PYTHON = sys.executable
@@ -41,7 +42,7 @@ class FakeLink:
 
     def send(self, event: Event) -> int:
         self.heard.append(event)
-        if self.end_after == sum(isinstance(each, Reported) for each in self.heard):
+        if self.end_after and self.end_after == sum(isinstance(each, Reported) for each in self.heard):
             self.end.set()
         return 0
 
@@ -213,8 +214,7 @@ def test_nan_ends_it(stage: Stage, mark: str) -> None:
         ("loss=1", [(1, 1.0)]),
         ("loss=1\\nloss=2\\n", [(1, 1.0), (2, 2.0)]),
         ("step 5 loss=1\\nstep 7 loss=1e-3", [(5, 1.0), (7, 0.001)]),
-        ("loss=much\\nloss=\\nloss=0.5\\n", [(1, 0.5)]),
-        ("step inf loss=1\\nstep x loss=2\\n", [(1, 1.0), (2, 2.0)]),
+        ("loss=\\nloss=0.5\\n", [(1, 0.5)]),
         ("loss=3\\rloss=2\\rloss=1\\r\\n", [(1, 3.0), (2, 2.0), (3, 1.0)]),
         ("\\377\\376 loss=4 \\200\\n", [(1, 4.0)]),
         ("nothing of note\\n", []),
@@ -225,22 +225,147 @@ def test_metrics_by_pattern(printed: str, values: list[tuple[int, float]], stage
     assert stage.values == values
 
 
-@pytest.mark.parametrize(
-    ("printed", "why"),
-    [
-        ("val_loss=0.5", "the pattern of loss, 'train_loss=(.+)', found nothing"),
-        ("train_loss=none", "the pattern of loss, 'train_loss=(.+)', found 'none', which is no number"),
-    ],
-)
-def test_a_command_whose_metric_is_not_found_says_why(printed: str, why: str, stage: Stage) -> None:
-    failed = stage.shell(f"echo {printed}", patterns={"loss": "train_loss=(.+)"})
+def test_a_command_whose_metric_is_not_found_says_why(stage: Stage) -> None:
+    failed = stage.shell("echo val_loss=0.5", patterns={"loss": "train_loss=(.+)"})
     assert (failed.kind, stage.values) == ("no_value", [])
+    why = "the pattern of loss, 'train_loss=(.+)', found nothing"
     assert failed.error == f"the trial ended without a value of 'loss'; it reported nothing; {why}"
 
 
-def test_steps_count_from_1(stage: Stage) -> None:
-    failed = stage.shell("echo step 0; echo loss=1", patterns=LOSS)
-    assert failed.error == "metrics: step: the pattern found '0'; steps count from 1"
+@pytest.mark.parametrize(
+    ("printed", "name", "found", "values"),
+    [
+        ("loss=much", "loss", "much", []),
+        ("loss=0.5\\nloss=--", "loss", "--", [(1, 0.5)]),
+        ("loss=0.5 accuracy=n/a", "accuracy", "n/a", []),
+        ("step inf loss=1", "step", "inf", []),
+        ("step x loss=1", "step", "x", []),
+    ],
+)
+def test_a_match_that_is_no_number_is_an_error_that_quotes_it(
+    printed: str, name: str, found: str, values: list[tuple[int, float]], stage: Stage, mark: str
+) -> None:
+    failed = stage.shell(f"printf '{printed}\\n'; sleep 600", patterns=LOSS)
+    assert (failed.kind, stage.values) == ("raised", values)
+    pattern = LOSS[name]
+    assert failed.error.startswith(
+        f"metrics: {name}: the pattern {pattern!r} found {found!r}, which is no number; "
+    )
+    assert failed.error.endswith(r"(\d+)" if name == "step" else "([-+0-9.eE]+|nan)")
+    all_gone(mark)
+
+
+def test_half_a_number_is_no_error_of_a_command_that_fails_or_is_told_to_end(stage: Stage) -> None:
+    failed = stage.shell("printf 'loss=1\\nloss=1e-'; exit 3", patterns=LOSS)
+    assert (failed.kind, stage.values) == ("exited", [(1, 1.0)])
+    assert "status 3" in failed.error
+    failed = stage.shell("printf 'loss=1\\nloss=1e-'", patterns=LOSS)
+    assert "found '1e-', which is no number" in failed.error
+    stage.link.end_after = sum(isinstance(event, Reported) for event in stage.link.heard) + 1
+    outcome = stage.shell(
+        "trap 'printf loss=--; exit 1' TERM; echo loss=1; while :; do sleep 0.05; done", patterns=LOSS
+    )
+    assert isinstance(outcome, Ended)
+
+
+# --- which step it is -------------------------------------------------------------------------------------
+
+
+REPORTS_STEPS = """
+import subprocess, sys
+for step in sys.argv[1:]:
+    subprocess.run([sys.executable, "-m", "thriftune", "report", "loss=" + step, "--step", step], check=True)
+"""
+
+INSIDE = """
+import thriftune
+def save(folder):
+    (folder / "epoch").write_text(str(epoch))
+for epoch in range(3):
+    thriftune.report(loss=epoch, step=epoch, save=save)
+"""
+
+FROM_ZERO = "the command counts its steps from 0; its step 0 is step 1 here"
+
+
+def warnings(stage: Stage) -> list[str]:
+    return [event.message for event in stage.link.heard if isinstance(event, Warned)]
+
+
+def test_printed_steps_may_count_from_0(stage: Stage) -> None:
+    outcome = stage.shell("for n in 0 1 2 3 4; do echo step $n loss=$n; done", patterns=LOSS, max_steps=3)
+    assert isinstance(outcome, Ended)
+    assert stage.values == [(1, 0.0), (2, 1.0), (3, 2.0)], "max_steps are steps 0 to max_steps - 1"
+    assert warnings(stage) == [FROM_ZERO]
+
+
+def test_a_later_attempt_counts_as_the_first_did(stage: Stage) -> None:
+    stage.shell("echo step 0 loss=5; echo step 1 loss=4; exit 1", patterns=LOSS)
+    stage.shell("echo step 2 loss=3; echo step 3 loss=2", patterns=LOSS, attempt_number=2, resume_step=2)
+    assert stage.values == [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0)]
+
+
+def test_the_trial_s_numbers_are_its_own(stage: Stage, tmp_path: Path) -> None:
+    stage.shell("echo step 0 loss=5", patterns=LOSS)
+    other = Stage(tmp_path / "other")
+    other.folder.mkdir()
+    other.shell("echo step 1 loss=5; echo step 2 loss=4", patterns=LOSS)
+    assert other.values == [(1, 5.0), (2, 4.0)]
+    assert warnings(other) == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo step 1 loss=1; echo step 0 loss=2; sleep 600",
+        "echo loss=1; echo step 0 loss=2; sleep 600",
+        "echo step 0 loss=1; echo step -1 loss=2; sleep 600",
+    ],
+)
+def test_a_step_before_the_first_is_an_error(script: str, stage: Stage) -> None:
+    failed = stage.shell(script, patterns=LOSS)
+    assert isinstance(failed, Failed)
+    assert failed.error.startswith("metrics: step: the pattern found '")
+    assert failed.error.endswith(": steps count from 1, or from 0 if the first one is 0")
+    assert stage.values == [(1, 1.0)]
+
+
+def test_reported_steps_may_count_from_0(stage: Stage) -> None:
+    assert isinstance(stage.run(PYTHON, "-c", REPORTS_STEPS, "0", "1", "2"), Ended)
+    assert stage.values == [(1, 0.0), (2, 1.0), (3, 2.0)]
+    assert warnings(stage) == [FROM_ZERO]
+
+
+def test_a_reported_0_after_other_steps_is_an_error(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    assert isinstance(stage.run(PYTHON, "-c", REPORTS_STEPS, "3", "0"), Failed)
+    assert stage.values == [(3, 3.0)]
+    assert "error: step 0 came after another one: steps count from 1, or from 0 if" in capfd.readouterr().out
+
+
+def test_a_step_0_from_python_is_saved_as_step_1(stage: Stage) -> None:
+    assert isinstance(stage.python(INSIDE), Ended)
+    assert stage.values == [(1, 0.0), (2, 1.0), (3, 2.0)]
+    found = Checkpoints(stage.folder / "trial" / "checkpoints", keep=2).load(at_most=2)
+    assert found.folder is not None
+    assert (found.step, (found.folder / "epoch").read_text()) == (2, "1")
+    later = "import thriftune; thriftune.report(loss=1); thriftune.report(loss=0, step=0)"
+    stage.folder /= "later"
+    stage.folder.mkdir()
+    assert isinstance(stage.python(later), Failed)
+
+
+# --- what it finds around it ------------------------------------------------------------------------------
+
+
+def test_placeholders_of_the_trial(stage: Stage) -> None:
+    say = 'echo "$@"; echo $THRIFTUNE_FOLDER $THRIFTUNE_CHECKPOINT_DIR; test -d $2 && test -d $4 && echo loss=1'
+    outcome = stage.run("sh", "-c", say, "sh", "{trial}", "{folder}", "{seed}", "{checkpoint}", patterns=LOSS)
+    assert isinstance(outcome, Ended)
+
+
+def test_a_parameter_wins_over_a_placeholder_of_its_name(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    stage.run("echo", "{seed} {trial} {folder}", seed=99, objectives=())
+    assert capfd.readouterr().out.split() == ["99", "3", str(stage.folder / "trial")]
 
 
 def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -> None:

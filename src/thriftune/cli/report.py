@@ -14,7 +14,7 @@ PLEASE_END = 3
 
 @click.command("report")
 @click.argument("metrics", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--step", type=click.IntRange(min=1), metavar="N", help="The one after the last, unless given.")
+@click.option("--step", type=click.IntRange(min=0), metavar="N", help="The one after the last, unless given.")
 def report_command(metrics: tuple[str, ...], step: int | None) -> None:
     """Report metrics from inside a trial's command: thriftune report loss=0.3 acc=0.9
 

@@ -22,11 +22,12 @@ from thriftune import gangs
 from thriftune.clock import wall_time
 from thriftune.command_line import arguments
 from thriftune.engines.endings import MemoryKills, ending
-from thriftune.engines.printed_metrics import PrintedMetrics
+from thriftune.engines.printed_metrics import PrintedMetrics, no_number
 from thriftune.engines.wire import from_line
-from thriftune.errors import ThriftuneError
+from thriftune.errors import SettingError, ThriftuneError
 from thriftune.events import DiskFull, Reported, Warned
-from thriftune.inside import environment
+from thriftune.inside import environment, placeholders
+from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, EndTrial, Trial, TrialFailed, TrialLost
 
 _TERM_GRACE_SECONDS = 10.0
@@ -62,11 +63,13 @@ class Command:
             if end.kind is None:
                 raise TrialLost(end.message)
             raise TrialFailed(end.kind, end.message.replace(" in the middle of the trial", ""))
+        if session.no_number is not None:
+            raise TrialFailed("raised", session.no_number)
         if (error := trial.no_value()) is not None:
             raise TrialFailed("no_value", error + session.why_no_value())
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        command = arguments(self._command, trial.run.config)
+        command = arguments(self._command, {**placeholders(trial.run), **trial.run.config})
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker looks when its own command gives it time
@@ -109,9 +112,12 @@ class _Session:
         self._metrics = PrintedMetrics(patterns) if patterns else None
         self._found: dict[str, float] = {}  # since the last report
         self._step: int | None = None
+        self._numbers = StepNumbers(trial.folder)
+        self._said_from_zero = False
         self._end_at: float | None = None  # when to stop asking politely; None: it was not told to end
         self._killed = False  # since it did not end in that time
-        self._no_numbers: dict[str, str] = {}  # by metric: what its pattern found last, where that is no number
+        self._exited = False
+        self.no_number: str | None = None  # the error if a pattern has found what is no number
         self._look_at = 0.0  # when to look again whether the trial is to end
 
     def run(self) -> bool:
@@ -127,6 +133,7 @@ class _Session:
                     if not key.data():
                         selector.unregister(key.fileobj)
                 self._end_if_told()
+        self._exited = True
         _signal(self._process, signal.SIGKILL)  # before it is buried: its number cannot be another's yet
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
@@ -183,44 +190,56 @@ class _Session:
             try:
                 number = float(text)
                 if name == "step":
-                    self._step = int(number)
-                    self._check_step(text)
+                    self._step = self._told_step(int(number), text)
                 else:
                     self._found[name] = number
                     told = told or name == self._trial.metric
             except (ValueError, OverflowError):  # no number, or no step
-                self._no_numbers[name] = text
+                self._found_no_number(name, text)
         if told:
             metrics, self._found = self._found, {}
             self._report(metrics, self._step, saved=False)
 
-    def _check_step(self, text: str) -> None:
-        if self._step is not None and self._step < 1:
-            raise TrialFailed("raised", f"metrics: step: the pattern found {text!r}; steps count from 1")
+    def _told_step(self, step: int, text: str) -> int:
+        try:
+            return self._numbers.step_of(step)
+        except SettingError as error:
+            raise TrialFailed("raised", f"metrics: step: the pattern found {text!r}: {error}") from None
+
+    def _found_no_number(self, name: str, text: str) -> None:
+        """Fail the attempt, but not for the last line of a command that was told to end or fails by itself."""
+        assert self._metrics is not None
+        self.no_number = no_number(name, self._metrics.patterns[name].pattern, text)
+        if not self._exited and self._end_at is None:
+            raise TrialFailed("raised", self.no_number)
 
     def _report(self, metrics: Mapping[str, float], step: int | None, *, saved: bool) -> None:
         """Report what the command said. It may say more while it ends, such as of its last epoch."""
         try:
+            if step is None:
+                self._numbers.counted()
+            elif self._numbers.from_zero:
+                self._say_from_zero()
             self._trial.note(metrics, step, saved=saved)
         except EndTrial:
             if self._end_at is None:
                 self._begin_end()
 
+    def _say_from_zero(self) -> None:
+        if not self._said_from_zero:
+            self._said_from_zero = True
+            why = "the command counts its steps from 0; its step 0 is step 1 here"
+            self._trial.relay(Warned(wall_time(), self._trial.id, self._trial.attempt, why))
+
     def why_no_value(self) -> str:
         """Return what is known of why an objective was not reported; called when the command has ended well."""
         if self._metrics is None:
             return ""
-        missing = [name for name in self._trial.missing if name in self._metrics.patterns]
-        reasons = (
-            f"; the pattern of {name}, {self._metrics.patterns[name].pattern!r}, "
-            + (
-                f"found {self._no_numbers[name]!r}, which is no number"
-                if name in self._no_numbers
-                else "found nothing"
-            )
-            for name in missing
+        return "".join(
+            f"; the pattern of {name}, {self._metrics.patterns[name].pattern!r}, found nothing"
+            for name in self._trial.missing
+            if name in self._metrics.patterns
         )
-        return "".join(reasons)
 
     def _answer(self) -> bool:
         """One report from the inside; answered when it is safe."""

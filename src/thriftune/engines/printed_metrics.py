@@ -116,6 +116,15 @@ class PrintedMetrics:
                 yield match.group(1)
 
 
+def no_number(name: str, pattern: str, text: str) -> str:
+    """Return the error of a pattern that has found a text that is no number."""
+    group = r"(\d+)" if name == "step" else "([-+0-9.eE]+|nan)"
+    return (
+        f"metrics: {name}: the pattern {pattern!r} found {text!r}, which is no number; "
+        f"let it find numbers only, with a group such as {group}"
+    )
+
+
 class _TimerEnded(Exception):
     """The CPU time for matching is used up."""
 
