@@ -12,6 +12,7 @@ from thriftune import words
 from thriftune.objectives import parse_constraints
 from thriftune.printed import escaped, last_line, plain
 from thriftune.stopping import ASHA
+from thriftune.trial import TrialRecord
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,33 @@ def test_escaped(text: str, shown: str) -> None:
 )
 def test_last_line(error: str | None, line: str) -> None:
     assert last_line(error) == line
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "output", "text"),
+    [
+        ("exited", "exited with status 1", "", "exited with status 1"),
+        (
+            "exited",
+            "exited with status 1",
+            "".join(f"line {n}\n\n" for n in range(9)) + "\x1b[31mModuleNotFoundError: torch\x1b[0m",
+            "exited with status 1\n    line 5\n    line 6\n    line 7\n    line 8\n    ModuleNotFoundError: torch",
+        ),
+        (
+            "no_value",
+            "it reported nothing",
+            "  indented\n" + "x" * 400,
+            "it reported nothing\n      indented\n    ",
+        ),
+        ("raised", studies.TRACEBACK, "last words", "ValueError: bad [red]"),
+        ("nan", "loss is nan at step 2", "last words", "loss is nan at step 2"),
+    ],
+)
+def test_failure_text(kind: str, error: str, output: str, text: str) -> None:
+    trial = TrialRecord(0, {}, 0.0, error=error, error_kind=kind, output=output)
+    if "x" * 400 in output:
+        text += "x" * 300 + "..."
+    assert words.failure_text(trial) == text
 
 
 def test_settings_and_numbers() -> None:

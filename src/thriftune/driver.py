@@ -19,12 +19,11 @@ from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import NoBestTrial, StoreFull
 from thriftune.history import History
-from thriftune.printed import last_line
 from thriftune.saved_steps import known_saves
 from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.trial import Run
-from thriftune.words import show_line
+from thriftune.words import failure_text, show_line
 
 _MAILBOX_SECONDS = 0.5
 """How often the driver looks for requests of other processes."""
@@ -76,6 +75,7 @@ class Driver:
         self._synced_at = float("-inf")
         self._unsynced = False
         self._failures_told = 0
+        self._warnings_said: set[str] = set()  # in this drive; many trials may have the same
         self._said_how_measured = False
 
     @property
@@ -200,7 +200,9 @@ class Driver:
                     self._say_failed(trial)
                 case ev.Warned() | ev.DiskFull():
                     what = entry.message if isinstance(entry, ev.Warned) else entry.error
-                    self._view.say(f"trial {entry.trial}: {what}")
+                    if what not in self._warnings_said:
+                        self._warnings_said.add(what)
+                        self._view.say(f"trial {entry.trial}: {what}")
                 case _:
                     pass
         for trial_id in turned:
@@ -225,7 +227,8 @@ class Driver:
         self._failures_told += 1
         how = show_line(self._spec.name, self._store.url, trial)
         more = f" ({how} tells more)" if how else ""
-        self._view.say(f"trial {trial} failed: {last_line(self._history.trials[trial].error)}{more}")
+        why, *output = failure_text(self._history.trials[trial]).split("\n", 1)
+        self._view.say("\n".join([f"trial {trial} failed: {why}{more}", *output]))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

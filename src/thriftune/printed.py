@@ -30,6 +30,15 @@ def last_line(error: str | None) -> str:
     return next((line.strip() for line in after if not line.startswith(" ")), "")
 
 
+def last_lines(output: str, count: int) -> list[str]:
+    """Return the last lines that are not blank, without escapes, each at most _LINE_CHARACTERS long."""
+    lines = [line.rstrip() for line in plain(output).splitlines() if line.strip()]
+    return [line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..." for line in lines[-count:]]
+
+
+_LINE_CHARACTERS = 300
+
+
 def unfinished_at(step: int, max_steps: int | None) -> str:
     """Return how far a leading trial has come that has not finished, such as "unfinished, step 3 of 10"."""
     return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")

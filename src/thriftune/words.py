@@ -13,7 +13,7 @@ from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.models import find_best_model
-from thriftune.printed import escaped, last_line, unfinished_at
+from thriftune.printed import escaped, last_line, last_lines, unfinished_at
 from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
@@ -301,10 +301,35 @@ def time_line(history: History, spec: Spec, now: float) -> str:
 
 def show_line(study: str, store_url: str, trial: int | str | None = None) -> str:
     """What to type to see a study, or one trial of it; nothing where it is gone with its process."""
+    return _typed("show", study, store_url, trial)
+
+
+def logs_line(study: str, store_url: str, trial: int | str) -> str:
+    """Return what to type to see all that a trial printed; nothing where it is gone with its process."""
+    return _typed("logs", study, store_url, trial)
+
+
+def _typed(command: str, study: str, store_url: str, trial: int | str | None) -> str:
     if store_url == ":memory:":
         return ""
     one = "" if trial is None else f" --trial {trial}"
-    return f"thriftune show {study}{one} --store {shlex.quote(store_url)}"
+    return f"thriftune {command} {study}{one} --store {shlex.quote(store_url)}"
+
+
+def failure_text(trial: TrialRecord) -> str:
+    """Return why its last failed attempt failed: a line, and where that says too little, the end of its output.
+
+    A traceback says enough, and so does a metric that is no number.
+    """
+    error = trial.error or ""
+    lines = [last_line(error)]
+    if "Traceback (most recent call last)" not in error and trial.error_kind not in _SAY_ENOUGH:
+        lines += [f"    {line}" for line in last_lines(trial.output, _OUTPUT_LINES)]
+    return "\n".join(lines)
+
+
+_OUTPUT_LINES = 5
+_SAY_ENOUGH = ("nan", "lost")
 
 
 def ended(history: History) -> int:

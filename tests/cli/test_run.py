@@ -404,12 +404,66 @@ def test_a_command_that_fails_is_shown_with_what_it_printed(tmp_path: Path) -> N
     )
 
 
+def test_a_command_that_fails_shows_its_last_lines_at_once(tmp_path: Path) -> None:
+    command_study(tmp_path, "print('\\n'.join(map(str, range(20))), flush=True)\nimport no_such_module")
+    with start("run", "study.toml", cwd=tmp_path) as process:
+        err = process.communicate(timeout=2 * PATIENCE_SECONDS)[1]
+    said = err.splitlines()
+    first = next(n for n, line in enumerate(said) if line.startswith("trial 0 failed: "))
+    assert said[first].startswith("trial 0 failed: the process exited with status 1 (thriftune show study")
+    shown = said[first + 1 : first + 6]
+    assert shown[0] == "    19"
+    assert shown[1] == "    Traceback (most recent call last):"
+    assert shown[3].strip() == "import no_such_module"
+    assert shown[4] == "    ModuleNotFoundError: No module named 'no_such_module'"
+
+
+def test_a_pattern_that_never_matches_is_shown_with_the_output(tmp_path: Path) -> None:
+    command_study(tmp_path, "print('epoch 1, val_loss 0.25')", "metrics = { loss = 'loss=(\\S+)' }")
+    _, err = run("run", "study.toml", cwd=tmp_path, status=1)
+    why = r"it reported nothing; the pattern of loss, 'loss=(\\S+)', found nothing (thriftune show study"
+    assert f"trial 0 failed: the trial ended without a value of 'loss'; {why}" in err
+    assert "\n    epoch 1, val_loss 0.25\n" in err
+
+
+def test_steps_from_0_are_said_once_for_all_trials(tmp_path: Path) -> None:
+    script = "for epoch in range(3): print(f'epoch {epoch} loss={1 / (epoch + 1)}')"
+    patterns = "metrics = { loss = 'loss=(\\S+)', step = 'epoch (\\d+)' }"
+    command_study(tmp_path, script, patterns)
+    _, err = run("run", "study.toml", cwd=tmp_path)
+    assert err.count("the command counts its steps from 0; its step 0 is step 1 here") == 1
+    for trial in trials(tmp_path):
+        assert (trial.state, [report.step for report in trial.reports]) == ("COMPLETED", [1, 2, 3])
+    shown, _ = run("show", "study", *STORE, cwd=tmp_path)
+    assert "trial 1 and 1 other: the command counts" in shown
+
+
+def test_trials_that_share_a_folder_are_told_where_their_own_is(tmp_path: Path) -> None:
+    script = (
+        "import os, sys, pathlib\n"
+        "assert sys.argv[1] == os.environ['THRIFTUNE_FOLDER']\n"
+        "pathlib.Path(sys.argv[1], 'own.txt').write_text(sys.argv[2])\nprint('loss=1')"
+    )
+    patterns = "metrics = { loss = 'loss=(\\S+)' }"
+    command_study(tmp_path, "print('loss=1')", patterns)
+    note = f"all trials run in {tmp_path}: what a trial writes belongs into its own folder"
+    assert note not in run("run", "study.toml", "--workers", "1", "--name", "alone", cwd=tmp_path)[1]
+    assert note in run("run", "study.toml", "--workers", "2", cwd=tmp_path)[1]
+    assert note not in run("run", "study.toml", "--workers", "2", "--trials", "3", cwd=tmp_path)[1], (
+        "it is said once"
+    )
+    command_study(tmp_path, script, patterns, args=', "{folder}", "{trial}"')
+    assert note not in run("run", "study.toml", "--workers", "2", "--name", "own", cwd=tmp_path)[1]
+    for trial in load("own", store=tmp_path / "studies.db").trials:
+        assert Path(trial.folder, "own.txt").read_text() == str(trial.id)
+
+
 def test_report_outside_of_a_trial(tmp_path: Path) -> None:
     assert "error: this process is not a trial's command" in run("report", "loss=1", cwd=tmp_path, status=1)[1]
     assert "error: 'loss' is no KEY=VALUE, such as loss=0.3" in run("report", "loss", cwd=tmp_path, status=1)[1]
     assert "error: loss: 'low' is no number" in run("report", "loss=low", cwd=tmp_path, status=1)[1]
     assert "Missing argument" in run("report", cwd=tmp_path, status=2)[1]
-    run("report", "loss=1", "--step", "0", cwd=tmp_path, status=2)
+    run("report", "loss=1", "--step", "-1", cwd=tmp_path, status=2)
 
 
 # --- studies of scripts -----------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ _COMMANDS = {
     "resume": "run",
     "list": "listing",
     "show": "show",
+    "logs": "logs",
     "best": "show",
     "bill": "bill",
     "stop": "manage",

@@ -6,11 +6,16 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from thriftune.errors import SettingError
 from thriftune.store import Store, open_store
+
+if TYPE_CHECKING:
+    from thriftune.history import History
+    from thriftune.trial import TrialRecord
 
 F = Callable[..., Any]
 
@@ -37,6 +42,14 @@ def where(given: str | None) -> str | None:
 def existing_store(given: str | None) -> Store:
     """For commands that only work on what is there."""
     return open_store(where(given), create=False)
+
+
+def trial_of(history: History, study: str, number: int) -> TrialRecord:
+    """Return a trial that a person has named; raise SettingError if there is none of that number."""
+    if not 0 <= number < len(history.trials):
+        have = f"0 to {len(history.trials) - 1}" if history.trials else "none yet"
+        raise SettingError(f"study {study!r} has no trial {number}; it has {have}")
+    return history.trials[number]
 
 
 def print_json(value: object) -> None:

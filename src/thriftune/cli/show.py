@@ -13,11 +13,11 @@ from rich.text import Text
 
 from thriftune import words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
-from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
+from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
 from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
 from thriftune.curves import best_so_far, learning_curve
-from thriftune.errors import NoBestTrial, SettingError
+from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
@@ -56,14 +56,16 @@ def show_command(
             from thriftune.cli.system import show_system  # late: few ask for it
 
             now = time.time() if opened.driver(name) is not None else result.history.last_at
-            show_system(result, None if number is None else _trial(result, number), now, plot, as_json)
+            show_system(
+                result, None if number is None else trial_of(result.history, name, number), now, plot, as_json
+            )
             return
         if plot is not None:
             from thriftune.plot import save_plot  # late: needs the extra
 
             save_plot(result, plot)
             click.echo(f"wrote {plot}", err=True)
-        trial = None if number is None else _trial(result, number)
+        trial = None if number is None else trial_of(result.history, name, number)
         if as_json:
             print_json(_json(result, opened, trial))
             return
@@ -73,7 +75,7 @@ def show_command(
         if trial is None:
             _show_study(console, result, opened)
         else:
-            _show_trial(console, trial, result, opened.driver(name) is not None)
+            _show_trial(console, trial, result, opened.driver(name) is not None, opened.url)
 
 
 @click.command("best")
@@ -95,7 +97,7 @@ def best_command(
         result = load(name, opened).result
         history, driven = result.history, opened.driver(name) is not None
     if checkpoint or model or to is not None or number is not None:
-        trial = None if number is None else _trial(result, number)
+        trial = None if number is None else trial_of(history, name, number)
         if model and trial is not None:
             raise click.UsageError("--model finds the trial itself; leave out --trial")
         give_model(history, trial, model=model, to=to, as_json=as_json)
@@ -116,13 +118,6 @@ def best_command(
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
         for parameter, value in words.settings(trial.config):
             click.echo(f"{parameter} = {value}")
-
-
-def _trial(result: Result, number: int) -> TrialRecord:
-    if not 0 <= number < len(result.trials):
-        have = f"0 to {len(result.trials) - 1}" if result.trials else "none yet"
-        raise SettingError(f"study {result.name!r} has no trial {number}; it has {have}")
-    return result.trials[number]
 
 
 def _json(result: Result, store: Store, trial: TrialRecord | None) -> dict[str, object]:
@@ -281,16 +276,23 @@ def _show_failed(console: Console, spec: Spec, history: History, store: Store) -
 
 
 def _show_warnings(console: Console, history: History) -> None:
-    lines = [f"trial {trial.id}: {plain(warning)}" for trial in history.trials for warning in trial.warnings]
+    by_text: dict[str, list[int]] = {}
+    for trial in history.trials:
+        for warning in trial.warnings:
+            by_text.setdefault(plain(warning), []).append(trial.id)
+    lines = []
+    for text, trials in by_text.items():
+        others = f" and {words.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
+        lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
     if lines:
         section(console, "warnings")
-        listed(console, lines[::-1], _FAILED_SHOWN)
+        listed(console, [line for _, line in sorted(lines, reverse=True)], _FAILED_SHOWN)
 
 
 # --- a trial ----------------------------------------------------------------------------------------------
 
 
-def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bool) -> None:
+def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bool, store_url: str) -> None:
     spec, history = result.spec, result.history
     facts = facts_table()
     facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
@@ -330,6 +332,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         if text:
             section(console, title)
             console.print(Text(plain(text)))
+    if trial.attempts_with_log:
+        section(console, "all that it printed")
+        console.print(Text(words.logs_line(spec.name, store_url, trial.id)))
     if trial.warnings:
         section(console, "warnings")
         listed(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))

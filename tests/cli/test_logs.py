@@ -1,0 +1,187 @@
+"""`thriftune logs`: what trials printed, while they run and after."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import thriftune as tt
+from tests.cli import studies
+from tests.cli.programs import run, start, until
+from thriftune.cli import cli
+from thriftune.output_files import OutputWriter
+from thriftune.store import open_store
+
+Type = Callable[..., Result]
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "studies.db"
+
+
+@pytest.fixture
+def typed(where: Path) -> Type:
+    def call(*args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, [*args, "--store", str(where)])
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def digits(where: Path, tmp_path: Path) -> None:
+    """Trials 0 and 1 completed, trial 2 failed twice."""
+    with open_store(where) as store:
+        studies.write(store, studies.spec(storage=str(tmp_path)), studies.log())
+    for trial, attempt, rank, text in (
+        (0, 1, 0, "zero\n"),
+        (0, 1, 1, "zero's second worker\n"),
+        (2, 1, 0, "first try\n"),
+        (2, 2, 0, "\x1b[31mred\x1b[0m\n10%\r20%\rdone\n\x1b]0;title\x07last words \xe9\x9b"),
+    ):
+        OutputWriter(tmp_path / "digits" / "trials" / str(trial), attempt, rank).write(text.encode())
+
+
+@pytest.mark.usefixtures("digits")
+def test_logs_without_a_trial_says_which_have_output(typed: Type, where: Path) -> None:
+    listed = typed("logs", "digits")
+    assert listed.stdout.splitlines() == ["trial 2  failed  attempts 1, 2", "trial 0  completed  attempt 1"]
+    assert listed.stderr == f"see one with: thriftune logs digits --trial 2 --store {where}\n"
+
+
+@pytest.mark.usefixtures("digits")
+def test_logs_shows_the_last_attempt_or_another(typed: Type) -> None:
+    last = typed("logs", "digits", "--trial", "2")
+    assert last.stdout.startswith("red\ndone\nlast words ")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", last.stdout)
+    assert last.stderr == "attempt 2 of 2\n"
+    assert typed("logs", "digits", "--trial", "2", "--attempt", "1").stdout == "first try\n"
+    assert typed("logs", "digits", "--trial", "0").stdout == "zero\n"
+    assert typed("logs", "digits", "--trial", "0").stderr == ""
+    assert typed("logs", "digits", "--trial", "0", "--rank", "1").stdout == "zero's second worker\n"
+    assert typed("logs", "digits", "--trial", "0", "--follow").stdout == "zero\n", "it has ended"
+
+
+@pytest.mark.usefixtures("digits")
+def test_logs_of_what_is_not_there(typed: Type, where: Path) -> None:
+    nothing = typed("logs", "digits", "--trial", "1")
+    assert (nothing.stdout, nothing.stderr) == ("", "nothing that trial 1 printed is kept\n")
+    nothing = typed("logs", "digits", "--trial", "2", "--attempt", "1", "--rank", "3")
+    assert nothing.stderr == "nothing that worker 3 of attempt 1 of trial 2 printed is kept\n"
+    assert "has no trial 9; it has 0 to 2" in typed("logs", "digits", "--trial", "9", status=1).stderr
+    wrong = typed("logs", "digits", "--trial", "2", "--attempt", "3", status=1).stderr
+    assert wrong == "error: trial 2 has no attempt 3; it has 1 to 2\n"
+    for option in (("--follow",), ("--attempt", "1"), ("--rank", "1")):
+        assert "say which: --trial N" in typed("logs", "digits", *option, status=2).stderr
+    with open_store(where) as store:
+        studies.write(store, studies.spec("silent"), studies.log())
+    assert "no trial of study 'silent' has printed anything" in typed("logs", "silent").stderr
+
+
+@pytest.mark.usefixtures("digits")
+def test_show_says_how_to_see_all_output(typed: Type, where: Path) -> None:
+    line = f"thriftune logs digits --trial 2 --store {where}"
+    assert line in typed("show", "digits", "--trial", "2").stdout
+    assert "thriftune logs" not in typed("show", "digits", "--trial", "1").stdout
+
+
+@pytest.mark.usefixtures("digits")
+def test_deleting_a_study_removes_its_output(typed: Type, tmp_path: Path) -> None:
+    assert (tmp_path / "digits" / "trials").exists()
+    (tmp_path / "digits" / "owner").write_text("")  # as the study's driver does
+    typed("delete", "digits", "--yes")
+    assert not (tmp_path / "digits").exists()
+
+
+# --- of a study that runs ---------------------------------------------------------------------------------
+
+
+FILE = """
+command = ["{python}", "-u", "work.py"]
+minimize = "loss"
+trials = 1
+retries = 1
+workers = 1
+store = "studies.db"
+system = "auto"
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
+[metrics]
+loss = 'loss=(\\S+)'
+"""
+
+WORK = """
+import os, time
+from pathlib import Path
+
+def wait_for(name):
+    while not Path(name).exists():
+        time.sleep(0.02)
+
+attempt = os.environ["THRIFTUNE_ATTEMPT"]
+print("begun", attempt)
+wait_for("go" + attempt)
+print("half a line", end="")
+if attempt == "1":
+    raise SystemExit("enough")
+print()
+print("loss=1")
+"""
+
+
+def test_logs_follows_a_trial_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK)
+    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable))
+    store = ("--store", str(tmp_path / "studies.db"))
+    with start("run", "study.toml", cwd=tmp_path) as study:
+        first = tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output" / "1.log"
+        until(lambda: first.exists() and first.read_text() == "begun 1\n")
+        assert run("logs", "study", "--trial", "0", *store, cwd=tmp_path)[0] == "begun 1\n", "while it runs"
+        with (
+            start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as all_of_it,
+            start("logs", "study", "--trial", "0", "--attempt", "1", "--follow", *store, cwd=tmp_path) as one,
+        ):
+            assert all_of_it.stdout is not None
+            assert one.stdout is not None
+            assert all_of_it.stdout.readline() == "begun 1\n"
+            assert one.stdout.readline() == "begun 1\n"
+            (tmp_path / "go1").touch()
+            assert one.stdout.read() == "half a lineenough\n", "it ends with the attempt"
+            assert all_of_it.stdout.readline() == "half a lineenough\n"
+            assert all_of_it.stdout.readline() == "begun 2\n"
+            (tmp_path / "go2").touch()
+            out, err = all_of_it.communicate(timeout=60)
+            assert (out, err) == ("half a line\nloss=1\n", "attempt 2\n")
+            assert (one.wait(), all_of_it.returncode) == (0, 0)
+        study.communicate(timeout=60)
+    (trial,) = tt.load("study", store=tmp_path / "studies.db").trials
+    assert trial.log == "begun 2\nhalf a line\nloss=1\n"
+    assert trial.log_of(1) == "begun 1\nhalf a lineenough\n"
+    assert trial.attempts_with_log == [1, 2]
+
+
+def test_following_ends_when_the_study_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK)
+    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable))
+    store = ("--store", str(tmp_path / "studies.db"))
+    with start("run", "study.toml", cwd=tmp_path) as study:
+        first = tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output" / "1.log"
+        until(first.exists)
+        with start("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path) as following:
+            assert following.stdout is not None
+            assert following.stdout.readline() == "begun 1\n"
+            os.kill(study.pid, 9)
+            study.communicate()
+            assert following.wait(60) == 0
+    again = run("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path)
+    assert again == ("begun 1\n", "study 'study' is not running\n")
