@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,14 @@ def test_output_is_cut_at_the_marks_however_it_arrives(length: int, tmp_path: Pa
     output.close()
     assert read_output(tmp_path / "0", 1) == "zero\x1e\n"
     assert read_output(tmp_path / "1", 1) == "one" + MARK[:5].decode()
+
+
+def test_each_worker_of_a_trial_writes_its_own_file(tmp_path: Path) -> None:
+    output = WorkerOutput()
+    output.expect(replace(run(tmp_path, 0, attempt=3), rank=1))
+    output.take(MARK + b"second worker")
+    assert names(tmp_path / "0") == ["3-rank1.log"]
+    assert read_output(tmp_path / "0", 3, 1) == "second worker"
 
 
 def test_a_mark_that_a_trial_prints_is_its_output(tmp_path: Path) -> None:

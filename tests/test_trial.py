@@ -375,6 +375,10 @@ def test_a_step_may_be_given(make: Make) -> None:
 @pytest.mark.parametrize("step", [0, -1, 1.5, "3", True])
 def test_a_step_that_is_none(make: Make, step: Any) -> None:
     trial, link = make()
+    with pytest.raises(
+        SettingError, match=r"^step 0 must be .* a loop that counts from 0 reports step=epoch \+ 1$"
+    ):
+        trial.report(loss=1, step=0)
     with pytest.raises(SettingError, match="must be a whole number from 1"):
         trial.report(loss=0.5, step=step)
     assert not link.sent

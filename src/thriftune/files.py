@@ -3,7 +3,7 @@
     owner             which study it belongs to
     function.pickle   the training function of a script
     run/              what the engine needs while it runs, and what workers said last
-    trials/7/         of one trial: its checkpoints, and a command's state
+    trials/7/         of one trial: its checkpoints, what it printed, and a command's state
 
 By default that folder is beside the store, and is looked for there. Both may be moved or copied together while no
 study runs. The folder has the name of its study; for a moment after the study was renamed, the one it had before.

@@ -470,7 +470,7 @@ def test_usage() -> None:
     assert runner.invoke(cli, ["list", "--nope"]).exit_code == 2
     helped = runner.invoke(cli, ["--help"])
     assert helped.exit_code == 0
-    for command in ("run", "resume", "list", "show", "best", "stop", "delete", "export", "report"):
+    for command in ("run", "resume", "list", "show", "logs", "best", "stop", "delete", "export", "report"):
         assert f"  {command} " in helped.output
         assert runner.invoke(cli, [command, "--help"]).exit_code == 0
 

@@ -348,6 +348,12 @@ def test_a_step_0_from_python_is_saved_as_step_1(stage: Stage) -> None:
     found = Checkpoints(stage.folder / "trial" / "checkpoints", keep=2).load(at_most=2)
     assert found.folder is not None
     assert (found.step, (found.folder / "epoch").read_text()) == (2, "1")
+    stage.link.heard.clear()
+    goes_on = (
+        "start = thriftune.current_trial().restore(lambda folder: None); thriftune.report(loss=9, step=start)"
+    )
+    stage.python(f"import thriftune; {goes_on}", attempt_number=2, resume_step=3)
+    assert stage.values == [(4, 9.0)], "step 3 of the command, which has done 0, 1 and 2"
     later = "import thriftune; thriftune.report(loss=1); thriftune.report(loss=0, step=0)"
     stage.folder /= "later"
     stage.folder.mkdir()
