@@ -360,14 +360,31 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
 
 
 def resume(
-    name: str, store: Store, view: View, *, retry_failed: bool = False, on_change: ChangePolicy = "stop"
+    name: str,
+    store: Store,
+    view: View,
+    limits: Mapping[str, Any] | None = None,
+    *,
+    retry_failed: bool = False,
+    on_change: ChangePolicy = "stop",
 ) -> Result:
-    """Go on with a study by its name alone."""
+    """Go on with a study by its name alone. `limits`: as with_limits() takes them; the others stay."""
     spec = load_spec(store, name)
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
+    spec = with_limits(spec, limits or {})
     if code := of_target(spec.target):
         now = replace(spec, code=code)
         check_code(store, spec, now, "go_on" if retry_failed else on_change, view.say)
         spec = now
     return drive(store, spec, view, retry_failed=retry_failed)
+
+
+def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:
+    """Return the spec with other limits, totals as tune() takes them: trials, deadline, budget and workers."""
+    given = {"budget_dollars" if name == "budget" else name: value for name, value in limits.items()}
+    if "deadline" in given:
+        given["deadline_seconds"] = seconds("deadline", given.pop("deadline"))
+    if "workers" in given and spec.system is not None:
+        given["system"] = {**spec.system, "narrows": False}  # the number is the user's own
+    return replace(spec, **given)

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -96,19 +97,33 @@ def run_command(
 @click.command("resume")
 @click.argument("name")
 @store_option
+@click.option("--trials", type=int, metavar="N", help="How many in all.")
+@click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
+@click.option("--budget", type=float, metavar="DOLLARS", help="How much in all.")
+@click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
 @retry_option
 @change_option
 @json_option
 @quiet_option
 def resume_command(
-    name: str, store: str | None, retry_failed: bool, on_change: ChangePolicy, as_json: bool, quiet: bool
+    name: str,
+    store: str | None,
+    retry_failed: bool,
+    on_change: ChangePolicy,
+    as_json: bool,
+    quiet: bool,
+    **limits: Any,
 ) -> None:
-    """Go on with a study by its name, whatever ended it."""
+    """Go on with a study by its name, whatever ended it.
+
+    Limits that are given replace those of the study, also of one that is finished. They are totals, as in run.
+    """
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
         _enter_folder(spec)
+        given = {key: value for key, value in limits.items() if value is not None}
         view = make_view(spec, False if quiet else None)
-        result = resume(name, opened, view, retry_failed=retry_failed, on_change=on_change)
+        result = resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change)
         _give(result, opened, as_json, quiet)
 
 

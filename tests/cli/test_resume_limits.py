@@ -1,0 +1,81 @@
+"""`thriftune resume` with other limits than before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import thriftune as tt
+from tests.cli import studies
+from thriftune.cli import cli
+from thriftune.errors import SettingError
+from thriftune.launch import with_limits
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A finished study of two trials."""
+    tt.tune(
+        train, {"x": tt.Float(0, 1)}, minimize="loss", trials=2, workers=1, name="s", progress=False, seed=0,
+        store=tmp_path / "s.db",
+    )  # fmt: skip
+    return str(tmp_path / "s.db")
+
+
+def train(trial: tt.Trial) -> float:
+    return float(trial["x"])
+
+
+def resume(store: str, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["resume", "s", "--store", store, "--quiet", *options])
+
+
+def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
+    done = resume(store, "--trials", "4", "--deadline", "1h", "--budget", "3", "--workers", "2")
+    assert done.exit_code == 0, done.output
+    study = tt.load("s", store)
+    assert len(study.trials) == 4
+    spec = study.spec
+    assert (spec.trials, spec.deadline_seconds, spec.budget_dollars, spec.workers) == (4, 3600.0, 3.0, 2)
+    assert spec.system is None or spec.system["narrows"] is False
+    assert resume(store).exit_code == 0
+    assert len(tt.load("s", store).trials) == 4, "what is not given stays"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--trials", "0"), "trials: 0 must be at least 1"),
+        (("--budget", "-1"), "budget: -1.0 must be above zero and finite"),
+        (("--budget", "nan"), "budget: nan must be above zero and finite"),
+        (("--deadline", "soon"), "deadline: 'soon' is no duration; write seconds, or '90s'"),
+        (("--workers", "0"), "workers: 0 must be at least 1"),
+        (("--trials", "many"), "Invalid value for '--trials'"),
+    ],
+)
+def test_a_wrong_limit_is_refused_before_anything_starts(
+    options: tuple[str, ...], message: str, store: str
+) -> None:
+    before = tt.load("s", store).spec
+    done = resume(store, *options)
+    assert done.exit_code != 0
+    assert message in done.output
+    after = tt.load("s", store)
+    assert (len(after.trials), after.spec) == (2, before)
+
+
+def test_a_limit_that_is_reached_already_leaves_nothing_to_do(store: str) -> None:
+    assert resume(store, "--trials", "1").exit_code == 0
+    assert len(tt.load("s", store).trials) == 2
+
+
+def test_only_what_is_given_changes() -> None:
+    spec = studies.spec(deadline_seconds=60.0, workers=3, system={"narrows": True, "meter": None})
+    assert with_limits(spec, {}) == spec
+    assert with_limits(spec, {"trials": 9}) == replace(spec, trials=9)
+    assert with_limits(spec, {"workers": 2}).system == {"narrows": False, "meter": None}
+    with pytest.raises(SettingError, match="trials: 0"):
+        with_limits(spec, {"trials": 0})
