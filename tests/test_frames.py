@@ -82,6 +82,7 @@ def test_each_column() -> None:
         "attempts",
         "failures",
         "losses",
+        "origin",
         "error",
     ]
     assert frame["state"].tolist() == ["COMPLETED", "COMPLETED", "FAILED"]

@@ -223,6 +223,19 @@ class Walk(RuleBasedStateMachine):
     def somebody_enqueues(self, lr: float, act: str | None) -> None:
         self.world.send(ev.Enqueued(self.table.now, {"lr": lr} if act is None else {"lr": lr, "act": act}))
 
+    @rule(lr=st.sampled_from([0.001, 0.01, 0.02]), loss=st.sampled_from([None, 0.1, 2.0]))
+    def somebody_knows_a_result(self, lr: float, loss: float | None) -> None:
+        told = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed, loss), "")
+        self.world.send(ev.Known(self.table.now, {"lr": lr, "act": "relu"}, *told))
+
+    @rule(value=st.sampled_from([1, True, "a", None]), data=st.data(), inside=st.booleans())
+    def somebody_attaches_something(self, value: object, data: st.DataObject, inside: bool) -> None:
+        if not inside:
+            trial = data.draw(st.none() | st.integers(0, 3))
+            self.world.send(ev.AttributeSet(self.table.now, "note", value, trial))
+        elif one := self.one(data):
+            self.world.send(ev.AttributeSet(self.table.now, "note", value, one.trial, one.attempt))
+
     @precondition(is_driven)
     @rule(slots=st.integers(1, 2), rented=st.booleans())
     def a_machine_comes(self, slots: int, rented: bool) -> None:
@@ -273,7 +286,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_comes_twice(self, data: st.DataObject) -> None:
-        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued)
+        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued, ev.Known)
         if sent := [event for event in self.world.sent if isinstance(event, once)]:
             assert self.table.dropped(data.draw(st.sampled_from(sent)))
 

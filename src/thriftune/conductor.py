@@ -395,7 +395,7 @@ class Conductor:
         """Whether further trials may be made."""
         trials = self.spec.trials
         some_left = bool(self.history.queue) or not self._exhausted
-        return some_left and (trials is None or len(self.history.trials) < trials)
+        return some_left and (trials is None or len(self.history.made) < trials)
 
     def _create(self, now: float) -> int | None:
         number = len(self.history.trials)
@@ -436,7 +436,7 @@ class Conductor:
         elif self._exhausted:
             why = "the searcher has nothing left to suggest"
         else:
-            why = f"all {len(history.trials)} trials done"
+            why = f"all {len(history.made)} trials done"
         self._decide(ev.Finish(now, why))
 
     def _decide(self, decision: ev.Decision) -> bool:

@@ -59,6 +59,7 @@ def _of_type(kind: type) -> Callable[[Any], bool]:
 
 
 CHECKS: dict[str, Callable[[Any], bool]] = {
+    "Any": lambda value: True,  # noqa: ARG005 (whatever JSON holds)
     "bool": _is_bool,
     "int": _is_count,
     "int | None": _or_none(_is_count),

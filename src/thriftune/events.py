@@ -106,6 +106,28 @@ class Enqueued(Event):
     config: Config
 
 
+@dataclass(frozen=True, slots=True)
+class Known(Event):
+    """The user knows a result from elsewhere: the metrics of a configuration, or the error that it fails with."""
+
+    config: Config
+    metrics: Metrics
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeSet(Event):
+    """The user attached a value to the study or to one of its trials; a value of the same name is replaced.
+
+    `attempt`: of the trial, which set it while it ran; None if it was set from outside.
+    """
+
+    name: str
+    value: Any
+    trial: int | None = None
+    attempt: int | None = None
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Reported(Event):
     """A trial finished a step. `saved`: the step's checkpoint is complete and can be resumed from.

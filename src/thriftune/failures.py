@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from thriftune.events import KNOWN
 from thriftune.history import History
 from thriftune.printed import last_line, plain
 from thriftune.trial import State, TrialRecord
@@ -118,7 +119,8 @@ def to_retry(trials: Iterable[TrialRecord]) -> list[int]:
     return [
         trial.id
         for trial in trials
-        if trial.state is State.FAILED or (trial.state is State.WAITING and trial.failures)
+        if trial.origin != KNOWN
+        and (trial.state is State.FAILED or (trial.state is State.WAITING and trial.failures))
     ]
 
 

@@ -42,6 +42,7 @@ def trials_frame(history: History) -> pd.DataFrame:
         ("attempts", lambda trial: trial.attempts),
         ("failures", lambda trial: trial.failures),
         ("losses", lambda trial: trial.losses),
+        ("origin", lambda trial: trial.origin),
         ("error", lambda trial: last_line(trial.error) if trial.error else None),
     ]
     fixed = [name for name, _ in before + after]
@@ -55,6 +56,9 @@ def trials_frame(history: History) -> pd.DataFrame:
         columns[column] = [trial.config.get(parameter) for trial in history.trials]
     for name, read in after:
         columns[name] = [read(trial) for trial in history.trials]
+    attributes = dict.fromkeys(name for trial in history.trials for name in trial.attrs)
+    for attribute, column in _attribute_columns(columns, attributes).items():
+        columns[column] = pandas.Series([trial.attrs.get(attribute) for trial in history.trials]).infer_objects()
     frame = pandas.DataFrame(columns)
     for parameter, column in parameter_columns.items():
         if isinstance(history.space[parameter], Int) and frame[column].isna().any():
@@ -107,6 +111,18 @@ def _metric_names(history: History, told: Iterable[Iterable[str]]) -> list[str]:
     for metrics in told:
         names.update(dict.fromkeys(metrics))
     return list(names)
+
+
+def _attribute_columns(taken: Iterable[str], attributes: Iterable[str]) -> dict[str, str]:
+    """Return the column of each attribute: its own name where that is free, else with attrs_ before it."""
+    used = set(taken)
+    columns: dict[str, str] = {}
+    for attribute in attributes:
+        columns[attribute] = attribute
+        while columns[attribute] in used:
+            columns[attribute] = f"attrs_{columns[attribute]}"
+        used.add(columns[attribute])
+    return columns
 
 
 def _free_names(

@@ -6,12 +6,14 @@ no decisions: what the conductor decided is in the log too, and is applied like 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, nan
 from typing import Any
 
 from thriftune import events as ev
+from thriftune.attributes import set_attribute
 from thriftune.earlier import Earlier
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
@@ -55,7 +57,9 @@ class History:
         self.folder = folder  # of the study's files; empty where not known
         self.earlier: list[Earlier] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
-        self.counts: Counter[State] = Counter()  # of trials in each state
+        self.made: list[int] = []  # ids of the trials that the study makes, rising: all but known results
+        self.attrs: dict[str, Any] = {}  # what the user attached to the study
+        self.counts: Counter[State] = Counter()  # of the trials that it makes, in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
         self.running: dict[int, None] = {}  # ids in the order in which they were placed
         self.retrying: dict[int, None] = {}  # ids of the waiting trials whose last attempt failed
@@ -81,6 +85,7 @@ class History:
         self.queue: list[ev.Config] = []  # enqueued by the user and not yet tried, the oldest first
         self._enqueued_keys: set[tuple[Any, ...]] = set()  # of all that were ever enqueued
         self._tried: Counter[tuple[Any, ...]] = Counter()
+        self._known_results: set[tuple[Any, ...]] = set()  # configuration, metrics and error of each
         self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
         self._leaders = Leaders(self.trials, self.objectives, self.constraints)
 
@@ -88,6 +93,15 @@ class History:
 
     def times(self, config: ev.Config) -> int:
         return self._tried[self.space.key(config)]
+
+    @property
+    def known(self) -> int:
+        """How many results the user knew; they are trials that count in no limit."""
+        return len(self.trials) - len(self.made)
+
+    def place_made(self, trial_id: int) -> int:
+        """Return how many trials the study had made before this one."""
+        return bisect_left(self.made, trial_id) if self.known else trial_id
 
     def would_enqueue(self, config: ev.Config) -> bool:
         """Return whether a configuration from Space.check_part() was neither enqueued nor tried before."""
@@ -231,7 +245,8 @@ class History:
 
     def _set_values(self, trial: TrialRecord, told: Sequence[Report]) -> None:
         """Bring its values up to date after its metrics have changed. `told`: the reports that count."""
-        value = trial.value = counted_value(told) if self.counting.best else trial.metrics.get(self.metric)
+        of_steps = self.counting.best and trial.origin != ev.KNOWN
+        value = trial.value = counted_value(told) if of_steps else trial.metrics.get(self.metric)
         if len(self.objectives) == 1:  # as nearly always, and on the way of every report
             trial.values = None if value is None else (value,)
         else:
@@ -368,11 +383,40 @@ class History:
         self._enqueued_keys.add(self.space.key(config))
         return True
 
+    def _known(self, event: ev.Known) -> bool:
+        config = self.space.check(event.config)
+        result = self.space.key(config), tuple(sorted(event.metrics.items())), event.error
+        if result in self._known_results:
+            return False
+        state = State.FAILED if event.error else State.COMPLETED
+        trial = TrialRecord(len(self.trials), config, event.at, state, origin=ev.KNOWN)
+        trial.metrics = dict(event.metrics)
+        if event.error:
+            trial.error, trial.error_kind = event.error, "told"
+        elif unsound := self._unsound(trial):
+            raise ValueError(f"a known result has no number for {conjunction(unsound)}")
+        self._known_results.add(result)
+        self._tried[self.space.key(config)] += 1
+        self.trials.append(trial)
+        self._set_values(trial, ())
+        self._end(trial, event.at)
+        return True
+
+    def _attribute_set(self, event: ev.AttributeSet) -> bool:
+        if event.trial is None:
+            return set_attribute(self.attrs, event.name, event.value)
+        if event.attempt is not None:
+            trial = self._current(event)
+        else:
+            trial = self.trials[event.trial] if event.trial < len(self.trials) else None
+        return trial is not None and set_attribute(trial.attrs, event.name, event.value)
+
     def _create(self, event: ev.Create) -> bool:
         if event.trial != len(self.trials):
             return False
         if event.origin == ev.ENQUEUED:
             self.queue.pop(0)
+        self.made.append(event.trial)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
         trial = TrialRecord(event.trial, event.config, event.at, folder=folder, origin=event.origin)
         trial.counting = self.counting
@@ -562,7 +606,8 @@ class History:
 
     def _retry(self, event: ev.Retry) -> bool:
         trial = self.trials[event.trial]
-        if trial.state is not State.FAILED and trial.id not in self.retrying:
+        has_failed = trial.state is State.FAILED and trial.origin != ev.KNOWN
+        if not has_failed and trial.id not in self.retrying:
             return False
         if trial.state is State.FAILED:
             self.ended.remove(trial)
@@ -632,13 +677,20 @@ class History:
     def validate(self) -> None:
         """Raises AssertionError where the state contradicts itself; run after every event in tests."""
         assert [trial.id for trial in self.trials] == list(range(len(self.trials)))
-        assert +self.counts == Counter(trial.state for trial in self.trials)
+        assert self.made == [trial.id for trial in self.trials if trial.origin != ev.KNOWN]
+        assert +self.counts == Counter(self.trials[i].state for i in self.made)
         assert sum(self._tried.values()) == len(self.trials)
         assert {self.space.key(config) for config in self.queue} <= self._enqueued_keys
         of_queue = sum(trial.origin == ev.ENQUEUED for trial in self.trials)
         assert len(self.queue) + of_queue == len(self._enqueued_keys)
         assert sorted(trial.id for trial in self.ended) == [t.id for t in self.trials if t.state.ended]
         for trial in self.trials:
+            if trial.origin == ev.KNOWN:
+                assert trial.state is (State.FAILED if trial.error else State.COMPLETED)
+                assert not trial.attempts
+                assert not trial.reports
+                assert trial.value == trial.metrics.get(self.metric)
+                continue
             running = trial.state is State.RUNNING
             assert (trial.id in self.waiting) == (trial.state is State.WAITING)
             assert (trial.id in self.running) == running
@@ -682,7 +734,7 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
 
-_BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.Retry})
+_BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.Known, ev.AttributeSet, ev.Retry})
 """Events that may be recorded while nobody drives the study. They do not tell that a driver was still there."""
 
 _THEN = {"stop": State.STOPPED, "finish": State.STOPPED, "pause": State.PAUSED}
@@ -695,6 +747,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.StopRequested: History._stop_was_requested,
     ev.Asked: History._asked,
     ev.Enqueued: History._enqueued,
+    ev.Known: History._known,
+    ev.AttributeSet: History._attribute_set,
     ev.Create: History._create,
     ev.Place: History._place,
     ev.Reported: History._reported,

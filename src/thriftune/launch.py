@@ -28,7 +28,7 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.events import Config, Enqueued, Event, Retry
+from thriftune.events import Event, Retry
 from thriftune.failures import to_retry, why_stopped
 from thriftune.files import StudyFiles
 from thriftune.fingerprint import changes, of_target
@@ -157,7 +157,7 @@ def enter(
     store: Store,
     asked: Spec,
     sources: Sequence[Source] = (),
-    enqueue: Sequence[Config] = (),
+    told: Sequence[Event] = (),
     *,
     fresh: bool = False,
     on_change: ChangePolicy = "stop",
@@ -166,8 +166,8 @@ def enter(
     """Makes the study in the store, or takes up the one there is, with the limits now asked for.
 
     These are not written yet: another process may be driving the study by those it has. What the sources of a warm
-    start know, and the configurations to try first, are written as the study is made, all at once; a study that is
-    there already has no need of the former, and is given the latter by drive().
+    start know, and what the user has told beforehand, are written as the study is made, all at once; a study that
+    is there already has no need of the former, and is given the latter by drive().
 
     - `fresh`: give the study that is there another name, and make a new one.
     - `on_change`: what to do if the code of its trials has changed since; see check_code().
@@ -183,8 +183,7 @@ def enter(
         now = WallClock().now()
         known = knowledge([_read_source(source, store) for source in sources], asked, now)
         history = asked.new_history()
-        begins_with: list[Event] = [*known, *(Enqueued(now, config) for config in enqueue)]
-        begins_with = [event for event in begins_with if history.apply(event)]
+        begins_with = [event for event in (*known, *told) if history.apply(event)]
         try:
             store.create(asked.name, asked.to_json(), now, begins_with)
             return asked
@@ -213,7 +212,8 @@ def check_code(
     code = [*found.code, *there.changes_of_meaning(asked)]
     if not code and not found.data:
         return
-    count = sum(trial.value is not None for trial in load_history(store, there).trials)
+    history = load_history(store, there)
+    count = sum(history.trials[number].value is not None for number in history.made)
     if not count:
         return
     values = "1 trial has a value" if count == 1 else f"{count} trials have values"
@@ -255,26 +255,24 @@ def drive(
     stopper: Stopper | None = None,
     system: Mapping[str, Any] | None = None,
     function: bytes | None = None,
-    enqueue: Sequence[Config] = (),
+    told: Sequence[Event] = (),
     retry_failed: bool = False,
 ) -> Result:
     """Run what is left of the study, driven by this process.
 
     `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
     a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
-    it, a study of a script goes on with those that are kept with it. `enqueue`: configurations to try first, as
-    far as they are new. `retry_failed`: run failed trials again; done also without it
-    after their failures stopped the study.
+    it, a study of a script goes on with those that are kept with it. `told`: by the user before this drive; it is
+    recorded as far as it is new. `retry_failed`: run failed trials again; done also without it after their
+    failures stopped the study.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
         files = settle(store, spec)
         history = load_history(store, spec)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
-        now = clock.now()
         retried = to_retry(history.trials) if retry_failed or history.failed_alike else []
-        to_add = [*(Enqueued(now, config) for config in enqueue), *(Retry(now, trial) for trial in retried)]
-        record(store, history, spec.name, to_add)
+        record(store, history, spec.name, [*told, *(Retry(clock.now(), trial) for trial in retried)])
         if _nothing_left(here, history, stopper, clock.now()):
             view.note(nothing_left_line(spec, history))
             return Result(spec, history)

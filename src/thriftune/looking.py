@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,11 @@ class Looking:
 
         return best_model(self.history)
 
+    @property
+    def attrs(self: _Looked) -> dict[str, Any]:
+        """Return what users attached to the study, by name."""
+        return dict(self.history.attrs)
+
     def to_pandas(self: _Looked, *, reports: bool = False) -> pd.DataFrame:
         """Return the trials as a pandas data frame, one row a trial; needs the extra `pandas`.
 
@@ -46,7 +51,9 @@ class Looking:
         - A column for each metric: of the first objective the value that counts, of others the last.
         - A column for each parameter, empty where it is inactive.
         - `feasible` where there are constraints, `step` (the last), `value_step` (of the value), `seconds` on
-          machines, `started` and `ended` in UTC, `attempts`, `failures`, `losses`, and the `error`'s last line.
+          machines, `started` and `ended` in UTC, `attempts`, `failures`, `losses`, `origin`, and the last line of
+          the `error`.
+        - A column for each attribute of trials; `attrs_NAME` where the name stands for another column.
 
         Parameters and metrics keep their names. Where a name stands for two columns, a metric's is `metrics_NAME`
         beside one of the above, and a parameter's is `params_NAME` beside any other.

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from thriftune import events as ev
+from thriftune.attributes import checked_attribute
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
-from thriftune.driver import summarize
+from thriftune.driver import record, summarize
 from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray
 from thriftune.enqueued import checked_queue
@@ -26,9 +27,10 @@ from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.fingerprint import of_function
 from thriftune.history import History
 from thriftune.interruption import short_if_uncaught
+from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
-from thriftune.objectives import Names, conjunction
+from thriftune.objectives import Names
 from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
@@ -40,7 +42,8 @@ from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
-from thriftune.trial import State, Trial, TrialRecord, cannot_take_one, numbers
+from thriftune.told import told_before
+from thriftune.trial import State, Trial, TrialRecord, cannot_take_one
 from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second
@@ -68,6 +71,8 @@ def tune(
     stopping: str | Stopper = "auto",
     warm_start: WarmStart | Sequence[WarmStart] | None = None,
     enqueue: Sequence[ev.Config] | None = None,
+    known: Sequence[tuple[ev.Config, float | Mapping[str, float] | None]] | None = None,
+    attrs: Mapping[str, Any] | None = None,
     seed: int | None = None,
     name: str | None = None,
     store: str | Path | Store | None = None,
@@ -108,6 +113,9 @@ def tune(
       same store, or a list of such. What they know is copied when the study is made.
     - `enqueue`: configurations to try before any other, such as [{"lr": 0.1}]. Parameters that one leaves open are
       drawn at random. They count among `trials`; one that was enqueued or tried before is not tried again.
+    - `known`: results from elsewhere to learn from, such as [({"lr": 0.1}, 0.93)]: pairs of a configuration and
+      its value, a dict of metrics, or None if it failed. They count in no limit; each is taken once.
+    - `attrs`: what to note down with the study, by name; any JSON.
     - `store`: where the study is recorded (a path); `storage`: a folder for checkpoints, beside it by default.
     - `on_failure`: "stop" the study when its first three trials all fail with the same error, or "go_on".
     - `retry_failed`: run the trials again that have failed for good, as when what failed is mended.
@@ -151,7 +159,7 @@ def tune(
         target=Target("pickled"),
         code=of_function(train),
     )
-    first = checked_queue(spec.space, enqueue)
+    told = told_before(spec, WallClock().now(), enqueue=enqueue, known=known, attrs=attrs)
     # Before the study is made: one whose function cannot be sent shall leave nothing behind.
     name_of_train = getattr(train, "__name__", type(train).__name__)
     own_searcher = None if isinstance(searcher, str) else searcher
@@ -163,12 +171,12 @@ def tune(
     with short_if_uncaught(), use_store(store, create=not same_store(sources)) as opened:
         on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
         said: list[str] = []
-        spec = enter(opened, spec, sources, first, fresh=fresh, on_change=on_change, say=said.append)
+        spec = enter(opened, spec, sources, told, fresh=fresh, on_change=on_change, say=said.append)
         for message in said:
             warnings.warn(message, stacklevel=2)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        return drive(opened, spec, view, **own, function=function, enqueue=first, retry_failed=retry_failed)
+        return drive(opened, spec, view, **own, function=function, told=told, retry_failed=retry_failed)
 
 
 def _check_function(train: object) -> None:
@@ -359,14 +367,8 @@ class Study(Looking):
             if failed is not None:
                 turn([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
                 return
-            needed = self._spec.needed
-            if not isinstance(value, Mapping) and len(needed) > 1:
-                names = ", ".join(f"{name!r}: ..." for name in needed)
-                raise SettingError(f"tell: {value!r} is one number, and the study needs several; give {{{names}}}")
-            metrics = numbers(value if isinstance(value, Mapping) else {needed[0]: value})
-            if missing := [repr(name) for name in needed if name not in metrics]:
-                are = "is" if len(missing) == 1 else "are"
-                raise SettingError(f"tell: {conjunction(missing)} {are} missing; there is {', '.join(metrics)}")
+            assert value is not None
+            metrics = told_metrics(value, self._spec.needed, "tell")
             took = now - (record.started_at or now)
             turn(
                 [
@@ -385,19 +387,37 @@ class Study(Looking):
         with self._writing() as turn:
             return bool(turn([ev.Enqueued(self._clock.now(), checked)]))
 
+    def add(
+        self, config: ev.Config, value: float | Mapping[str, float] | None = None, *, failed: str | None = None
+    ) -> bool:
+        """Add a result that is known from elsewhere: the metrics of a configuration, or why it failed.
+
+        The searcher learns from it, and it can be the best. It becomes a trial with the origin "known". Returns
+        False, and does nothing, if the study has this result already, as when a script is run again.
+        """
+        with self._writing() as turn:
+            event = known_result(self.space, self._spec.needed, self._clock.now(), config, value, failed)
+            return bool(turn([event]))
+
+    def set_attr(self, name: str, value: Any, trial: TrialRecord | int | None = None) -> None:
+        """Attach a value to the study, or to one of its trials; any JSON, at most 64 KiB.
+
+        One of the same name is replaced. Works on any study that no other process runs now.
+        """
+        plain = checked_attribute(name, value)
+        with self._lock, self._turn_to_drive():
+            number = None if trial is None else self._trial_number(trial, "set_attr")
+            event = ev.AttributeSet(self._clock.now(), name, plain, number)
+            record(self._store, self.history, self.name, [event])
+
     @property
     def _known(self) -> History:
         assert self._history is not None
         return self._history
 
     def _open_trial(self, trial: TrialRecord | int) -> TrialRecord:
-        if not isinstance(trial, int | TrialRecord):
-            raise SettingError(f"tell: {trial!r} is no trial; give one that ask() returned, or its id, a number")
-        number = trial if isinstance(trial, int) else trial.id
-        trials = self._known.trials
-        if not 0 <= number < len(trials):
-            raise SettingError(f"tell: study {self.name!r} has no trial {number}; it has {len(trials)}")
-        record = trials[number]
+        number = self._trial_number(trial, "tell")
+        record = self._known.trials[number]
         if isinstance(trial, TrialRecord) and trial.config != record.config:
             raise SettingError(
                 f"tell: trial {number} of study {self.name!r} has another configuration than the one given, "
@@ -406,6 +426,16 @@ class Study(Looking):
         if record.state is not State.RUNNING:
             raise SettingError(f"tell: trial {number} is {record.state}; only a running one can be told")
         return record
+
+    def _trial_number(self, trial: TrialRecord | int, who: str) -> int:
+        """Return the id of a trial of this study; `who` was given it."""
+        if not isinstance(trial, int | TrialRecord):
+            raise SettingError(f"{who}: {trial!r} is no trial; give one that ask() returned, or its id, a number")
+        number = trial if isinstance(trial, int) else trial.id
+        count = len(self.history.trials)
+        if not 0 <= number < count:
+            raise SettingError(f"{who}: study {self.name!r} has no trial {number}; it has {count}")
+        return number
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Callable[[list[ev.Event]], list[ev.Event]]]:
@@ -443,7 +473,8 @@ class Study(Looking):
     @contextlib.contextmanager
     def _turn_to_drive(self) -> Iterator[None]:
         """Others ask and tell too: each drives for a millisecond, so a busy study is worth a little patience."""
-        patience = time.monotonic() + _PATIENCE_SECONDS
+        outside = self._spec.target.kind == "outside"  # else whoever drives it does so for long
+        patience = time.monotonic() + (_PATIENCE_SECONDS if outside else 0.0)
         with contextlib.ExitStack() as stack:
             while True:
                 try:

@@ -9,15 +9,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from thriftune.clock import WallClock
 from thriftune.engines.choice import Local, Ray, engine_of
-from thriftune.enqueued import checked_queue
 from thriftune.errors import SettingError, SpaceError
+from thriftune.events import Event
+from thriftune.known import known_tables
 from thriftune.launch import make_spec
 from thriftune.objectives import needed, parse_constraints, parse_objectives
 from thriftune.search import SEARCHERS
 from thriftune.space import Space
 from thriftune.spec import Spec, Target, command_target
 from thriftune.stopping import STOPPERS
+from thriftune.told import told_before
 from thriftune.warm_start import in_folder
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
@@ -46,6 +49,8 @@ _TYPES: Types = {
     "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
     "warm_start": ((str, list), "the name of a study, or a list of names"),
     "enqueue": ((list,), "tables: write [[enqueue]] and in it NAME = value"),
+    "known": ((list,), "tables: write [[known]] and in it config = { NAME = value } and value = number"),
+    "attrs": ((dict,), "a table: write [attrs] and in it NAME = value"),
     "seed": ((int,), _WHOLE),
     "store": ((str,), "a path"),
     "storage": ((str,), "the path of a folder"),
@@ -84,7 +89,7 @@ class StudyFile:
     seed: int | None
     profile: str | Mapping[str, Any] | None
     cloud: Mapping[str, Any] | list[Any]
-    enqueue: list[dict[str, Any]] = field(default_factory=list)
+    told: list[Event] = field(default_factory=list)  # configurations to try first, known results, attributes
 
 
 def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
@@ -150,8 +155,15 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
         data.get("seed"),
         data.get("profile"),
         data.get("cloud", []),
-        checked_queue(space, data.get("enqueue")),
+        _told(data, spec),
     )
+
+
+def _told(data: Mapping[str, Any], spec: Spec) -> list[Event]:
+    """Return the events of what the file tells the study before it runs."""
+    now = WallClock().now()
+    told = told_before(spec, now, enqueue=data.get("enqueue"), known=None, attrs=data.get("attrs"))
+    return [*told, *known_tables(spec.space, spec.needed, now, data.get("known", []))]
 
 
 def check_key(key: str, value: object, known: Types) -> None:

@@ -19,10 +19,11 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from thriftune.attributes import checked_attribute
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.clock import wall_time
 from thriftune.errors import SettingError
-from thriftune.events import Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
+from thriftune.events import AttributeSet, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.objectives import conjunction
 from thriftune.output_files import attempts_with_output, read_output
 from thriftune.printed import last_line
@@ -143,6 +144,7 @@ class TrialRecord:
     folder: str = ""  # of its checkpoints and its output; empty where not known
     origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
     counting: Counting | None = None  # which of its steps its value is of; None where not known
+    attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -684,6 +686,14 @@ class Trial:
     def _unsound(self, metrics: Metrics) -> str | None:
         """An objective that is no number."""
         return next((name for name in self.run.objectives if not math.isfinite(metrics.get(name, 0.0))), None)
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Attach a value to this trial, such as a commit or a path; any JSON, at most 64 KiB.
+
+        It is in the `attrs` of the trial's record. One of the same name is replaced.
+        """
+        plain = checked_attribute(name, value)
+        self.relay(AttributeSet(wall_time(), name, plain, self.id, self.attempt))
 
     def _step_of(self, given: int | None) -> int:
         """Returns the step a report is about; ends a training function that goes on past the last one.

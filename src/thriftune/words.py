@@ -85,13 +85,16 @@ def state_of(trial: TrialRecord, driven: bool) -> State:
 
 
 def state_line(trial: TrialRecord, driven: bool) -> str:
-    """Return its state for a table: in small letters, and "converged" for a trial that a rule found to have."""
+    """Return its state for a table: in small letters; "converged" where a rule found that, "known" for a known
+    result."""
+    if trial.origin == ev.KNOWN and trial.finished:
+        return "known"
     return "converged" if trial.converged else state_of(trial, driven).lower()
 
 
 def counts(history: History, driven: bool) -> Counter[State]:
-    """Of trials in each state, those with any, in the order of a trial's life."""
-    found = Counter(state_of(trial, driven) for trial in history.trials)
+    """Of trials in each state, those with any, in the order of a trial's life. Known results do not count."""
+    found = Counter(state_of(history.trials[i], driven) for i in history.made)
     return Counter({state: found[state] for state in State if found[state]})
 
 
@@ -249,7 +252,8 @@ def which(trial: TrialRecord, history: History) -> str:
     """Return "trial 7", the step of its value unless that is its last, and how far an unfinished one has come."""
     note, step = unfinished(trial, history), history.value_step(trial)
     at = f"at step {step}" if step < history.step_of_values(trial) else ""
-    return ", ".join(part for part in (f"trial {trial.id}", at, note) if part)
+    known = "known" if trial.origin == ev.KNOWN else ""
+    return ", ".join(part for part in (f"trial {trial.id}", known, at, note) if part)
 
 
 def metric_of(trial: TrialRecord, metric: str, history: History) -> float | None:

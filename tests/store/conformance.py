@@ -28,6 +28,7 @@ _json = st.recursive(
     max_leaves=5,
 )
 _fields: dict[Any, st.SearchStrategy[Any]] = {
+    Any: _json,
     bool: st.booleans(),
     float: st.floats(allow_nan=False, allow_infinity=False),
     int: st.integers(0, 2**63 - 1),

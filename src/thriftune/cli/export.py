@@ -29,8 +29,8 @@ _NOT_IN_TABLE = {"output", "warnings", "values"}  # the last are among the metri
 def export_command(name: str, store: str | None, kind: str | None, output: Path | None, reports: bool) -> None:
     """Give all trials, or all reports, as CSV or JSON.
 
-    In CSV, parameters are in columns such as config.lr, and metrics in columns such as metrics.loss: the last
-    ones of a trial, or those of a report. Times are unix seconds.
+    In CSV, parameters are in columns such as config.lr, attributes in columns such as attrs.git, and metrics in
+    columns such as metrics.loss: the last ones of a trial, or those of a report. Times are unix seconds.
     """
     with existing_store(store) as opened:
         study = load(name, opened)
@@ -57,8 +57,14 @@ def export_command(name: str, store: str | None, kind: str | None, output: Path 
 
 def _csv(rows: list[dict[str, Any]], parameters: Iterable[str]) -> str:
     metrics = list(dict.fromkeys(name for row in rows for name in row["metrics"]))
+    attrs = dict.fromkeys(name for row in rows for name in row.get("attrs", ()))
     nested = [("config", name) for name in parameters] + [("metrics", name) for name in metrics]
-    keys = [key for key in (rows[0] if rows else ("trial",)) if key not in {"config", "metrics", *_NOT_IN_TABLE}]
+    nested += [("attrs", name) for name in attrs]
+    keys = [
+        key
+        for key in (rows[0] if rows else ("trial",))
+        if key not in {"config", "metrics", "attrs", *_NOT_IN_TABLE}
+    ]
     text = StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow([*keys, *(f"{group}.{name}" for group, name in nested)])

@@ -82,7 +82,7 @@ def run_command(
     with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:
         on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
         begin = functools.partial(enter, fresh=fresh, on_change=on_change, say=_say)
-        spec = begin(opened, study.spec, study.warm_start, study.enqueue)
+        spec = begin(opened, study.spec, study.warm_start, study.told)
         if study.seed is not None and study.seed != spec.seed:
             click.echo(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
@@ -90,7 +90,7 @@ def run_command(
             )
         _enter_folder(spec)
         view = make_view(spec, False if quiet else None)
-        result = drive(opened, spec, view, enqueue=study.enqueue, retry_failed=retry_failed)
+        result = drive(opened, spec, view, told=study.told, retry_failed=retry_failed)
         _give(result, opened, as_json, quiet)
 
 

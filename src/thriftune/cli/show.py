@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from thriftune import events as ev
 from thriftune import words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
@@ -144,6 +146,10 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         begun = ", ".join(f"{name} ({words.several(count, 'trial')})" for name, count in sources)
         facts.add_row("warm start", Text(begun))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
+    if history.known:
+        facts.add_row("known", Text(f"{words.several(history.known, 'result')} from elsewhere"))
+    for name, value in history.attrs.items():
+        facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
     found = words.found(history)
     text = found.text or "no value yet"
     facts.add_row(found.name or "best", Text(f"{text} {found.config}".rstrip(), style="bold"))
@@ -309,6 +315,10 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         facts.add_row("feasible", Text(_YES_NO[history.feasible(trial)]))
     for name, value in words.settings(trial.config):
         facts.add_row(Text(f"  {name}"), Text(value))
+    for name, value in trial.attrs.items():
+        facts.add_row(Text(f"  attrs {escaped(name)}"), Text(escaped(json.dumps(value))))
+    if trial.origin != ev.SEARCHER:
+        facts.add_row("origin", Text(trial.origin))
     facts.add_row("attempts", Text(f"{trial.attempts}: {trial.failures} failed, {trial.losses} lost"))
     saved = f"the last checkpoint at step {trial.resume_step}" if trial.resume_step else "no checkpoint"
     facts.add_row("steps", Text(f"{trial.step}, {saved}"))

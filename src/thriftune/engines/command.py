@@ -25,7 +25,7 @@ from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number
 from thriftune.engines.wire import from_line
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.events import DiskFull, Reported, Warned
+from thriftune.events import AttributeSet, DiskFull, Reported, Warned
 from thriftune.inside import environment, placeholders
 from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, EndTrial, Trial, TrialFailed, TrialLost
@@ -256,7 +256,7 @@ class _Session:
                     resumes = self._trial.run.resume_step and not self._trial.last_step
                     counted = event.number == COUNTED and not resumes
                     self._report(event.metrics, None if counted else event.step, saved=event.saved)
-                elif isinstance(event, (Warned, DiskFull)):
+                elif isinstance(event, (Warned, DiskFull, AttributeSet)):
                     self._trial.relay(replace(event, trial=self._trial.id, attempt=self._trial.attempt))
                 else:
                     raise ValueError(f"{type(event).__name__} is not a command's to say")

@@ -24,7 +24,7 @@ from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
-from thriftune.events import DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
+from thriftune.events import AttributeSet, DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
 from thriftune.threads import limited_to
 from thriftune.trial import Run
 
@@ -334,7 +334,7 @@ class LocalEngine:
             event = from_line(line)
         except ValueError:
             event = None
-        if not isinstance(event, (Reported, Measured, Ended, Failed, Lost, Warned, DiskFull)):
+        if not isinstance(event, (Reported, Measured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)):
             self._distrust(worker, f"the trial has written to its worker's line to the driver: {line[:80]!r}")
             return
         run = worker.run

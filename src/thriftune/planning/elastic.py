@@ -106,8 +106,8 @@ class PlanFollower(Provisioner):
 
     def _is_in(self, trial: TrialRecord | None, turn: Turn, history: History) -> bool:
         if trial is None:  # a new one
-            return turn.begins == 0 and turn.first <= len(history.trials) < turn.last
-        return turn.first <= trial.id < turn.last and turn.begins <= trial.step < turn.ends
+            return turn.begins == 0 and turn.first <= len(history.made) < turn.last
+        return turn.first <= history.place_made(trial.id) < turn.last and turn.begins <= trial.step < turn.ends
 
 
 def _present(history: History, kind: str) -> list[Machine]:

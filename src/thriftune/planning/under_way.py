@@ -16,7 +16,10 @@ from thriftune.trial import TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A stage, from step to step, and which trials may be in it: those of its bracket, by their numbers."""
+    """A stage, from step to step, and which trials may be in it: those of its bracket.
+
+    `first`, `last`: by their place among the trials that the study makes.
+    """
 
     first: int
     last: int
@@ -55,7 +58,7 @@ class UnderWay:
 
     def _enter(self, first: int) -> None:
         """A stage, of which nothing is known yet."""
-        self._next = first  # the next trial to look at
+        self._next = first  # the place of the next trial to look at
         self._open: list[int] = []  # trials that are not through with it
         self._through: list[_Through] = []
 
@@ -95,9 +98,9 @@ class UnderWay:
     def _look(self, history: History) -> None:
         """Who has come to the end of the stage that it is. What was found once stays so."""
         turn = self._turns[len(self._began) - 1]
-        last = min(turn.last, len(history.trials))
+        last = min(turn.last, len(history.made))
         still_open = []
-        for trial_id in (*self._open, *range(self._next, last)):
+        for trial_id in (*self._open, *history.made[self._next : last]):
             end = _end_of(history.trials[trial_id], turn)
             if end is None:
                 still_open.append(trial_id)

@@ -131,7 +131,7 @@ class Renting(Provisioner):
         there = [*history.running, *history.waiting]
         lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
         coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
-        coming += [float(whole)] * max(0, self.terms.trials - len(history.trials))
+        coming += [float(whole)] * max(0, self.terms.trials - len(history.made))
         heapify(lanes)
         for steps in coming if lanes else ():
             load, trial_id = lanes[0]

@@ -65,7 +65,7 @@ class Reuse(Renting):
     def keeps(self, machine: Machine, history: History, now: float) -> bool:
         """A hot spare, for an hour after its last trial."""
         last = max(machine.since, self._last_use(history).get(machine.id, 0.0))
-        more = self.terms.trials is None or len(history.trials) < self.terms.trials or bool(history.waiting)
+        more = self.terms.trials is None or len(history.made) < self.terms.trials or bool(history.waiting)
         return more and now - last < _SPARE_SECONDS
 
     def look_at(self, history: History, now: float) -> float:

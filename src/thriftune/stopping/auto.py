@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from thriftune.events import KNOWN
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.ladder import Ladder
@@ -36,7 +37,8 @@ class Auto(Ladder):
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
         there = len(rungs.values[rung])
         best = self._best_finished(rungs.history)
-        if trial is not None and (trial.id < WITNESSES or (not best and not trial.resume_step)):
+        first = trial is not None and rungs.history.place_made(trial.id) < WITNESSES
+        if trial is not None and (first or (not best and not trial.resume_step)):
             return there
         ranks = [rungs.better(mine[rung], rung) for i in best if len(mine := rungs.reached(i)) > rung]
         share = MARGIN * sum(ranks) / (len(ranks) * there) if ranks else 0.0
@@ -49,7 +51,9 @@ class Auto(Ladder):
         """The best quarter of the trials that finished; none, while these are too few."""
         if self._best is None or self._best[0] is not history or self._best[1] != len(history.ended):
             sign = -1.0 if history.maximize else 1.0
-            done = [trial for trial in history.ended if trial.state is State.COMPLETED]
+            # A known result tells nothing of the steps that led to it.
+            ended = (trial for trial in history.ended if trial.state is State.COMPLETED)
+            done = [trial for trial in ended if trial.origin != KNOWN]
             done.sort(key=lambda trial: (sign * (trial.value or 0.0), trial.id))
             found = done[: len(done) // 4] if len(done) >= WITNESSES else []
             self._best = (history, len(history.ended), [trial.id for trial in found])

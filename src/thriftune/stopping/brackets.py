@@ -50,7 +50,10 @@ def crosses(trial: TrialRecord, stages: Sequence[Stage]) -> bool:
 
 @dataclass(slots=True)
 class _Bracket:
-    """Trials that compete: `first` and those after it. What is known of their stages, which only grows."""
+    """Trials that compete: the `first` that the study made and those after it.
+
+    Holds what is known of their stages, which only grows.
+    """
 
     first: int
     stages: Sequence[Stage]
@@ -76,7 +79,7 @@ class _Bracket:
     def _members(self, history: History) -> Sequence[int]:
         if self.alive is not None:
             return self.alive
-        return range(self.first, min(self.first + self.stages[0].trials, len(history.trials)))
+        return history.made[self.first : self.first + self.stages[0].trials]
 
     def _all_arrived(self, history: History, complete: bool) -> bool:
         members, end = self._members(history), self.stages[self.stage].end
@@ -124,11 +127,11 @@ class Brackets:
 
     def stages_of(self, trial_id: int) -> Sequence[Stage]:
         ends = list(accumulate(stages[0].trials for stages in self.kinds))
-        return self.kinds[bisect_right(ends, trial_id % ends[-1])]
+        return self.kinds[bisect_right(ends, self.history.place_made(trial_id) % ends[-1])]
 
     def promotable(self, more: bool) -> int | None:
         history, brackets = self.history, self._brackets
-        while not brackets or brackets[-1].first + brackets[-1].stages[0].trials < len(history.trials):
+        while not brackets or brackets[-1].first + brackets[-1].stages[0].trials < len(history.made):
             first = brackets[-1].first + brackets[-1].stages[0].trials if brackets else 0
             brackets.append(_Bracket(first, self.kinds[len(brackets) % len(self.kinds)]))
         while self._first_open < len(brackets) - 1 and brackets[self._first_open].over(history):

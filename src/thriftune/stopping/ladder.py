@@ -79,7 +79,7 @@ class Ladder(ABC):
 
     def _leader(self, history: History) -> int | None:
         """When nothing else is left to do, and none has come to the end, the one that came furthest shall."""
-        if history.counts[State.COMPLETED]:
+        if history.counts[State.COMPLETED]:  # known results are not among them
             return None
         leaders = (
             trial_id

@@ -187,7 +187,7 @@ class SystemTuner:
 
     def _nobody_comes(self, history: History) -> bool:
         """To a slot that is left."""
-        made = self._trials is not None and len(history.trials) >= self._trials
+        made = self._trials is not None and len(history.made) >= self._trials
         return made and not history.waiting and not history.counts[State.PAUSED]
 
     def _refused(self, trial: TrialRecord, history: History) -> set[tuple[str, str]]:
@@ -215,7 +215,7 @@ class SystemTuner:
         steps = max((window.measured.steps for window in trial.windows[-2:]), default=1)
         if history.max_steps is None:
             return _STEPS_UNKNOWN / steps
-        to_come = len(history.waiting) + max(0, (self._trials or 0) - len(history.trials))
+        to_come = len(history.waiting) + max(0, (self._trials or 0) - len(history.made))
         return (history.max_steps - trial.step + 0.5 * history.max_steps * to_come) / steps
 
     # --- how many at a time -------------------------------------------------------------------------------

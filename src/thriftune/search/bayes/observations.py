@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from thriftune.events import KNOWN
 from thriftune.objectives import feasible
 from thriftune.search.bayes.kernel import Array, Booleans
 from thriftune.trial import State, TrialRecord
@@ -165,7 +166,9 @@ def _at(trial: TrialRecord, step: int, metric: str | None) -> Arrival | None:
         if value is not None:
             return Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
     last = _last(trial, metric)
-    if trial.state is State.COMPLETED and last is not None and math.isfinite(last):
+    # A known result has come to its end by no step that anybody knows.
+    ended_well = trial.state is State.COMPLETED and trial.origin != KNOWN
+    if ended_well and last is not None and math.isfinite(last):
         return Arrival(trial.ended_at or 0.0, trial, last)
     return None
 

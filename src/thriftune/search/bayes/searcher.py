@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from thriftune.errors import SettingError
+from thriftune.events import KNOWN
 from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth
 from thriftune.search.bayes.climb import best_points
 from thriftune.search.bayes.cube import Cube
@@ -219,17 +220,19 @@ class Bayes:
         return terms, allowed
 
     def _cost(self, past: Past, cube: Cube, seen: Observations) -> list[Term]:
-        seconds = np.array([trial.seconds for trial in seen.ended])
+        ran = np.array([trial.origin != KNOWN for trial in seen.ended], dtype=bool)
+        seconds = np.array([trial.seconds for trial in seen.ended])[ran]
         if len(seen.levels) > 1:  # those that were cut did not take as long as they would have
-            seconds /= [max(1, trial.step) for trial in seen.ended]
+            seconds /= [max(1, trial.step) for trial, did in zip(seen.ended, ran, strict=True) if did]
         if not self._cost_aware or not (seconds > 0.0).any():
             return []
         logs = np.log(np.maximum(seconds, seconds[seconds > 0.0].min()))  # a clock may say 0
         normal = partial(normalised, robust=False)
         layout = self._layout(cube, 0)
-        theta = self._most_likely("cost", past, layout, seen.X, logs, normal)
+        X = seen.X[ran]
+        theta = self._most_likely("cost", past, layout, X, logs, normal)
         chosen = spread_out(logs, MODELLED)
-        model = Posterior(layout, theta, seen.X[chosen], normal(logs[chosen]))
+        model = Posterior(layout, theta, X[chosen], normal(logs[chosen]))
         return [Cheap(model, float(logs[chosen].std()))]
 
     def _most_likely(

@@ -1,0 +1,83 @@
+"""Which results does the user know from elsewhere? Checks what they tell of a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from thriftune.errors import SettingError, SpaceError
+from thriftune.events import Known
+from thriftune.objectives import conjunction
+from thriftune.space import Space
+from thriftune.trial import numbers
+
+
+def told_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
+    """Return the metrics of a result; a plain number is the metric, where the study needs no more than one.
+
+    `needed`: the metrics that a trial must end with. `who`: the call that was given it, for errors.
+    """
+    if not isinstance(value, Mapping) and len(needed) > 1:
+        names = ", ".join(f"{name!r}: ..." for name in needed)
+        raise SettingError(f"{who}: {value!r} is one number, and the study needs several; give {{{names}}}")
+    metrics = numbers(value if isinstance(value, Mapping) else {needed[0]: value})
+    if missing := [repr(name) for name in needed if name not in metrics]:
+        are = "is" if len(missing) == 1 else "are"
+        raise SettingError(f"{who}: {conjunction(missing)} {are} missing; there is {', '.join(metrics)}")
+    return metrics
+
+
+def known_result(
+    space: Space,
+    needed: Sequence[str],
+    at: float,
+    config: Any,
+    value: float | Mapping[str, float] | None,
+    failed: str | None = None,
+    who: str = "add",
+) -> Known:
+    """Return the event of one result that the user knows: its metrics, or why its configuration failed."""
+    if (value is None) == (failed is None):
+        raise SettingError(f"{who}: give either a value (or a dict of metrics) or failed='why'")
+    try:
+        checked = space.check(config)
+    except SpaceError as error:
+        raise SpaceError(f"{who}: {config!r}: {error}") from None
+    if value is None:
+        return Known(at, checked, {}, str(failed) or "failed")
+    metrics = told_metrics(value, needed, who)
+    for name in needed:
+        if not math.isfinite(metrics[name]):
+            raise SettingError(f"{who}: {name} is {metrics[name]}; say that it failed instead, with the reason")
+    return Known(at, checked, metrics)
+
+
+def known_results(space: Space, needed: Sequence[str], at: float, results: object) -> list[Known]:
+    """Return the events of `known=`: pairs of a configuration and its value, which is None if it failed."""
+    if results is None:
+        return []
+    if not isinstance(results, Sequence) or isinstance(results, str):
+        raise SettingError(f"known: {results!r} is no list; give pairs such as [({{'lr': 0.1}}, 0.93)]")
+    events = []
+    for number, result in enumerate(results, start=1):
+        if not isinstance(result, Sequence) or isinstance(result, str) or len(result) != 2:
+            raise SettingError(f"known: {result!r} is no pair of a configuration and a value")
+        config, value = result
+        failed = "failed, as the user knew" if value is None else None
+        events.append(known_result(space, needed, at, config, value, failed, f"known: result {number}"))
+    return events
+
+
+def known_tables(space: Space, needed: Sequence[str], at: float, tables: Sequence[Any]) -> list[Known]:
+    """Return the events of the [[known]] tables of a study file."""
+    events = []
+    for number, table in enumerate(tables, start=1):
+        who = f"known: result {number}"
+        if not isinstance(table, Mapping) or "config" not in table:
+            raise SettingError(f"{who}: {table!r} has no config; write config = {{ lr = 0.1 }} and value = 0.93")
+        if unknown := table.keys() - {"config", "value", "failed"}:
+            raise SettingError(f"{who}: {', '.join(sorted(unknown))}: unknown; it has config, value and failed")
+        found = table["config"], table.get("value"), table.get("failed")
+        events.append(known_result(space, needed, at, *found, who))
+    return events

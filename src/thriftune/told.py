@@ -1,0 +1,21 @@
+"""What does a user tell a study before it runs? Configurations to try first, known results, and attributes."""
+
+from __future__ import annotations
+
+from thriftune.attributes import checked_attributes
+from thriftune.enqueued import checked_queue
+from thriftune.events import AttributeSet, Enqueued, Event
+from thriftune.known import known_results
+from thriftune.spec import Spec
+
+
+def told_before(spec: Spec, at: float, *, enqueue: object, known: object, attrs: object) -> list[Event]:
+    """Return the events of these settings of tune(), checked, all at the moment `at`.
+
+    A study that has an event already ignores it, so that a script can be run again.
+    """
+    return [
+        *(AttributeSet(at, name, value) for name, value in checked_attributes(attrs).items()),
+        *known_results(spec.space, spec.needed, at, known),
+        *(Enqueued(at, config) for config in checked_queue(spec.space, enqueue)),
+    ]
