@@ -48,6 +48,7 @@ def run(*arguments: str) -> str:
         "search",
         "search.speed",
         "search.ablation",
+        "search.importance",
         pytest.param("cluster.faults", marks=pytest.mark.cluster),
         pytest.param("cluster.rubberband", marks=[pytest.mark.cluster, needs_torch]),
         "stopping",

@@ -44,6 +44,16 @@ class Looking:
         """Return what users attached to the study, by name."""
         return dict(self.history.attrs)
 
+    def importance(self: _Looked, metric: str | None = None) -> dict[str, float]:
+        """Return how much each parameter matters, the most important first; the shares sum to 1.
+
+        A share is the parameter's total effect on a model of the metric (by default the first objective): its own,
+        and what it does together with others. Needs ten trials with a value, and two for each parameter.
+        """
+        from thriftune.importance import importance  # late: imports SciPy
+
+        return importance(self.history, metric)
+
     def to_pandas(self: _Looked, *, reports: bool = False) -> pd.DataFrame:
         """Return the trials as a pandas data frame, one row a trial; needs the extra `pandas`.
 

@@ -25,6 +25,7 @@ _COMMANDS = {
     "show": "show",
     "logs": "logs",
     "best": "show",
+    "importance": "importance",
     "bill": "bill",
     "stop": "manage",
     "rename": "manage",

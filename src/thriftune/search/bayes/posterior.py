@@ -82,14 +82,23 @@ class Posterior:
 
     def predict(self, X: Array) -> tuple[Array, Array]:
         """Means and variances of f at X (m, D): (S, m) each."""
+        mean, K = self._mean(X)
+        half = K @ np.swapaxes(self._root, 1, 2)
+        return mean, self._variance(half)
+
+    def mean(self, X: Array) -> Array:
+        """The means alone, which cost far less: (S, m)."""
+        return self._mean(X)[0]
+
+    def _mean(self, X: Array) -> tuple[Array, Array]:
+        """The means at X, and the covariances with the points of the model: (S, m) and (S, m, n)."""
         E = Inputs(self.layout, X).embed(self.thetas)
         K = matern52(squared_distances(E, self._E))
         K *= self._signal[:, :, None]
         mean: Array = (K @ self._alpha[:, :, None])[:, :, 0]
         if self._trend:
             mean += self._shares @ (self._trend.at(X) - self._middle).T
-        half = K @ np.swapaxes(self._root, 1, 2)
-        return mean, self._variance(half)
+        return mean, K
 
     def predict_with_slope(self, X: Array) -> tuple[Array, Array, Array, Array]:
         """The same, and the derivatives of both by each point: (S, m, D)."""

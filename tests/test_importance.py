@@ -1,0 +1,219 @@
+"""How much each parameter matters: against functions whose Sobol indices are known, and as users ask for it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import thriftune as tt
+from tests.tables import Table
+from thriftune import events as ev
+from thriftune.cli import cli
+from thriftune.errors import SettingError, ThriftuneError
+from thriftune.history import History
+from thriftune.importance import importance
+from thriftune.parameters import Parameter
+from thriftune.surrogate import Surrogate, tamed
+
+Function = Callable[[Mapping[str, Any]], float]
+
+
+def random_study(
+    space: Mapping[str, Parameter], function: Function, trials: int, seed: int = 0, **settings: Any
+) -> tt.Study:
+    study = tt.Study(space, **{"minimize": "loss", **settings})
+    rng = np.random.default_rng(seed)
+    for _ in range(trials):
+        config = study.space.sample(rng)
+        study.history.apply(ev.Known(1.0, config, {study.spec.metric: function(config)}))
+    return study
+
+
+def floats(count: int, low: float = 0.0, high: float = 1.0) -> dict[str, Parameter]:
+    return {f"x{i}": tt.Float(low, high) for i in range(1, count + 1)}
+
+
+def ishigami(config: Mapping[str, Any]) -> float:
+    x = config
+    return float(math.sin(x["x1"]) + 7 * math.sin(x["x2"]) ** 2 + 0.1 * x["x3"] ** 4 * math.sin(x["x1"]))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ishigami(seed: int) -> None:
+    """Total effects are 0.558, 0.442 and 0.244 of the variance; x3 has no effect but with x1. x4 is a dummy."""
+    study = random_study(floats(4, -math.pi, math.pi), ishigami, 250, seed)
+    found = study.importance()
+    total = 0.558 + 0.442 + 0.244
+    for name, exact in (("x1", 0.558), ("x2", 0.442), ("x3", 0.244)):
+        assert found[name] == pytest.approx(exact / total, abs=0.1), name
+    assert found["x4"] < 0.03
+    assert sum(found.values()) == pytest.approx(1.0)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_an_additive_function_with_noise_and_dummies(seed: int) -> None:
+    noise = np.random.default_rng(seed + 100)
+
+    def function(config: Mapping[str, Any]) -> float:
+        return float(4.0 * config["x1"] + 2.0 * config["x2"] + config["x3"] + 0.1 * noise.standard_normal())
+
+    found = random_study(floats(6), function, 30, seed).importance()
+    for name, exact in (("x1", 16 / 21), ("x2", 4 / 21), ("x3", 1 / 21)):
+        assert found[name] == pytest.approx(exact, abs=0.08), name
+    assert max(found["x4"], found["x5"], found["x6"]) < 0.03
+
+
+def test_scales_choices_whole_numbers_and_constants() -> None:
+    space = {
+        "lr": tt.Float(1e-5, 1.0, log=True),
+        "layers": tt.Int(1, 4),
+        "act": tt.Choice(["relu", "tanh", "gelu"]),
+        "fixed": tt.Float(0.5, 0.5),
+    }
+    effects = {"relu": 0.0, "tanh": 1.0, "gelu": 2.0}
+
+    def function(config: Mapping[str, Any]) -> float:
+        return float(math.log10(config["lr"]) / 5 * 3 + effects[config["act"]])
+
+    found = random_study(space, function, 60).importance()
+    # Variances 9/12 of lr, over its scale, and 2/3 of act.
+    assert found["lr"] == pytest.approx(0.75 / (0.75 + 2 / 3), abs=0.08)
+    assert found["act"] == pytest.approx(2 / 3 / (0.75 + 2 / 3), abs=0.08)
+    assert found["layers"] < 0.03
+    assert found["fixed"] == 0.0
+
+
+def test_a_parameter_with_a_condition_counts_where_it_is_active() -> None:
+    space = {
+        "x": tt.Float(0, 1),
+        "optimizer": tt.Choice(["adam", "sgd"]),
+        "momentum": tt.Float(0, 1, when={"optimizer": "sgd"}),
+    }
+
+    def function(config: Mapping[str, Any]) -> float:
+        return float(config["x"] + 2.0 * (config.get("momentum", 0.5) - 0.5))
+
+    found = random_study(space, function, 100).importance()
+    # Total effects: x 1/12, momentum half of 4/12, the optimizer as much again as half of momentum's.
+    assert found["momentum"] > found["x"] > 0.1
+    assert found["optimizer"] < found["momentum"]
+
+
+def test_it_is_the_same_every_time_whatever_the_sign_and_the_scale() -> None:
+    def function(config: Mapping[str, Any]) -> float:
+        return float(3 * config["x1"] + config["x2"] ** 2)
+
+    study = random_study(floats(3), function, 40)
+    assert study.importance() == study.importance() == study.result.importance()
+    other = random_study(
+        floats(3), lambda config: 5.0 - 1e6 * function(config), 40, maximize="loss", minimize=None
+    )
+    assert other.importance() == pytest.approx(study.importance(), abs=0.02)
+
+
+def test_one_diverged_trial_does_not_hide_the_others() -> None:
+    def function(config: Mapping[str, Any]) -> float:
+        return 1e9 if config["x2"] > 0.97 else float(config["x1"])
+
+    study = random_study(floats(2), function, 50, seed=3)
+    assert sum(trial.value == 1e9 for trial in study.trials) in (1, 2, 3)
+    assert study.importance()["x1"] > 0.1, "of the raw values it has one in 1e17"
+
+
+def test_far_outliers_alone_are_pulled_in() -> None:
+    values = np.linspace(0.0, 1.0, 21)
+    assert (tamed(values) == values).all()
+    with_outliers = np.append(values, [1e12, -1e12])
+    pulled = tamed(with_outliers)
+    assert (pulled[:-2] == values).all()
+    assert 1.0 < pulled[-2] < 100.0
+    assert -100.0 < pulled[-1] < 0.0
+    few = np.array([0.0] * 9 + [5.0])
+    assert (tamed(few) == few).all()
+
+
+def test_failed_trials_are_left_out_and_cut_ones_guessed() -> None:
+    table = Table(slots=12, trials=40, max_steps=4, stopping="median")
+    for number in range(40):
+        lr = math.log10(table.trial(number).config["lr"])
+        table.report(number, 1, lr + 1.0)
+        if number % 10 == 9:
+            table.fail(number)
+            table.fail(number)
+        elif number % 2:
+            table(ev.Stop(table.now, number, 1, "by median"))
+            table.end(number, cut=True)
+        else:
+            table.report(number, 4, lr)
+            table.end(number)
+    found = importance(table.history)
+    assert found["lr"] > 0.9
+
+
+def test_several_objectives_and_other_metrics() -> None:
+    study = tt.Study(floats(2), minimize=["loss", "size"])
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        config = study.space.sample(rng)
+        study.history.apply(
+            ev.Known(1.0, config, {"loss": config["x1"], "size": config["x2"], "sum": sum(config.values())})
+        )
+    assert list(study.importance()) == ["x1", "x2"]
+    assert list(study.importance("size")) == ["x2", "x1"]
+    assert study.importance("sum")["x1"] == pytest.approx(0.5, abs=0.1)
+    with pytest.raises(SettingError, match="metric: 'speed' was not reported; there is loss, size, sum"):
+        study.importance("speed")
+
+
+@pytest.mark.parametrize("trials", [0, 1, 9])
+def test_too_few_trials_are_told_with_how_many_it_takes(trials: int) -> None:
+    study = random_study(floats(2), lambda config: float(config["x1"]), trials)
+    with pytest.raises(
+        ThriftuneError, match=f"over 2 parameters needs 10 trials with a value; there are {trials}$"
+    ):
+        study.importance()
+    wide = random_study(floats(8), lambda config: float(config["x1"]), 12)
+    with pytest.raises(ThriftuneError, match="over 8 parameters needs 16 trials"):
+        wide.importance()
+
+
+def test_equal_values_tell_nothing() -> None:
+    study = random_study(floats(2), lambda config: 0.5, 20)
+    with pytest.raises(ThriftuneError, match="all 20 trials have the same 'loss': nothing sets them apart"):
+        study.importance()
+
+
+def test_a_model_expects_what_was_seen(tmp_path: Path) -> None:
+    study = random_study(floats(2), lambda config: 100.0 + 10.0 * config["x1"], 30)
+    history: History = study.history
+    expected = Surrogate(history).predict(np.array([[0.0, 0.5], [0.5, 0.5], [1.0, 0.5]]))
+    assert expected == pytest.approx([100.0, 105.0, 110.0], abs=0.5)
+
+
+def test_the_command_gives_a_table_and_json(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    study = tt.Study(floats(2), minimize="loss", name="s", store=store)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        config = study.space.sample(rng)
+        study.add(config, config["x2"])
+    told = CliRunner().invoke(cli, ["importance", "s", "--store", store])
+    assert told.exit_code == 0, told.output
+    lines = told.output.splitlines()
+    assert lines[0] == "importance for loss"
+    assert [line.split()[0] for line in lines[1:]] == ["x2", "x1"]
+    assert lines[1].endswith("%")
+    as_json = json.loads(CliRunner().invoke(cli, ["importance", "s", "--store", store, "--json"]).output)
+    assert as_json["metric"] == "loss"
+    assert sum(as_json["importance"].values()) == pytest.approx(1.0)
+    refused = CliRunner().invoke(cli, ["importance", "s", "--store", store, "--metric", "acc"])
+    assert refused.exit_code == 1
+    assert "metric: 'acc' was not reported" in refused.output
