@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from thriftune.history import History
     from thriftune.models import BestModel
@@ -53,6 +56,25 @@ class Looking:
         from thriftune.importance import importance  # late: imports SciPy
 
         return importance(self.history, metric)
+
+    def plot(
+        self: _Looked, kind: str = "history", *, params: Sequence[str] | None = None, metric: str | None = None
+    ) -> Figure:
+        """Return a picture of the study, which a notebook shows; needs the extra `plot`.
+
+        - "history": the best value so far and the learning curves; with several objectives, the front.
+        - "slice": the metric against each parameter.
+        - "contour": what a model expects over two parameters, by default the two that matter most.
+        - "parallel": a line for each trial through all parameters.
+        - "importance": how much each parameter matters.
+
+        `params`: the parameters to draw, by default all. `metric`: by default the first objective. Save it with
+        `.savefig("file.png")`.
+        """
+        from thriftune.figures import draw  # late: needs the extra
+
+        figure: Figure = draw(self.spec, self.history, kind, params, metric)
+        return figure
 
     def to_pandas(self: _Looked, *, reports: bool = False) -> pd.DataFrame:
         """Return the trials as a pandas data frame, one row a trial; needs the extra `pandas`.

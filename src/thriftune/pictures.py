@@ -42,12 +42,17 @@ def check(path: Path) -> None:
     """Whether a picture can be written there, as far as that can be told before it is drawn."""
     if path.suffix.lower() not in KINDS:
         raise SettingError(f"plot: {str(path)!r} must end in {', '.join(KINDS)}")
+    check_matplotlib()
+    if not path.absolute().parent.is_dir():
+        raise SettingError(f"plot: there is no folder {path.parent}; make it first")
+
+
+def check_matplotlib() -> None:
+    """Raise MissingExtra where there is no matplotlib."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise MissingExtra("a plot needs matplotlib; install it with: pip install 'thriftune[plot]'") from None
-    if not path.absolute().parent.is_dir():
-        raise SettingError(f"plot: there is no folder {path.parent}; make it first")
 
 
 @contextmanager
@@ -64,16 +69,34 @@ def picture(
     `stacked`: instead, one above the other with one x axis, of these heights relative to each other.
     """
     check(path)
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(width * panels, height), dpi=150, layout="constrained")
+    with drawing(title, width * panels, height) as figure:
         if stacked:
             yield list(figure.subplots(len(stacked), 1, sharex=True, height_ratios=stacked, squeeze=False)[:, 0])
         else:
             yield list(figure.subplots(1, panels, squeeze=False)[0])
+    save(figure, path)
+
+
+@contextmanager
+def drawing(title: str, width: float, height: float) -> Iterator[Any]:
+    """Give an empty figure in the style of all pictures to draw on; it gets its title at the end."""
+    check_matplotlib()
+    import matplotlib as mpl
+
+    from thriftune.notebook_figure import NotebookFigure  # late: needs the extra
+
+    with mpl.rc_context(_STYLE):
+        figure = NotebookFigure(figsize=(width, height), dpi=150, layout="constrained")
+        yield figure
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write the figure; its kind is the ending of the file."""
+    check(path)
+    import matplotlib as mpl
+
+    with mpl.rc_context(_STYLE):
         figure.savefig(path)
 
 

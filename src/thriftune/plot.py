@@ -11,7 +11,7 @@ from thriftune import words
 from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.errors import ThriftuneError
 from thriftune.history import History
-from thriftune.pictures import ACCENT, MUTED, WARNING, check, legend, picture
+from thriftune.pictures import ACCENT, MUTED, WARNING, check, drawing, legend, save
 from thriftune.result import Result
 from thriftune.trial import State, TrialRecord
 
@@ -22,15 +22,21 @@ _MOST_CURVES = 500
 
 
 def save_plot(result: Result, path: Path) -> None:
-    """Writes the picture; its kind is the ending of the file."""
+    """Write the picture; its kind is the ending of the file."""
     check(path)
+    save(draw_history(result), path)
+
+
+def draw_history(result: Result) -> Any:
+    """Return the figure; raise ThriftuneError if there is nothing to draw yet."""
     best = best_so_far(result.history)
     curves = _learning_curves(result)
     if not best and not curves:
         why = result.history.misses() or f"no trial of {result.name!r} has a value yet"
         raise ThriftuneError(f"there is nothing to plot: {why}")
-    with picture(path, _title(result), bool(best) + bool(curves)) as panels:
-        axes = iter(panels)
+    panels = bool(best) + bool(curves)
+    with drawing(_title(result), 6.2 * panels, 4.2) as figure:
+        axes = iter(figure.subplots(1, panels, squeeze=False)[0])
         if best:
             if len(result.spec.objectives) > 1:
                 _draw_front(next(axes), result)
@@ -38,6 +44,7 @@ def save_plot(result: Result, path: Path) -> None:
                 _draw_best(next(axes), result, best)
         if curves:
             _draw_curves(next(axes), result, curves)
+    return figure
 
 
 def _title(result: Result) -> str:

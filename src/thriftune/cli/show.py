@@ -13,13 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from thriftune import events as ev
-from thriftune import words
+from thriftune import pictures, words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
 from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
 from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial
+from thriftune.figures import FIGURES
 from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
@@ -43,15 +44,28 @@ _YES_NO = {True: "yes", False: "no", None: "-"}
 @click.option("--trial", "number", type=int, metavar="N", help="Show one trial, with all that is known of it.")
 @click.option("--system", is_flag=True, help="Show how trials use their machines: what was turned, and why.")
 @plot_option
+@click.option("--kind", type=click.Choice(FIGURES), help="What the picture shows; history, unless given.")
+@click.option("--params", metavar="NAME,...", help="The parameters that it shows.")
+@click.option("--metric", metavar="METRIC", help="The metric that it shows, instead of the first objective.")
 @json_option
 def show_command(
-    name: str, store: str | None, number: int | None, system: bool, plot: Path | None, as_json: bool
+    name: str,
+    store: str | None,
+    number: int | None,
+    system: bool,
+    plot: Path | None,
+    kind: str | None,
+    params: str | None,
+    metric: str | None,
+    as_json: bool,
 ) -> None:
     """How a study stands: its state, its best trial, its curve, its failures."""
     if plot is not None and system and number is None:
         raise click.UsageError("--system --plot draws the profile of one trial; say which: --trial N")
     if plot is not None and number is not None and not system:
         raise click.UsageError("--plot draws the whole study; --trial N alone shows the curve of one trial")
+    if (kind or params or metric) and (plot is None or system):
+        raise click.UsageError("--kind, --params and --metric say what a picture of the study shows: --plot FILE")
     with existing_store(store) as opened:
         result = load(name, opened).result
         if system:
@@ -63,9 +77,9 @@ def show_command(
             )
             return
         if plot is not None:
-            from thriftune.plot import save_plot  # late: needs the extra
-
-            save_plot(result, plot)
+            pictures.check(plot)
+            names = None if params is None else [each.strip() for each in params.split(",")]
+            pictures.save(result.plot(kind or "history", params=names, metric=metric), plot)
             click.echo(f"wrote {plot}", err=True)
         trial = None if number is None else trial_of(result.history, name, number)
         if as_json:

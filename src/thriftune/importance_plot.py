@@ -1,0 +1,27 @@
+"""Which parameters matter, as bars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thriftune.history import History
+from thriftune.importance import importance
+from thriftune.pictures import ACCENT, drawing
+from thriftune.printed import escaped
+from thriftune.surrogate import checked_metric
+
+
+def draw_importance(study: str, history: History, metric: str | None) -> Any:
+    """Return the figure: a bar for each parameter, the most important on top."""
+    found = importance(history, metric)
+    about = escaped(checked_metric(history, metric))
+    names = [escaped(name) for name in found][::-1]
+    values = [100.0 * share for share in found.values()][::-1]
+    with drawing(f"{study}: what matters for {about}", 6.4, max(2.0, 0.34 * len(names) + 1.2)) as figure:
+        axes = figure.subplots()
+        bars = axes.barh(names, values, color=ACCENT, height=0.62)
+        axes.bar_label(bars, [f"{value:.1f} %" for value in values], padding=4, fontsize=9)
+        axes.set(xlabel=f"share of the variance of {about}, %", xlim=(0, 1.15 * max(values)))
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+    return figure

@@ -1,0 +1,200 @@
+"""Pictures of a study by its parameters, as a user asks for them in Python and on the command line."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import thriftune as tt
+from tests.cli import studies
+from thriftune import events as ev
+from thriftune.cli import cli
+from thriftune.errors import MissingExtra, SettingError, ThriftuneError
+from thriftune.figures import FIGURES
+from thriftune.objectives import parse_constraints
+
+pytest.importorskip("matplotlib")
+
+SPACE = {
+    "lr": tt.Float(1e-5, 1e-1, log=True),
+    "width": tt.Int(16, 512, log=True),
+    "layers": tt.Int(1, 4),
+    "optimizer": tt.Choice(["adam", "sgd", None, True, "a very long name of a choice"]),
+    "momentum": tt.Float(0.0, 0.99, when={"optimizer": "sgd"}),
+    "fixed": tt.Float(0.5, 0.5),
+}
+
+
+def study(trials: int = 24, *, name: str | None = None, store: Any = None, **settings: Any) -> tt.Study:
+    made = tt.Study(SPACE, **{"minimize": "loss", **settings}, name=name, store=store)
+    rng = np.random.default_rng(0)
+    for number in range(trials):
+        config = made.space.sample(rng)
+        loss = (math.log10(config["lr"]) + 3) ** 2 + abs(config["layers"] - 2) + config.get("momentum", 0.3)
+        if number % 9 == 8:
+            made.add(config, failed="diverged")
+        else:
+            made.add(config, {"loss": loss, "acc": 1.0 / (1.0 + loss), "size": config["width"]})
+    return made
+
+
+def texts(figure: Any) -> str:
+    """All that is written in the picture, once it is drawn."""
+    from matplotlib.text import Text
+
+    figure.canvas.draw()
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_every_kind_is_drawn_and_a_notebook_shows_it(kind: str, direction: str) -> None:
+    settings: dict[str, Any] = {"minimize": None, direction: "loss"}
+    figure = study(**settings).plot(kind)
+    assert "loss" in texts(figure)
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_a_slice_has_a_panel_for_each_parameter_that_varies() -> None:
+    told = texts(study().plot("slice"))
+    for name in ("lr", "width", "layers", "optimizer", "momentum"):
+        assert name in told
+    assert "fixed" not in told
+    assert "active in" in told
+    assert "failed" in told
+    assert "a very long..." in told
+    alone = study().plot("slice", params=["fixed"])
+    assert "fixed" in texts(alone)
+
+
+def test_stopped_running_and_single_trials_are_drawn() -> None:
+    spec = studies.spec(trials=None, max_steps=3)
+    entries = [
+        *studies.log(finished=False),
+        ev.Stop(110.0, 3, 1, "by median"),
+        ev.Ended(111.0, 3, 1, 1.0, True),
+    ]
+    result = tt.Result(spec, studies.fold(entries, spec))
+    assert "stopped early" in texts(result.plot("slice"))
+    assert "trial 1: the best" in texts(result.plot("parallel"))
+    one = tt.Study({"x": tt.Float(0, 1)}, minimize="loss")
+    one.tell(one.ask(), 0.5)
+    for kind in ("slice", "parallel", "history"):
+        assert "loss" in texts(one.plot(kind))
+
+
+def test_the_trial_that_meets_the_constraints_is_the_best_also_where_another_metric_is_shown() -> None:
+    spec = studies.spec(constraints=parse_constraints("gap <= 1"))
+    entries: list[ev.Event] = [
+        ev.Known(1.0, {"lr": 0.01, "act": "relu"}, {"loss": 0.1, "gap": 2.0}),
+        ev.Known(1.0, {"lr": 0.02, "act": "relu"}, {"loss": 0.2, "gap": 0.5}),
+        ev.Known(1.0, {"lr": 0.03, "act": "tanh"}, {"loss": 0.3, "gap": 0.1}),
+    ]
+    result = tt.Result(spec, studies.fold(entries, spec))
+    assert "trial 1: the best" in texts(result.plot("parallel"))
+    shown = texts(result.plot("parallel", metric="gap"))
+    assert "trial 1: the best" in shown
+    assert "gap (dark is lower)" in shown
+
+
+def test_a_contour_takes_the_two_most_important_parameters_or_those_that_are_named() -> None:
+    made = study(40)
+    first, second = list(made.importance())[:2]
+    assert f"expected loss by {first} and {second}" in texts(made.plot("contour"))
+    told = texts(made.plot("contour", params=["momentum", "width"], metric="acc"))
+    assert "expected acc by momentum and width" in told
+    assert "dark is lower, all others as in trial" in told
+    assert "expected loss by optimizer and layers" in texts(made.plot("contour", params=["optimizer", "layers"]))
+    with pytest.raises(SettingError, match="a contour is over two parameters, and there are 1"):
+        made.plot("contour", params=["lr"])
+
+
+def test_a_contour_of_parameters_that_never_go_together_is_refused() -> None:
+    space = {
+        "kind": tt.Choice(["a", "b"]),
+        "x": tt.Float(0, 1, when={"kind": "a"}),
+        "y": tt.Float(0, 1, when={"kind": "b"}),
+    }
+    made = tt.Study(space, minimize="loss")
+    rng = np.random.default_rng(0)
+    for _ in range(14):
+        config = made.space.sample(rng)
+        made.add(config, config.get("x", 0.2))
+    with pytest.raises(ThriftuneError, match="no trial has both 'x' and 'y'"):
+        made.plot("contour", params=["x", "y"])
+
+
+def test_several_objectives_are_drawn_one_at_a_time() -> None:
+    made = study(minimize=["loss", "size"], maximize="acc")
+    for metric in ("loss", "size", "acc"):
+        for kind in ("slice", "contour", "parallel", "importance"):
+            assert metric in texts(made.plot(kind, metric=metric))
+    assert "acc (dark is better)" in texts(made.plot("parallel", metric="acc"))
+
+
+def test_no_more_lines_are_drawn_than_can_be_told_apart() -> None:
+    made = tt.Study({"x": tt.Float(0, 1), "y": tt.Float(0, 1)}, minimize="loss")
+    rng = np.random.default_rng(0)
+    for _ in range(1200):
+        config = made.space.sample(rng)
+        made.history.apply(ev.Known(1.0, config, {"loss": config["x"]}))
+    axes = made.plot("parallel").axes[0]
+    assert 400 < len(axes.lines) < 520
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        ("pie", {}, "plot: there is no kind 'pie'; use history, slice"),
+        ("slice", {"params": ["widht"]}, "there is no parameter 'widht'; did you mean width"),
+        ("slice", {"params": ["q"]}, "there is no parameter 'q'; there is lr, width"),
+        ("slice", {"params": []}, "params is empty"),
+        ("slice", {"params": "lr"}, r"params 'lr' is no list; give one such as \['lr'\]"),
+        ("parallel", {"metric": "speed"}, "metric: 'speed' was not reported"),
+        ("history", {"params": ["lr"]}, "the history has no params"),
+        ("importance", {"params": ["lr"]}, "the importance is of all parameters"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_way_out(kind: str, settings: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        study().plot(kind, **settings)
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_an_empty_study_says_why_there_is_no_picture(kind: str) -> None:
+    with pytest.raises(
+        ThriftuneError, match=r"nothing to plot: no trial|needs 10 trials with a value; there are 0"
+    ):
+        study(0).plot(kind)
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'thriftune\[plot\]'"):
+        study(2).plot("slice")
+
+
+def test_the_command_writes_every_kind(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    study(name="s", store=store)
+    for kind in FIGURES:
+        path = tmp_path / f"{kind}.svg"
+        done = CliRunner().invoke(cli, ["show", "s", "--store", store, "--plot", str(path), "--kind", kind])
+        assert done.exit_code == 0, done.output
+        assert path.read_text().startswith("<?xml")
+    path = tmp_path / "two.png"
+    command = ["show", "s", "--store", store, "--plot", str(path), "--kind", "contour", "--params", "lr, width"]
+    assert CliRunner().invoke(cli, [*command, "--metric", "acc"]).exit_code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    refused = CliRunner().invoke(cli, ["show", "s", "--store", store, "--kind", "slice"])
+    assert refused.exit_code == 2
+    assert "--plot FILE" in refused.output
+    refused = CliRunner().invoke(cli, ["show", "s", "--store", store, "--plot", str(path), "--params", "lr"])
+    assert "the history has no params" in refused.output
