@@ -35,14 +35,20 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_script_has_a_space_and_a_function(script: Path) -> None:
-    before = list(sys.path)
+    before = list(sys.path), list(sys.argv)
     spec = read_script(script, "train", "error", 7)
-    assert sys.path == before
+    assert (sys.path, sys.argv) == before
     assert (spec.name, spec.metric, spec.max_steps, spec.engine) == ("my-train", "error", 7, "local")
     assert list(spec.space.names) == ["lr", "act"]
     assert (spec.target.where, spec.target.folder) == ("my train.py:train", str(script.parent))
     assert read_script(script, "other", "error", 7, "ray").engine == "ray"
     assert read_script(script, "other", "error", 7).target.where == "my train.py:other"
+
+
+def test_a_script_that_parses_arguments_has_none(script: Path) -> None:
+    """Those of this process are not for it."""
+    script.write_text("import sys\nassert sys.argv == [__file__], sys.argv\n" + SCRIPT)
+    assert read_script(script, "train", "loss", 7).name == "my-train"
 
 
 def test_a_space_may_be_spelled_as_a_constant(script: Path) -> None:

@@ -346,7 +346,9 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
     """Unpickle what is kept with a study of a script. Workers need it too: that it can be loaded is seen here."""
     pickled.check_owner(files.function)
     sys.path += [path for path in spec.target.paths if path not in sys.path]
+    arguments = sys.argv
     try:
+        pickled.set_arguments(files.function)
         return pickled.load(files.function)
     except SettingError:
         raise
@@ -355,6 +357,8 @@ def _load_kept(spec: Spec, files: StudyFiles) -> dict[str, Any]:
             f"the training function of study {spec.name!r}, kept in {files.function}, cannot be loaded here "
             f"({type(error).__name__}: {error}); run the script that began the study again instead"
         ) from error
+    finally:
+        sys.argv = arguments
 
 
 def resume(

@@ -50,11 +50,12 @@ def _run(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise SettingError("there is no such file")
     folder = str(path.absolute().parent)
-    before = list(sys.path)
+    before, arguments = list(sys.path), sys.argv
     sys.path.insert(0, folder)  # where workers that import it have it, too
+    sys.argv = [str(path.absolute())]  # as workers have it: the arguments of this process are not the script's
     try:
         return runpy.run_path(str(path), run_name=path.stem)
     except (Exception, SystemExit) as error:
         raise SettingError(f"cannot be imported: {type(error).__name__}: {error}") from error
     finally:
-        sys.path[:] = before
+        sys.path[:], sys.argv = before, arguments

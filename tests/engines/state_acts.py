@@ -223,6 +223,18 @@ def change_dtype() -> None:
     torch.set_default_dtype(torch.float64)
 
 
+def read_device() -> str:
+    import torch
+
+    return str(torch.zeros(1).device)
+
+
+def change_device() -> None:
+    import torch
+
+    torch.set_default_device("meta" if read_device() == "cpu" else "cpu")
+
+
 def leave_inference_mode_on() -> None:
     import torch
 
@@ -276,10 +288,13 @@ KINDS = {
     "default decimal context": Kind(read_decimal_default, change_decimal_default),
     "folder for temporary files": Kind(read_tempdir, change_tempdir),
     "start method": Kind(read_start_method, change_start_method),
+    "arguments": Kind(lambda: list(sys.argv), lambda: sys.argv.append("--more")),
+    "arguments replaced": Kind(lambda: list(sys.argv), lambda: setattr(sys, "argv", ["other.py"])),
 }
 """The kinds of state that can be read, so that check() can tell whether they were put back."""
 
 TORCH_KINDS = {
+    "default device": Kind(read_device, change_device),
     "default dtype": Kind(from_torch("get_default_dtype"), change_dtype),
     "grad mode": Kind(from_torch("is_grad_enabled"), lambda: from_torch("set_grad_enabled")(False)),
     "deterministic algorithms": Kind(

@@ -46,6 +46,7 @@ import torch
 from tests.engines.state_acts import act
 
 torch.set_default_dtype(torch.float16)
+torch.set_default_device("meta")
 """
 
 RunTrials = Callable[..., list[Event]]

@@ -1,13 +1,20 @@
-"""How does a function reach a worker? Pickled, by value if it is of the main script, and kept with its study."""
+"""How does a function reach a worker? Pickled, by value if it is of the main script, and kept with its study.
+
+The file has two parts: a line of JSON with the script's arguments, and the pickle. Modules that the pickle names
+are imported while it is loaded, and may read the arguments, so these can be read first.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
 
@@ -28,8 +35,9 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def dump(name: str, contents: dict[str, Any]) -> bytes:
-    """The contents in the form that a worker can load; SettingError if they have none."""
+    """The contents, with sys.argv, in the form that a worker can load; SettingError if they have none."""
     stream = io.BytesIO()
+    stream.write(json.dumps({"argv": [str(argument) for argument in sys.argv]}).encode() + b"\n")
     try:
         _Pickler(stream).dump(contents)
     except Exception as error:
@@ -72,6 +80,7 @@ def load(path: Path) -> dict[str, Any]:
     """Unpickle a file that keep() wrote. This runs code: see check_owner()."""
     try:
         with path.open("rb") as stream:
+            _read_arguments(stream)
             return cloudpickle.load(stream)  # type: ignore[no-any-return]
     except OSError as error:
         raise SettingError(
@@ -85,3 +94,21 @@ def load(path: Path) -> dict[str, Any]:
             f"the training function needs something of the main script that cannot be sent along ({error}); "
             "move it into a module, or make it inside the function"
         ) from None
+
+
+def set_arguments(path: Path) -> None:
+    """Set sys.argv to that of the script whose function is in the file. Called before load()."""
+    with contextlib.suppress(OSError):  # load() says what is wrong
+        with path.open("rb") as stream:
+            arguments = _read_arguments(stream)
+        if arguments is not None:
+            sys.argv = arguments
+
+
+def _read_arguments(stream: BinaryIO) -> list[str] | None:
+    """Read up to where the pickle begins. Files of older versions have no arguments, which returns None."""
+    if stream.read(1) != b"{":  # a pickle begins with another byte
+        stream.seek(0)
+        return None
+    stream.seek(0)
+    return json.loads(stream.readline())["argv"]  # type: ignore[no-any-return]

@@ -210,6 +210,12 @@ def _torch_deterministic(torch: Any) -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
+def _torch_device(torch: Any) -> str | None:
+    """Returns the default device; None for PyTorch's own. Its public function may start CUDA to tell the index."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else str(context.device)
+
+
 def _refuse_inference_mode(_: Any, on: bool) -> None:
     raise RuntimeError(f"PyTorch has no function that sets inference mode to {on}")
 
@@ -233,6 +239,7 @@ PROPERTIES = (
     Property(gc.get_debug, gc.set_debug),
     Property(threading.gettrace, threading.settrace),
     Property(threading.getprofile, threading.setprofile),
+    Property(lambda: list(sys.argv), lambda arguments: setattr(sys, "argv", list(arguments))),
     _attribute(sys, "excepthook"),
     _attribute(sys, "unraisablehook"),
     _attribute(threading, "excepthook"),
@@ -277,6 +284,7 @@ PROPERTIES = (
         lambda torch, name: torch.set_default_dtype(getattr(torch, name.removeprefix("torch."))),
         "torch.float32",
     ),
+    _of_module("torch", _torch_device, lambda torch, device: torch.set_default_device(device), None),
     _of_module("torch", lambda torch: torch.is_inference_mode_enabled(), _refuse_inference_mode, False),
     _of_module("torch", lambda torch: torch.is_grad_enabled(), lambda torch, on: torch.set_grad_enabled(on), True),
     _of_module(

@@ -273,7 +273,9 @@ def load_target(target: dict[str, Any]) -> tuple[Train, Sequence[Knob]]:
 
         return Command(target["command"], target["patterns"], target["folder"]), ()
     if target["kind"] == "pickled":
-        kept = pickled.load(Path(target["where"]))
+        where = Path(target["where"])
+        pickled.set_arguments(where)
+        kept = pickled.load(where)
         return kept["train"], (kept.get("system") or {}).get("knobs", ())
     return import_function(target["where"], Path(target["folder"])), ()
 
@@ -283,6 +285,8 @@ def import_function(where: str, folder: Path) -> Train:
     source, _, name = where.rpartition(":")
     if not source or not name:
         raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
+    # As if it were run without arguments: those of the driver are for thriftune's command line.
+    sys.argv = [str(folder / source) if source.endswith(".py") else source]
     if source.endswith(".py"):
         path = folder / source
         if not path.is_file():
