@@ -168,3 +168,23 @@ def test_a_pickle_of_an_older_version_has_no_arguments(tmp_path: Path, monkeypat
     assert (sys.argv, pickled.load(path)) == (["script.py", "caf\udce9", "--x=1\n2"], {"train": len})
     pickled.set_arguments(tmp_path / "none")
     assert sys.argv[0] == "script.py"
+
+
+@pytest.mark.cluster
+def test_on_a_cluster_a_trial_has_the_arguments_and_paths_and_the_folder_if_it_is_there(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "settings.py").write_text("import sys\nLOSS = float(sys.argv[1])\n")
+    (tmp_path / "loss.txt").write_text("0.5")
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tuning import tune\n"
+        "sys.path.append('lib')\n"
+        "def train(trial):\n"
+        "    import settings\n"
+        "    loss = float(Path('loss.txt').read_text()) + settings.LOSS\n"
+        "    sys.argv.clear()\n"
+        "    return loss\n"
+        "for trial in tune(train, engine='ray').trials:\n    print(trial.value)\n"
+    )
+    assert losses(run(tmp_path, script, "0.25")) == [0.75, 0.75]
