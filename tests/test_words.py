@@ -12,7 +12,7 @@ from thriftune import words
 from thriftune.objectives import parse_constraints
 from thriftune.printed import escaped, last_line, plain
 from thriftune.stopping import ASHA
-from thriftune.trial import TrialRecord
+from thriftune.trial import State, TrialRecord
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,27 @@ def test_time_left() -> None:
     assert words.time_line(history, studies.spec(deadline_seconds=20.0), 130.0).endswith("0.0 s left")
 
 
-def test_what_was_set_aside_in_a_finished_study_waits_for_nothing() -> None:
+def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     table = Table(slots=1, trials=2, max_steps=9, stopper=ASHA(how="pause"))
     table.report(0, 1, 0.5, saved=True)
     table.end(0, cut=True)
     spec = replace(table.spec, stopping="asha")
     assert words.waits_for(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
+    assert words.state_line(table.trial(0), table.history, True) == "paused"
     table.history.finished = "all done"
-    assert words.waits_for(table.trial(0), table.history, spec, False) == "set aside by asha"
+    assert words.waits_for(table.trial(0), table.history, spec, False) is None
+    assert words.state_line(table.trial(0), table.history, False) == "stopped early"
+    assert words.counts_line(table.history, False).endswith("1 stopped early")
+
+
+def test_the_states_of_a_finished_study() -> None:
+    numbers = {State.PAUSED: 2, State.FAILED: 1, State.STOPPED: 3, State.COMPLETED: 4, State.WAITING: 0}
+    assert list(words.state_counts(numbers, True).items()) == [
+        ("completed", 4),
+        ("stopped early", 5),
+        ("failed", 1),
+    ]
+    assert words.state_counts(numbers, False) == {"completed": 4, "paused": 2, "stopped early": 3, "failed": 1}
 
 
 def test_a_unit_that_fits() -> None:

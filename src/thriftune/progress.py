@@ -203,7 +203,7 @@ def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing]
 
 
 def end_line(spec: Spec, history: History, now: float) -> str:
-    counts = words.counts_line(words.counts(history, driven=False))
+    counts = words.counts_line(history, driven=False)
     best = str(words.found(history))
     cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
     why = history.finished or "stopped, not finished"
@@ -239,7 +239,8 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     by_state = Text(no_wrap=True, overflow="ellipsis")
     for state in State:
         if count := history.counts[state]:
-            by_state.append(f"{count} {state.lower()}  ", style=_STYLES[state])
+            word = words.state_word(state, history.finished is not None)
+            by_state.append(f"{count} {word}  ", style=_STYLES[state])
     if spec.trials:
         bar = Table.grid(padding=(0, 2))
         counted = f"{ended} of {spec.trials}"

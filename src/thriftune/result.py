@@ -97,9 +97,10 @@ class Result(Looking):
         return Ledger.of(self.history, self.history.last_at)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{n} {state.lower()}" for state, n in self.history.counts.items() if n)
+        from thriftune.words import counts_line  # late: that module needs this one
+
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
-        return f"<Result of {self.name}: {counts or 'no trials'}{front}>"
+        return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"
 
 
 def format_seconds(seconds: float) -> str:

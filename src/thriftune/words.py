@@ -84,12 +84,18 @@ def state_of(trial: TrialRecord, driven: bool) -> State:
     return trial.state
 
 
-def state_line(trial: TrialRecord, driven: bool) -> str:
-    """Return its state for a table: in small letters; "converged" where a rule found that, "known" for a known
-    result."""
+def state_word(state: State, finished: bool) -> str:
+    """Return a state as people read it. In a finished study, a trial that a rule has paused was stopped early."""
+    if state is State.STOPPED or (finished and state is State.PAUSED):
+        return "stopped early"
+    return state.lower()
+
+
+def state_line(trial: TrialRecord, history: History, driven: bool) -> str:
+    """Return its state for a table: "converged" where a rule found that, "known" for a known result."""
     if trial.origin == ev.KNOWN and trial.finished:
         return "known"
-    return "converged" if trial.converged else state_of(trial, driven).lower()
+    return "converged" if trial.converged else state_word(state_of(trial, driven), history.finished is not None)
 
 
 def counts(history: History, driven: bool) -> Counter[State]:
@@ -98,8 +104,19 @@ def counts(history: History, driven: bool) -> Counter[State]:
     return Counter({state: found[state] for state in State if found[state]})
 
 
-def counts_line(numbers: Mapping[State, int] | Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state.lower()}" for state, count in numbers.items() if count) or "no trials yet"
+def state_counts(numbers: Mapping[State, int], finished: bool) -> dict[str, int]:
+    """Return how many trials there are by the words for their states."""
+    found: Counter[str] = Counter()
+    for state in (State.WAITING, State.RUNNING, State.COMPLETED, State.PAUSED, State.STOPPED, State.FAILED):
+        if count := numbers.get(state, 0):
+            found[state_word(state, finished)] += count
+    return dict(found)
+
+
+def counts_line(history: History, driven: bool) -> str:
+    """Return how many trials are in each state, such as "2 completed, 6 stopped early"."""
+    found = state_counts(counts(history, driven), history.finished is not None)
+    return ", ".join(f"{count} {word}" for word, count in found.items()) or "no trials yet"
 
 
 def seconds_of(trial: TrialRecord, driven: bool, now: float) -> float:
@@ -110,10 +127,10 @@ def seconds_of(trial: TrialRecord, driven: bool, now: float) -> float:
 
 
 def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) -> str | None:
-    """What a trial that is not running and has not ended is waiting for."""
+    """What a trial that is not running and has not ended is waiting for; nothing, once the study has finished."""
     state = state_of(trial, driven)
     if state is State.PAUSED:
-        return f"{'set aside' if history.finished else 'waits to be promoted'} by {spec.stopping}"
+        return None if history.finished else f"waits to be promoted by {spec.stopping}"
     if state is not State.WAITING:
         return None
     if not driven:
@@ -337,7 +354,7 @@ _SAY_ENOUGH = ("nan", "lost")
 
 
 def ended(history: History) -> int:
-    """Return how many trials have ended; those that are set aside have, once nothing is left to do."""
+    """Return how many trials have ended; those that are paused have, once nothing is left to do."""
     over = {state for state in State if state.ended} | ({State.PAUSED} if history.finished else set())
     return sum(history.counts[state] for state in over)
 

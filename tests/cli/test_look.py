@@ -514,8 +514,13 @@ def test_trials_that_were_set_aside_have_ended_when_the_study_has(typed: Type, w
     with open_store(where) as store:
         studies.write(store, studies.spec("done", trials=4), [*before, *aside, finish, stopped])
         studies.write(store, studies.spec("stopped", trials=4), [*before, *aside, stopped])
-    assert "4 of 4 ended: 1 paused, 2 completed, 1 failed" in typed("show", "done").stdout
-    assert "3 of 4 ended: 1 paused, 2 completed, 1 failed" in typed("show", "stopped").stdout
+    shown = typed("show", "done").stdout
+    assert "4 of 4 ended: 2 completed, 1 stopped early, 1 failed" in shown
+    assert ["3", "stopped", "early"] in [line.split()[:3] for line in shown.splitlines()]
+    assert "paused" not in shown
+    assert "stopped after step 1: by halving" in typed("show", "done", "--trial", 3).stdout
+    assert "3 of 4 ended: 2 completed, 1 paused, 1 failed" in typed("show", "stopped").stdout
+    assert "paused" in typed("show", "stopped", "--trial", 3).stdout
     listed = {line.split()[0]: line for line in typed("list").stdout.splitlines()}
     assert "4 of 4 (1 failed)" in listed["done"]
     assert "3 of 4 (1 failed)" in listed["stopped"]

@@ -75,7 +75,7 @@ def _list(history: History, name: str, store: Store) -> None:
     found.sort(key=lambda each: (_ORDER.get(words.state_of(each[0], driven), 2), -each[0].id))
     for trial, attempts in found[:_LISTED]:
         which = f"attempts {', '.join(map(str, attempts))}" if len(attempts) > 1 else f"attempt {attempts[0]}"
-        click.echo(f"trial {trial.id}  {words.state_line(trial, driven)}  {which}")
+        click.echo(f"trial {trial.id}  {words.state_line(trial, history, driven)}  {which}")
     if len(found) > _LISTED:
         click.echo(f"and {len(found) - _LISTED} more")
     click.echo(f"see one with: {words.logs_line(name, store.url, found[0][0].id)}", err=True)

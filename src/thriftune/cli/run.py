@@ -24,7 +24,7 @@ from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
 from thriftune.trial import State
 from thriftune.warm_start import in_folder, same_store
-from thriftune.words import config_line, counts, counts_line, model, settings, show_line, values_line, which
+from thriftune.words import config_line, counts_line, model, settings, show_line, values_line, which
 
 _FRONT_SHOWN = 10
 
@@ -148,7 +148,7 @@ def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
 
 
 def _why_none(result: Result, store: Store) -> str:
-    why = counts_line(counts(result.history, driven=False))
+    why = counts_line(result.history, driven=False)
     first = next((trial for trial in result.trials if trial.state is State.FAILED), None)
     if first is None:
         return why
@@ -168,7 +168,7 @@ def _show_front(result: Result) -> None:
 
 def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
-    click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
+    click.echo(f"trials  {counts_line(result.history, driven=False)}")
     if not result.front:
         click.echo(f"best    {result.history.why_none()}")
     elif len(result.spec.objectives) > 1:

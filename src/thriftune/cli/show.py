@@ -220,7 +220,7 @@ def _what_runs(spec: Spec) -> str:
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
     of = f" of {spec.trials}" if spec.trials else ""
-    return f"{words.ended(history)}{of} ended: {words.counts_line(words.counts(history, driven))}"
+    return f"{words.ended(history)}{of} ended: {words.counts_line(history, driven)}"
 
 
 def _tables(console: Console, spec: Spec, history: History, driven: bool) -> None:
@@ -259,7 +259,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         steps = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
         table.add_row(
             str(trial.id),
-            words.state_line(trial, driven),
+            words.state_line(trial, history, driven),
             *(words.number(words.metric_of(trial, metric, history)) for metric in spec.needed),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
@@ -270,9 +270,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
 
 
 def _show_waiting(console: Console, spec: Spec, history: History, driven: bool) -> None:
-    # In a study that is finished, what was set aside waits for nothing.
-    may_wait = (trial for trial in history.trials if not (history.finished and trial.state is State.PAUSED))
-    whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in may_wait)
+    whys = ((trial.id, words.waits_for(trial, history, spec, driven)) for trial in history.trials)
     lines = [f"trial {number} {why}" for number, why in whys if why]
     if lines:
         section(console, "waiting")
@@ -316,12 +314,12 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     spec, history = result.spec, result.history
     facts = facts_table()
     facts.add_row("trial", Text(f"{trial.id} of study {spec.name}", style="bold"))
-    facts.add_row("state", Text(words.state_line(trial, driven)))
+    facts.add_row("state", Text(words.state_line(trial, history, driven)))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
     elif trial.converged:
         facts.add_row("", Text(f"finished after step {trial.step}: {trial.cut_because}"))
-    elif trial.state is State.STOPPED and trial.cut_because:
+    elif trial.state in (State.STOPPED, State.PAUSED) and trial.cut_because:
         facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))
     for metric in spec.needed:
         facts.add_row(Text(metric), Text(_value(trial, metric, history)))

@@ -165,7 +165,7 @@ def _show_rule(source: Recording, settings: dict[str, Any], *, as_json: bool) ->
         print_json({"stopping": rule, **_numbers(result), "without_stopping": _numbers(whole)})
         return
     click.echo(f"{rule}, {workers} at a time: {result.finished}")
-    click.echo(f"trials  {counts_line(counts(result.history, driven=False))}")
+    click.echo(f"trials  {counts_line(result.history, driven=False)}")
     click.echo(f"best    {_best(result)}; without stopping {_best(whole)}")
     click.echo(f"steps   {_steps(result)}; without stopping {_steps(whole)}")
     click.echo(f"time    {format_seconds(result.seconds)}; without stopping {format_seconds(whole.seconds)}")
