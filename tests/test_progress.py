@@ -44,7 +44,7 @@ def test_the_picture_has_everything() -> None:
         "1 failed",
         "loss 0.666667 (trial 1)  lr=0.02 act=relu",
         "20.0 s of 1 h 00 min, 59 min 40 s left",
-        "$0.0020 of $2.00 (estimate: AWS c7i.large on demand)",
+        "$0.0020 of $2.00 if rented (AWS c7i.large on demand)",
         "trial 4 waits for a free worker; retry 1 of 1 after ValueError: bad [red]",
         "trial 2 failed: ValueError: bad [red]",
     ):
@@ -131,13 +131,22 @@ def test_what_is_said_while_saying_comes_right_after(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == "first\nsecond\n"
 
 
-def test_no_lines_for_a_short_study(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_line_for_a_short_study(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec()
     with make_view(spec, progress=None) as view:
         assert type(view) is Lines
         of = history(spec)
         for i in range(10):
             view.update(of, lambda: DOING, 120.0 + 0.9 * LINE_SECONDS * i / 10)
+        of.apply(ev.Finish(121.8, "all done"))
+    assert capsys.readouterr() == ("", "digits: 3 trials done in 21.6 s, 1 failed; best loss 0.666667 (trial 1)\n")
+
+
+def test_no_line_for_a_short_study_that_did_not_finish(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends with an error, which says why."""
+    spec = studies.spec()
+    with make_view(spec, progress=None) as view:
+        view.update(history(spec), lambda: DOING, 120.0)
     assert capsys.readouterr() == ("", "")
 
 

@@ -140,6 +140,19 @@ def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None
     assert len(tt.load("s", store=tmp_path / "s.db").trials) == 6
 
 
+def test_a_mismatch_says_how_to_begin_with_what_was_learned(tmp_path: Path) -> None:
+    tune(square, tmp_path)
+    wider = {"x": tt.Float(0.0, 2.0), "k": tt.Int(1, 5)}
+    way_out = r'Give this one another name \(warm_start="s" then has it learn from that one\), or delete that one'
+    with pytest.raises(StudyMismatch, match=way_out):
+        tt.tune(square, wider, minimize="loss", trials=9, name="s", store=tmp_path / "s.db")
+    store = tmp_path / "s.db"
+    again = tt.tune(square, wider, minimize="loss", trials=2, name="wider", warm_start="s", store=store)
+    assert len(again.history.earlier[0].trials) == 6
+    with pytest.raises(StudyMismatch, match="Give this one another name, or delete that one"):
+        tune(square, tmp_path, minimize="error")
+
+
 DEADLINE_SECONDS = 600.0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.clock import WallClock
+from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
 from thriftune.command_line import shared_folder
 from thriftune.conductor import Conductor
@@ -59,7 +60,6 @@ from thriftune.system import System, system_of
 from thriftune.trial import State
 from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
-from thriftune.words import nothing_left_line
 
 
 def make_spec(
@@ -193,9 +193,12 @@ def enter(
     if asked.storage and asked.storage != there.storage and StudyFiles.of(there, store).has_trials:
         differences.append(f"storage: was {there.storage or store.folder}, is now {asked.storage}")
     if differences:
+        learn = ""
+        if not asked.warm_start and (asked.metric, asked.maximize) == (there.metric, there.maximize):
+            learn = f' (warm_start="{there.name}" then has it learn from that one)'
         raise StudyMismatch(
             f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
-            "Give this one another name, or delete that one"
+            f"Give this one another name{learn}, or delete that one"
         )
     check_code(store, there, asked, on_change, say)
     return there.with_limits_of(asked)
@@ -257,6 +260,7 @@ def drive(
     function: bytes | None = None,
     told: Sequence[Event] = (),
     retry_failed: bool = False,
+    remark: Callable[[], str] = str,
 ) -> Result:
     """Run what is left of the study, driven by this process.
 
@@ -264,7 +268,8 @@ def drive(
     a script's training function, pickled, to be kept with the study so that it can be resumed by its name. Without
     it, a study of a script goes on with those that are kept with it. `told`: by the user before this drive; it is
     recorded as far as it is new. `retry_failed`: run failed trials again; done also without it after their
-    failures stopped the study.
+    failures stopped the study. `remark`: called if there is something left to run; returns what to tell the user
+    first.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
         files = settle(store, spec)
@@ -283,6 +288,8 @@ def drive(
         searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
         stopper = stopper or _named_stopper(spec)
         files.claim()
+        if said := remark():
+            view.note(said)
         if function is not None:
             pickled.keep(files.function, function)
             pickled.check_owner(files.function)
@@ -305,9 +312,8 @@ def drive(
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)
                 if spec.target.kind == "command" and spec.workers != 1:
-                    remark = shared_folder(spec.target.command, spec.space, spec.target.folder)
-                    if remark:
-                        view.note(remark)
+                    if said := shared_folder(spec.target.command, spec.space, spec.target.folder):
+                        view.note(said)
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)

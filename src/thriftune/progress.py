@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from thriftune import words
+from thriftune.closing import end_line, short_end_line
 from thriftune.driver import View
 from thriftune.engines import Doing
 from thriftune.history import History
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LINE_SECONDS = 2.0
-"""Between plain lines; a study that ends before the first is due shows none."""
+"""Between plain lines; a study that ends before the first is due shows only how it ended."""
 
 FRAME_SECONDS = 0.25
 _MOST_WAITING = 3
@@ -76,7 +77,7 @@ class Silent:
 
 
 class Lines(Silent):
-    """Plain lines for logs and pipes: one every few seconds, and one at the end if there were any."""
+    """Plain lines for logs and pipes: one every few seconds, and one at the end."""
 
     def __init__(self, spec: Spec, *, at_once: bool) -> None:
         super().__init__()
@@ -110,8 +111,12 @@ class Lines(Silent):
             self.say(line)
 
     def __exit__(self, *_: object) -> None:
-        if self._last is not None and self._shown is not None:
+        if self._last is None:
+            return
+        if self._shown is not None:
             self.say(end_line(self._spec, self._last, self._now))
+        elif self._last.finished is not None:  # else an error says what there is to say
+            self.say(short_end_line(self._spec, self._last, self._now))
 
 
 class Live(Silent):
@@ -202,16 +207,6 @@ def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing]
     return "; ".join(part for part in told if part)
 
 
-def end_line(spec: Spec, history: History, now: float) -> str:
-    counts = words.counts_line(history, driven=False)
-    best = str(words.found(history))
-    cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
-    why = history.finished or "stopped, not finished"
-    model = f"model: {better}" if (better := words.model(history)) else ""
-    told = (f"study {spec.name}: {why}", counts, best, model, cost)
-    return "; ".join(part for part in told if part)
-
-
 # --- the picture ------------------------------------------------------------------------------------------
 
 _STYLES = {
@@ -254,7 +249,7 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     facts.add_row(best.name or "best", shown.append(f"  {best.config}", style="dim"))
     facts.add_row("time", Text(words.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
     budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""
-    cost = words.cost_line(history, now).replace(" (", f"{budget} (", 1)
+    cost = words.cost_line(history, now).replace(" ", f"{budget} ", 1)
     facts.add_row("cost", Text(cost, no_wrap=True, overflow="ellipsis"))
 
     title = Text.assemble(

@@ -31,11 +31,13 @@ class Cost:
     prices_known: bool = True
 
     def __str__(self) -> str:
-        dollars = format_dollars(self.dollars)
-        if self.estimate:
-            dollars += " by list prices" if self.rented else " if rented"
+        dollars, offers = format_dollars(self.dollars), ", ".join(self.offers)
+        if self.estimate and self.rented:
+            offers = f"estimate from list prices: {offers}"
+        elif self.estimate:
+            dollars += " if rented"
         unknown = "" if self.prices_known else f"; {SPOT_PRICE_UNKNOWN}"
-        return f"{format_seconds(self.seconds)}, {dollars} ({', '.join(self.offers)}{unknown})"
+        return f"{format_seconds(self.seconds)}, {dollars} ({offers}{unknown})"
 
     def __float__(self) -> float:
         return self.dollars

@@ -20,7 +20,7 @@ from thriftune.attributes import checked_attribute
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.driver import record, summarize
-from thriftune.engines import pickled
+from thriftune.engines import pickled, pickled_size
 from thriftune.engines.choice import Local, Ray
 from thriftune.enqueued import checked_queue
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
@@ -125,7 +125,7 @@ def tune(
       steps; "auto" is the best with one objective and no constraints, else the last.
     - `keep`: the newest checkpoints kept of a trial, besides that of its best saved step.
     - `disk_full`: "stop" the study (it can be resumed) or "go_on".
-    - `progress`: show it; by default where standard error is a terminal.
+    - `progress`: False shows only problems; by default a picture in a terminal, elsewhere a line now and then.
     """
     _check_function(train)
     sources = _sources(warm_start)
@@ -176,7 +176,10 @@ def tune(
             warnings.warn(message, stacklevel=2)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        return drive(opened, spec, view, **own, function=function, told=told, retry_failed=retry_failed)
+        large = functools.partial(pickled_size.remark, train, len(function))
+        return drive(
+            opened, spec, view, **own, function=function, remark=large, told=told, retry_failed=retry_failed
+        )
 
 
 def _check_function(train: object) -> None:

@@ -152,19 +152,6 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     return "; ".join([f"waits {what}", *notes])
 
 
-def nothing_left_line(spec: Spec, history: History) -> str:
-    """Return that a study which is run again has nothing left to do, and how to run more."""
-    why = history.finished or "nothing is left to do"
-    failed = history.counts[State.FAILED]
-    again = (
-        f"; retry_failed=True (--retry-failed) runs the {several(failed, 'failed trial')} again" if failed else ""
-    )
-    return (
-        f"study {spec.name!r} has ended before: {why}. To run more, raise its limits; "
-        f"to start over, fresh=True (--fresh){again}"
-    )
-
-
 def stands_still(history: History, spec: Spec) -> str:
     """What a study waits for that can begin nothing, as no machine has room for its workers; empty if it can."""
     where = engine_of({"name": spec.engine, **spec.engine_options})
@@ -297,8 +284,8 @@ def values_line(trial: TrialRecord, history: History) -> str:
 def cost_line(history: History, now: float) -> str:
     """Return the dollars so far and what they are for.
 
-    They are an estimate unless providers have billed all machines: on a machine of one's own, what a like one
-    rents for; of rented machines, by list prices.
+    They are an estimate unless providers have billed all machines: for a machine of one's own, what a similar one
+    rents for; for rented machines, by list prices.
     """
     dollars, fleet = format_dollars(history.dollars(now)), history.fleet
     offers = ", ".join(fleet.offers())
@@ -307,7 +294,7 @@ def cost_line(history: History, now: float) -> str:
     if fleet.all_billed:
         return f"{dollars} ({offers})"
     if all(machine.id == ev.THIS_MACHINE for machine in (*fleet.past, *fleet.present.values())):
-        return f"{dollars} (estimate: {offers} on demand)"
+        return f"{dollars} if rented ({offers} on demand)"
     unknown = "" if fleet.prices_known else f"; {SPOT_PRICE_UNKNOWN}"
     return f"{dollars} (estimate from list prices: {offers}{unknown})"
 

@@ -176,7 +176,7 @@ def test_the_cost_of_a_result_and_of_show_is_said_to_be_an_estimate(where: Path,
     cost = tt.load("rented", where).result.cost
     unknown = "" if known else "; spot price unknown, on-demand price counted"
     assert (cost.estimate, cost.rented, cost.prices_known) == (True, True, known)
-    assert str(cost) == f"1 h 00 min, $0.5000 by list prices (c7i.large_spot{unknown})"
+    assert str(cost) == f"1 h 00 min, $0.5000 (estimate from list prices: c7i.large_spot{unknown})"
     shown = CliRunner().invoke(cli, ["show", "rented", "--store", str(where)])
     line = f"$0.5000 (estimate from list prices: c7i.large_spot{unknown})"
     assert line in " ".join(shown.stdout.split())

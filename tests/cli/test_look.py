@@ -144,7 +144,7 @@ def test_show(typed: Type, finished: None, where: Path) -> None:
         "finished: all 3 trials done",
         "3 of 6 ended: 2 completed, 1 failed",
         "loss 0.666667 (trial 1) lr=0.02 act=relu",
-        "$0.0010 (estimate: AWS c7i.large on demand)",
+        "$0.0010 if rented (AWS c7i.large on demand)",
         "best loss so far, by trials ended",
         "trial 2: raised, 2 attempts, lr=0.5 act=tanh",
         "ValueError: bad [red]",

@@ -63,7 +63,7 @@ def test_run_then_run_again_then_more(tmp_path: Path) -> None:
     out, _ = run("run", str(tmp_path / "study.toml"), cwd=Path("/"))
     assert "study study: all 4 trials done" in out
     assert "4 completed" in out
-    assert "an estimate" in out
+    assert "if rented (AWS " in out
     again = run_json("run", "study.toml", cwd=tmp_path)
     assert again["counts"] == {"COMPLETED": 4}
     assert again["state"] == "finished"

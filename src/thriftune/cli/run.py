@@ -179,6 +179,6 @@ def _show(result: Result, store: Store) -> None:
             click.echo(f"        {name} = {value}")
         if better := model(result.history):
             click.echo(f"model   {better}")
-    click.echo(f"cost    {result.cost}{'; an estimate' if result.cost.estimate else ''}")
+    click.echo(f"cost    {result.cost}")
     if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():
         click.echo(f"more    {where_to_look}", err=True)

@@ -1,0 +1,45 @@
+"""Says in one line how a study ended, for its user and for logs."""
+
+from __future__ import annotations
+
+from thriftune import words
+from thriftune.history import History
+from thriftune.result import format_seconds
+from thriftune.spec import Spec
+from thriftune.trial import State
+
+
+def end_line(spec: Spec, history: History, now: float) -> str:
+    """Return why a study ended, its trials by state, the best one and the cost."""
+    counts = words.counts_line(history, driven=False)
+    best = str(words.found(history))
+    model = f"model: {better}" if (better := words.model(history)) else ""
+    cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
+    why = history.finished or "stopped, not finished"
+    return "; ".join(part for part in (f"study {spec.name}: {why}", counts, best, model, cost) if part)
+
+
+def short_end_line(spec: Spec, history: History, now: float) -> str:
+    """Return what came of a study that took so little time that nothing was shown of it."""
+    done = f"{words.several(words.ended(history), 'trial')} done in {format_seconds(history.driven_seconds(now))}"
+    return f"{spec.name}: {_with_failed(done, history)}{_best(history)}"
+
+
+def nothing_left_line(spec: Spec, history: History) -> str:
+    """Return what came of a study in which nothing is left to run, and how to run more of it."""
+    why = f"nothing left to do ({history.finished})" if history.finished else "nothing left to do"
+    ways = ["To run more, raise its limits", "to start over, fresh=True (--fresh)"]
+    if failed := history.counts[State.FAILED]:
+        ways.append(f"to run {words.several(failed, 'failed trial')} again, retry_failed=True (--retry-failed)")
+    return f"{spec.name}: {_with_failed(why, history)}{_best(history)}. {'; '.join(ways)}"
+
+
+def _with_failed(done: str, history: History) -> str:
+    failed = history.counts[State.FAILED]
+    return f"{done}, {failed} failed" if failed else done
+
+
+def _best(history: History) -> str:
+    """Return the best trial without its configuration, or why there is none."""
+    found = str(words.found(history)._replace(config=""))
+    return f"; {found}" if found else "; no trial has a value"
