@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -55,6 +56,23 @@ def test_two_panels_or_one(tmp_path: Path) -> None:
     running = words_of(tmp_path / "running.svg", result(_first_steps()))
     assert "Best so far" not in running
     assert "Learning curves" in running
+
+
+def test_a_trial_of_a_single_step_is_a_dot_among_the_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes = pytest.importorskip("matplotlib.axes")
+    drawn: dict[int, str] = {}
+    real = axes.Axes.plot
+
+    def plot(self: Any, x: Any, *more: Any, **style: Any) -> Any:
+        if isinstance(x, tuple):
+            drawn[len(x)] = more[1]
+        return real(self, x, *more, **style)
+
+    monkeypatch.setattr(axes.Axes, "plot", plot)
+    save_plot(result(studies.log(finished=False)), tmp_path / "plot.svg")
+    assert drawn == {1: "o", 3: "-"}
 
 
 def two(rows: list[tuple[float, float]], constraint: str = "speed >= 2", maximize: bool = False) -> Result:

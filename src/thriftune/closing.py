@@ -36,10 +36,10 @@ def nothing_left_line(spec: Spec, history: History) -> str:
 
 def _with_failed(done: str, history: History) -> str:
     failed = history.counts[State.FAILED]
-    return f"{done}, {failed} failed" if failed else done
+    return f"{done}, {failed} failed" if 0 < failed < len(history.trials) else done
 
 
 def _best(history: History) -> str:
     """Return the best trial without its configuration, or why there is none."""
-    found = str(words.found(history)._replace(config=""))
-    return f"; {found}" if found else "; no trial has a value"
+    found = words.found(history)
+    return f"; {found._replace(config='') if found.text else words.no_value(history)}"

@@ -145,15 +145,21 @@ def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, 
     alpha = max(0.15, min(0.7, 12 / max(len(chosen), 1)))
     for i, number in enumerate(chosen):
         label = "other trials" if i == 0 else None
-        axes.plot(*zip(*curves[number], strict=True), color=MUTED, alpha=alpha, linewidth=1, label=label)
+        axes.plot(*_line(curves[number]), color=MUTED, alpha=alpha, linewidth=1, markersize=3, label=label)
     for number in leading:
         label = "the front" if several else f"{words.which(result.trials[number], result.history)}: the best"
         label = label if number == leading[0] else None
-        axes.plot(*zip(*curves[number], strict=True), color=ACCENT, linewidth=1.5 if several else 2.2, label=label)
+        axes.plot(*_line(curves[number]), color=ACCENT, linewidth=1.5 if several else 2.2, label=label)
     _scale(axes, [value for curve in curves.values() for _, value in curve])
     axes.set(xlabel="step", ylabel=spec.metric, title="Learning curves")
     axes.xaxis.get_major_locator().set_params(integer=True)
     legend(axes)
+
+
+def _line(curve: Sequence[tuple[float, float]]) -> tuple[Sequence[float], Sequence[float], str]:
+    """Return the coordinates of a curve and how to draw it: with a dot if it has a single step, else as a line."""
+    steps, values = zip(*curve, strict=True)
+    return steps, values, "-" if len(curve) > 1 else "o"
 
 
 def _scale(axes: Any, values: list[float]) -> None:

@@ -245,7 +245,7 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
         facts.add_row("trials", by_state)
     best = words.found(history)
     shown = Text(no_wrap=True, overflow="ellipsis")
-    shown.append(best.text or "no value yet", style="bold green" if best.name else "dim")
+    shown.append(best.text or words.no_value(history), style="bold green" if best.name else "dim")
     facts.add_row(best.name or "best", shown.append(f"  {best.config}", style="dim"))
     facts.add_row("time", Text(words.time_line(history, spec, now), no_wrap=True, overflow="ellipsis"))
     budget = f" of {format_dollars(spec.budget_dollars)}" if spec.budget_dollars else ""

@@ -241,6 +241,14 @@ def model(history: History) -> str:
     return f"{saved}; trial {best.id}, {which_one}, has {number(best.value)}{lost}"
 
 
+def no_value(history: History) -> str:
+    """Return what stands in the place of the best trial while there is none, such as "all 4 trials failed"."""
+    trials = len(history.trials)
+    if trials and history.counts[State.FAILED] == trials:
+        return "the only trial failed" if trials == 1 else f"all {trials} trials failed"
+    return "no trial has a value" if history.finished else "no value yet"
+
+
 def unfinished(trial: TrialRecord, history: History) -> str:
     """Return "unfinished, step 3 of 10" for a leading trial that has not finished, else nothing."""
     return "" if trial.finished else unfinished_at(history.step_of_values(trial), history.max_steps)

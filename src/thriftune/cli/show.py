@@ -165,7 +165,7 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
     found = words.found(history)
-    text = found.text or "no value yet"
+    text = found.text or words.no_value(history)
     facts.add_row(found.name or "best", Text(f"{text} {found.config}".rstrip(), style="bold"))
     if better := words.model(history):
         facts.add_row("model", Text(better))
