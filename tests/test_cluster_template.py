@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
@@ -38,6 +39,7 @@ from thriftune.cluster_template import (
 )
 from thriftune.errors import SettingError
 from thriftune.market import Catalog, Offer
+from thriftune.own_wheel import write_wheel
 
 PATIENCE_SECONDS = 90.0
 FAKE_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
@@ -185,10 +187,42 @@ def test_health_checks_reach_the_head_through_a_shell(provider: str) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_all_nodes_get_the_same_versions(provider: str) -> None:
     commands = loaded(provider)["setup_commands"]
-    assert f"pip install 'thriftune[ray]=={__version__}' 'ray[default]=={ray_version()}'" in commands
+    wheel = f"thriftune-{__version__}-py3-none-any.whl"
+    assert f"pip install \"$HOME/{wheel}[ray]\" 'ray[default]=={ray_version()}'" in commands
+    assert f'pip install --no-deps --force-reinstall "$HOME/{wheel}"' in commands
     assert re.fullmatch(r"\d+\.\d+\.\d+", ray_version())
     for command in commands:
         subprocess.run(["bash", "-n", "-c", command], check=True)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_wheel_is_copied_to_all_nodes(provider: str, tmp_path: Path) -> None:
+    wheel = tmp_path / 'odd "name"' / "thriftune.whl"
+    there = f"~/thriftune-{__version__}-py3-none-any.whl"
+    assert loaded(provider, wheel=wheel)["file_mounts"] == {there: str(wheel)}
+    assert loaded(provider, wheel=Path("a.whl"))["file_mounts"] == {there: str(Path.cwd() / "a.whl")}
+    assert loaded(provider)["file_mounts"] == {there: there.removeprefix("~/")}
+    assert f"    #     thriftune cluster template {provider} --to cluster.yaml\n" in cluster_file(provider)
+    assert "does not exist" not in cluster_file(provider, wheel=wheel)
+
+
+def test_the_setup_installs_the_wheel_and_replaces_an_older_one_of_its_version(tmp_path: Path) -> None:
+    """Without what it depends on, which is in the package index."""
+    pytest.importorskip("pip")
+    write_wheel(tmp_path)
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=False)
+    (home / "bin" / "pip").write_text(
+        f'#!/bin/sh\nexec {sys.executable} -m pip --python {home}/bin/python "$@" --no-index --quiet\n'
+    )
+    (home / "bin" / "pip").chmod(0o755)
+    (command,) = (each for each in loaded("aws")["setup_commands"] if "--force-reinstall" in each)
+    around = {"HOME": str(tmp_path), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+    for _ in range(2):
+        subprocess.run(["bash", "-c", command], env=os.environ | around, check=True, timeout=300)
+        (module,) = home.glob("lib/python*/site-packages/thriftune/__init__.py")
+        assert "an older one" not in module.read_text()
+        module.write_text("# an older one")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

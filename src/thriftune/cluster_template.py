@@ -12,11 +12,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from thriftune import __version__
 from thriftune.cluster import HEALTH_CHECKS, INSTANCE_TYPE, MARKET
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog, Offer
+from thriftune.own_wheel import wheel_name
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 """Values of the label cluster.MARKET, and how names of node types end."""
@@ -88,6 +90,7 @@ def cluster_file(
     market: str = "both",
     idle_minutes: float = 2.0,
     catalog: Catalog | None = None,
+    wheel: Path | None = None,
 ) -> str:
     """YAML for `ray up`: a head that no trial runs on, and up to `most` nodes of each machine and market.
 
@@ -95,6 +98,7 @@ def cluster_file(
     - `region`: one the catalog has prices of; it may be left out where there is only one.
     - `market`: of `MARKETS`.
     - `idle_minutes`: after which a node that nothing runs on is given back.
+    - `wheel`: of the thriftune that all nodes install; without one, the file says how to make it.
     """
     if provider not in PROVIDERS:
         raise SettingError(f"provider: {provider!r} is not known; use {' or '.join(PROVIDERS)}")
@@ -121,6 +125,7 @@ def cluster_file(
         _top(provider, name, region, workers, most, idle_minutes),
         _where(provider, region),
         _node_types(provider, region, head, workers, most),
+        _mounts(provider, wheel),
         _setup(cloud, region),
         _starting(),
     ]
@@ -290,12 +295,21 @@ def _node_config(provider: str, region: str, offer: Offer, market: str) -> Itera
         yield from (f"                {key}: {value}" for key, value in scheduling.items())
 
 
+def _mounts(provider: str, wheel: Path | None) -> Iterator[str]:
+    yield "# What is copied to all nodes."
+    yield "file_mounts:"
+    yield "    # This thriftune, which no package index has yet. Its path is that on the machine of `ray up`."
+    if wheel is None:
+        yield "    # EDIT: that wheel does not exist yet. This command writes it beside the file:"
+        yield f"    #     thriftune cluster template {provider} --to cluster.yaml"
+    local = wheel_name() if wheel is None else str(wheel.absolute())
+    yield f'    "~/{wheel_name()}": {json.dumps(local)}'
+    yield "    # EDIT: your own code, if it is more than one file."
+    yield '    # "~/project": "./project"'
+
+
 def _setup(cloud: _Provider, region: str) -> Iterator[str]:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    yield "# EDIT: your own code, if it is more than one file. It is copied to all nodes."
-    yield "file_mounts: {}"
-    yield '#    "~/project": "./project"'
-    yield ""
     yield "setup_commands:"
     yield f"    # EDIT: a study's storage must be seen from every node, or trials cannot move. {SHARED_FOLDER} is"
     yield f"    # {cloud.shared_is}:"
@@ -309,7 +323,9 @@ def _setup(cloud: _Provider, region: str) -> Iterator[str]:
     yield f"    - test -x ~/python/bin/python || ~/.local/bin/uv venv --seed --python {python} ~/python"
     yield "    - grep -q python/bin ~/.bashrc || echo 'export PATH=\"$HOME/python/bin:$PATH\"' >> ~/.bashrc"
     yield "    # Ray must be of one version on all nodes, and where `ray up` is called."
-    yield f"    - pip install 'thriftune[ray]=={__version__}' 'ray[default]=={ray_version()}'"
+    yield f"    - pip install \"$HOME/{wheel_name()}[ray]\" 'ray[default]=={ray_version()}'"
+    yield "    # Once more by itself: pip does not replace an older wheel of the same version."
+    yield f'    - pip install --no-deps --force-reinstall "$HOME/{wheel_name()}"'
     yield "    # EDIT: what your training needs."
     yield "    # - pip install torch"
     yield ""

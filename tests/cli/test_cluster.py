@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from thriftune.cli import cli
 from thriftune.cluster_template import cluster_file
+from thriftune.own_wheel import wheel_name
 
 Type = Callable[..., Result]
 
@@ -46,13 +47,15 @@ def test_options(typed: Type) -> None:
 def test_a_file_is_not_written_over(typed: Type, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     result = typed("template", "aws", "--to", path)
-    assert (result.stdout, path.read_text()) == ("", cluster_file("aws"))
-    assert f"ray up {path}" in result.stderr
+    wheel = tmp_path / wheel_name()
+    assert (result.stdout, path.read_text()) == ("", cluster_file("aws", wheel=wheel))
+    assert sorted(tmp_path.iterdir()) == [path, wheel]
+    assert f"wrote {path} and {wheel}; edit what the file says, then: ray up {path}" in result.stderr
     refused = typed("template", "gcp", "--to", path, status=1)
     assert f"{path}: is there already; write it elsewhere, or over it with --force" in refused.stderr
-    assert path.read_text() == cluster_file("aws")
+    assert path.read_text() == cluster_file("aws", wheel=wheel)
     typed("template", "gcp", "--to", path, "--force")
-    assert path.read_text() == cluster_file("gcp")
+    assert path.read_text() == cluster_file("gcp", wheel=wheel)
 
 
 def test_force_is_for_files(typed: Type) -> None:
@@ -77,7 +80,7 @@ def test_mistakes(typed: Type, args: list[str], status: int, says: str) -> None:
 
 def test_a_mistake_leaves_no_file(typed: Type, tmp_path: Path) -> None:
     typed("template", "aws", "--machine", "m5.xlrge", "--to", tmp_path / "cluster.yaml", status=1)
-    assert not (tmp_path / "cluster.yaml").exists()
+    assert list(tmp_path.iterdir()) == []
     assert "No such file" in typed("template", "aws", "--to", tmp_path / "no" / "cluster.yaml", status=1).stderr
 
 

@@ -8,6 +8,7 @@ import click
 
 from thriftune.cluster_template import MARKETS, PROVIDERS, cluster_file
 from thriftune.errors import SettingError
+from thriftune.own_wheel import wheel_name, write_wheel
 
 _DEFAULT_MACHINES = "; ".join(" and ".join(provider.machines) for provider in PROVIDERS.values())
 
@@ -47,7 +48,10 @@ def cluster_command() -> None:
     help="After which a node that nothing runs on is given back.",
 )
 @click.option(
-    "--to", type=click.Path(path_type=Path), metavar="FILE", help="Write it there instead of printing it."
+    "--to",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it there instead of printing it, and beside it a wheel of this thriftune.",
 )
 @click.option("--force", is_flag=True, help="Write it even where there is such a file.")
 def template_command(
@@ -65,18 +69,26 @@ def template_command(
 
     Each machine is a node type for the spot market, one on demand, or both; the head is a small machine that no
     trial runs on. Nothing is rented. Comments in the file say what to edit before `ray up` is called with it.
+    With --to, a wheel of this thriftune is written beside the file, for all nodes to install.
     """
     if force and to is None:
         raise SettingError("--force is for --to FILE; without it, nothing is written")
+    wheel = None if to is None else to.with_name(wheel_name())
     text = cluster_file(
-        provider, machines, region=region, most=most, name=name, market=market, idle_minutes=idle_minutes
+        provider,
+        machines,
+        region=region,
+        most=most,
+        name=name,
+        market=market,
+        idle_minutes=idle_minutes,
+        wheel=wheel,
     )
     if to is None:
         click.echo(text, nl=False)
         return
-    try:
-        with to.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise SettingError(f"{to}: is there already; write it elsewhere, or over it with --force") from None
-    click.echo(f"wrote {to}; edit what it says, then: ray up {to}", err=True)
+    if to.exists() and not force:
+        raise SettingError(f"{to}: is there already; write it elsewhere, or over it with --force")
+    written = write_wheel(to.parent)  # first: without it, the file is of no use
+    to.write_text(text, encoding="utf-8")
+    click.echo(f"wrote {to} and {written}; edit what the file says, then: ray up {to}", err=True)
