@@ -7,6 +7,7 @@ nothing in every worker process and on every command line.
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +77,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"thriftune.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'thriftune' has no attribute {name!r}")
+    if sys.platform != "linux":
+        import_module("thriftune.platforms").require_linux()
     return getattr(import_module(_HOME[name]), name)
 
 

@@ -17,6 +17,7 @@ import click
 from thriftune import __version__
 from thriftune.errors import StudyInterrupted, ThriftuneError
 from thriftune.interruption import INTERRUPTED
+from thriftune.platforms import require_linux
 
 _COMMANDS = {
     "run": "run",
@@ -67,6 +68,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Expected errors are one line and a status, never a traceback."""
         try:
+            require_linux()
             return super().invoke(ctx)
         except StudyInterrupted as interrupted:
             self._end(ctx, str(interrupted), INTERRUPTED)
