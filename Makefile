@@ -1,28 +1,29 @@
-# `make demo`, `make test` and `make quick` do everything, on a fresh Debian machine with Python 3.11, as root or not.
+# `make demo`, `tour`, `test` and `quick` do everything, on a fresh Debian machine with Python 3.11, as root or not.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-clusters test-processes test-others quick quick-tests check torch bench clean
+.PHONY: demo tour test test-clusters test-processes test-others quick quick-tests check torch bench clean
 
 demo: $(VENV)/.examples
 	rm -rf out/demo
-	$(BIN)/python examples/digits.py --store out/demo/studies.db
-	$(BIN)/thriftune show digits --store out/demo/studies.db
-	$(BIN)/thriftune show digits --store out/demo/studies.db --plot out/digits.png
+	$(BIN)/python examples/digits.py --store out/demo/studies.db --plot out/digits.png
+
+# What else there is: the market, a plan and simulated spot machines, all made up.
+tour: $(VENV)/.examples
+	mkdir -p out
 	$(BIN)/thriftune market compare --synthetic --type synthetic-16
 	$(BIN)/thriftune market compare --synthetic --type synthetic-16 --plot out/market.png
 	$(BIN)/thriftune plan examples/plan/study.toml
 	$(BIN)/thriftune plan examples/plan/study.toml --plot out/plan.png
-	$(BIN)/thriftune bill digits --store out/demo/studies.db
 	$(BIN)/thriftune simulate examples/spot/study.toml --policy thrifty,elastic,reuse,on_demand --plot out/timeline.png
-	$(BIN)/thriftune reproduce earlycurve --quick --to out/reproduced
 
 # Three parts run at a time: many tests wait for processes more than they compute.
 PROCESSES := $(addprefix tests/,cli engines system system_room store \
-	test_distributed.py test_files.py test_gangs.py test_profiling.py test_readme.py test_study.py test_warm_start.py)
+	test_closing.py test_distributed.py test_examples.py test_files.py test_gangs.py test_profiling.py test_readme.py \
+	test_script_surroundings.py test_study.py test_warm_start.py)
 
 test: check
 	$(MAKE) --jobs 3 --keep-going test-clusters test-processes test-others

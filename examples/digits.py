@@ -1,9 +1,9 @@
 """Tunes a small neural network on scikit-learn's handwritten digits, on this machine's cores.
 
-    python examples/digits.py --store out/studies.db
+    python examples/digits.py --store out/studies.db --plot out/digits.png
 
 Kill it at any time and run it again: it goes on where it was. `thriftune show digits --store out/studies.db` looks
-at it, also while it runs.
+at it, also while it runs. It ends with the best configuration, and the file of the network trained with it.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ def train(trial: tt.Trial) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Tunes a small network on scikit-learn's digits.")
-    parser.add_argument("--store", default="out/studies.db")
+    parser.add_argument("--store", type=Path, default="out/studies.db")
     parser.add_argument("--trials", type=int, default=96)
     parser.add_argument("--max-steps", type=int, default=40)
+    parser.add_argument("--plot", type=Path, help="Draw the learning curves into this file (needs matplotlib).")
     options = parser.parse_args()
 
     result = tt.tune(
@@ -82,11 +83,29 @@ def main() -> None:
         name="digits",
         store=options.store,
     )
+    if options.plot is not None:
+        from thriftune.plot import save_plot
+
+        options.plot.parent.mkdir(parents=True, exist_ok=True)
+        save_plot(result, options.plot)
     best = result.best
-    print(f"best validation loss {best.value:.4f}, accuracy {best.reports[-1].metrics['val_accuracy']:.1%}")
+    at_best = next(report.metrics for report in best.reports if report.metrics["val_loss"] == best.value)
+    print(
+        f"best model   validation loss {best.value:.4f}, accuracy {at_best['val_accuracy']:.1%} (trial {best.id})"
+    )
     for name, value in best.config.items():
-        print(f"  {name} = {value}")
-    print(f"cost: {result.cost}")
+        print(f"             {name} = {value}")
+    print(f"last saved   {saved_network(options.store, best)}")
+    print(f"cost         {result.cost}")
+    if options.plot is not None:
+        print(f"picture      {options.plot}")
+    print(f"look closer  thriftune show {result.name} --store {options.store}")
+
+
+def saved_network(store: Path, trial: tt.TrialRecord) -> Path:
+    """Return the file of the network that the trial saved last."""
+    checkpoints = store.with_name(f"{store.name}.files") / "digits" / "trials" / str(trial.id) / "checkpoints"
+    return max(checkpoints.glob("*/state/net.pickle"))
 
 
 if __name__ == "__main__":
