@@ -70,6 +70,16 @@ def test_the_picture_of_a_study_that_has_not_begun() -> None:
     assert "within $1.00" in shown
 
 
+def test_the_picture_of_a_finished_study_has_no_trial_paused() -> None:
+    spec = studies.spec(stopping="asha")
+    of = history(spec)
+    of.apply(ev.Pause(111.0, 3, 1, "by asha"))
+    of.apply(ev.Ended(112.0, 3, 1, 1.0, cut=True))
+    assert "2 completed  1 paused  1 failed" in drawn(spec, of)
+    of.apply(ev.Finish(113.0, "deadline reached"))
+    assert "2 completed  1 stopped early  1 failed" in drawn(spec, of)
+
+
 def test_the_picture_says_that_it_is_stopping() -> None:
     spec = studies.spec()
     of = history(spec)

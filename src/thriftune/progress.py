@@ -210,12 +210,12 @@ def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing]
 # --- the picture ------------------------------------------------------------------------------------------
 
 _STYLES = {
-    State.WAITING: "yellow",
-    State.RUNNING: "cyan",
-    State.PAUSED: "magenta",
-    State.COMPLETED: "green",
-    State.STOPPED: "blue",
-    State.FAILED: "red",
+    "waiting": "yellow",
+    "running": "cyan",
+    "paused": "magenta",
+    "completed": "green",
+    "stopped early": "blue",
+    "failed": "red",
 }
 
 
@@ -232,10 +232,8 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     facts.add_column()
     ended = words.ended(history)
     by_state = Text(no_wrap=True, overflow="ellipsis")
-    for state in State:
-        if count := history.counts[state]:
-            word = words.state_word(state, history.finished is not None)
-            by_state.append(f"{count} {word}  ", style=_STYLES[state])
+    for word, count in words.state_counts(history.counts, history.finished is not None).items():
+        by_state.append(f"{count} {word}  ", style=_STYLES[word])
     if spec.trials:
         bar = Table.grid(padding=(0, 2))
         counted = f"{ended} of {spec.trials}"
