@@ -41,7 +41,7 @@ BEST = r"best loss 0\.\d+ \(trial \d\)"
 def test_a_script_ends_with_a_line_that_says_what_came_of_it(tmp_path: Path) -> None:
     assert re.fullmatch(rf".*3 trials done.*; {BEST}.*", said(tmp_path)[-1])
     (again,) = said(tmp_path)
-    assert re.fullmatch(rf"s: nothing left to do \(all 3 trials done\); {BEST}", again)
+    assert re.match(rf"s: nothing left to do \(all 3 trials done\); {BEST}\. To run more, ", again)
 
 
 def test_a_script_without_progress_says_nothing(tmp_path: Path) -> None:
@@ -62,10 +62,11 @@ def test_lines_of_a_finished_study() -> None:
     assert short_end_line(spec, history, 110.0).endswith(" s, 1 failed; best loss 0.666667 (trial 1)")
     why = history.finished
     assert nothing_left_line(spec, history) == (
-        f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1)"
+        f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1). To run more, raise its "
+        "limits; to start over, fresh=True (--fresh); to run 1 failed trial again, retry_failed=True (--retry-failed)"
     )
     empty = studies.fold([ev.DriverStarted(100.0, 1, "here")], spec)
-    assert nothing_left_line(spec, empty) == "digits: nothing left to do; no value yet"
+    assert nothing_left_line(spec, empty).startswith("digits: nothing left to do; no value yet. To run more, ")
     empty.apply(ev.Finish(101.0, "deadline reached"))
     assert nothing_left_line(spec, empty) == "digits: nothing left to do (deadline reached); no trial has a value"
 

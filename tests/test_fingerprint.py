@@ -320,5 +320,6 @@ def test_a_study_that_has_ended_says_so_and_how_to_run_more(
     capsys.readouterr()
     tune(tmp_path, twice(), progress=None)
     said = capsys.readouterr().err
-    assert "study 's' has ended before: all 3 trials done. To run more, raise its limits; " in said
+    assert "s: nothing left to do (all 3 trials done); best loss " in said
+    assert ". To run more, raise its limits; to start over, fresh=True (--fresh)" in said
     assert "retry_failed" not in said

@@ -311,9 +311,9 @@ def drive(
             if not history.trials:
                 for line, notable in remarks(spec, history):
                     (view.say if notable else view.note)(line)
-                if spec.target.kind == "command" and spec.workers != 1:
-                    if said := shared_folder(spec.target.command, spec.space, spec.target.folder):
-                        view.note(said)
+                shares = spec.target.kind == "command" and spec.workers != 1
+                if shares and (said := shared_folder(spec.target.command, spec.space, spec.target.folder)):
+                    view.note(said)
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)

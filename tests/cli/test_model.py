@@ -15,7 +15,7 @@ import thriftune as tt
 from tests.cli.programs import run, strict
 from tests.test_models import read, tune, valley
 from thriftune.cli import cli
-from thriftune.progress import end_line
+from thriftune.closing import end_line
 from thriftune.words import model
 
 
