@@ -61,14 +61,16 @@ def test_lines_of_a_finished_study() -> None:
     assert short_end_line(spec, history, 110.0).startswith("digits: 3 trials done in ")
     assert short_end_line(spec, history, 110.0).endswith(" s, 1 failed; best loss 0.666667 (trial 1)")
     why = history.finished
-    assert nothing_left_line(spec, history) == (
-        f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1). To run more, raise its "
-        "limits; to start over, fresh=True (--fresh); to run 1 failed trial again, retry_failed=True (--retry-failed)"
+    line = nothing_left_line(spec, history)
+    assert line.startswith(
+        f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1). To run more"
     )
+    assert line.endswith("; to run 1 failed trial again, retry_failed=True (--retry-failed)")
     empty = studies.fold([ev.DriverStarted(100.0, 1, "here")], spec)
     assert nothing_left_line(spec, empty).startswith("digits: nothing left to do; no value yet. To run more, ")
     empty.apply(ev.Finish(101.0, "deadline reached"))
-    assert nothing_left_line(spec, empty) == "digits: nothing left to do (deadline reached); no trial has a value"
+    line = nothing_left_line(spec, empty)
+    assert line.startswith("digits: nothing left to do (deadline reached); no trial has a value. To run more, ")
 
 
 LARGE = """

@@ -126,7 +126,7 @@ def test_a_placeholder_that_is_wrong_or_unclear(part: str, space: Space, why: st
 
 def test_a_remark_where_trials_share_a_folder() -> None:
     remark = shared_folder(["train", "{lr}"], SPACE, "/project")
-    assert remark.startswith("all trials run in /work: what a trial writes belongs into its own folder")
+    assert remark.startswith("all trials run in /project: what a trial writes belongs into its own folder")
     assert shared_folder(["train", "{{folder}}"], SPACE, "/project") == remark
     assert shared_folder(["train", "{folder}"], Space({"folder": Choice(["a", "b"])}), "/project") == remark
     assert shared_folder(["train", "--out={folder}/x"], SPACE, "/project") == ""
