@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.test_space import choices, conditions, floats, ints, same
+from tests.test_space import built, choices, conditions, fixed, floats, ints, same, stepped
 from thriftune.earlier import Earlier, Translated, translate
 from thriftune.events import Config
 from thriftune.parameters import Choice, Float, Int, Parameter
@@ -187,8 +187,10 @@ def related(draw: st.DrawFn) -> Space:
     for name in draw(st.lists(st.sampled_from("abcd"), min_size=1, unique=True)):
         when = draw(conditions(parameters))
         small = st.sampled_from([Float(0, 1), Float(1e-3, 1, log=True), Int(0, 3), Choice([0, 1, "a", None])])
-        parameters[name] = draw(st.one_of(choices(when), ints(when), floats(when), small))
-    return Space(parameters)
+        parameters[name] = draw(
+            st.one_of(choices(when), ints(when), floats(when), stepped(when), fixed(when), small)
+        )
+    return built(parameters)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ import math
 import pickle
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice, pairwise, product
 from typing import Any
 
@@ -15,9 +16,11 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from thriftune.conditions import between
 from thriftune.errors import SpaceError
-from thriftune.parameters import Choice, Float, Int, Parameter
+from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space import Space
+from thriftune.values import frozen
 
 PATIENT = settings(deadline=None)
 """A busy machine is no reason to fail."""
@@ -27,6 +30,7 @@ PATIENT = settings(deadline=None)
 REALS = st.floats(-1e300, 1e300) | st.floats(-10, 10) | st.integers(-1000, 1000)
 POSITIVE = st.floats(1e-300, 1e300) | st.floats(1e-6, 10.0) | st.integers(1, 1000)
 WHOLE = st.integers(-(2**40), 2**40) | st.integers(-5, 20)
+CENTS = st.integers(-500, 500)
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.floats(-9, 9)
 
 
@@ -45,8 +49,27 @@ def ints(draw: st.DrawFn, when: Any = None, widest: int = 2**41) -> Int:
     return Int(low, high, log, when=when)
 
 
+@st.composite
+def stepped(draw: st.DrawFn, when: Any = None, most: int = 10_000) -> Float | Int:
+    low, step, steps = draw(CENTS), draw(st.integers(1, 70)), draw(st.integers(0, most))
+    high = low + steps * step
+    if draw(st.booleans()):
+        return Int(low, high, step=step, when=when)
+    return Float(low / 100, high / 100, step=step / 100, when=when)
+
+
+NESTED = st.recursive(SCALARS, lambda each: st.lists(each, max_size=2) | st.lists(each, max_size=2).map(tuple))
+"""Values of a choice, and fixed ones."""
+
+
 def choices(when: Any = None) -> st.SearchStrategy[Choice]:
-    return st.lists(SCALARS, min_size=1, max_size=4, unique_by=lambda v: v).map(lambda c: Choice(c, when=when))
+    values = st.lists(SCALARS, min_size=1, max_size=4, unique_by=lambda v: v)
+    nested = st.lists(NESTED, min_size=1, max_size=4, unique_by=frozen)
+    return (values | nested).map(lambda c: Choice(c, when=when))
+
+
+def fixed(when: Any = None) -> st.SearchStrategy[Fixed]:
+    return NESTED.map(lambda value: Fixed(value, when=when))
 
 
 @st.composite
@@ -58,11 +81,22 @@ def conditions(draw: st.DrawFn, before: Mapping[str, Parameter]) -> dict[str, An
         if isinstance(parent, Choice):
             one = st.sampled_from(parent.choices)
         elif isinstance(parent, Int):
-            one = st.integers(parent.low, parent.high)
+            one = st.integers(0, (parent.high - parent.low) // (parent.step or 1)).map(
+                lambda k, low=parent.low, step=parent.step or 1: low + k * step  # type: ignore[misc]
+            )
+        elif isinstance(parent, Fixed):
+            one = st.just(parent.value)
         else:
             assert isinstance(parent, Float)
-            one = st.sampled_from([parent.low, parent.high])
-        when[name] = draw(one | st.lists(one, min_size=1, max_size=3))
+            levels = Space({"it": replace(parent, when=None)}).axes["it"].levels(5)
+            one = st.sampled_from(levels) if parent.step else st.floats(parent.low, parent.high)
+        ranges = st.lists(one, min_size=2, max_size=2).map(lambda ends: between(*sorted(ends)))
+        if isinstance(parent, Float) and parent.low < parent.high and not parent.step:
+            when[name] = draw(ranges)
+        elif isinstance(parent, Int):
+            when[name] = draw(one | st.lists(one, min_size=1, max_size=3) | ranges)
+        else:
+            when[name] = draw(one | st.lists(one, min_size=1, max_size=3))
     return when or None
 
 
@@ -72,8 +106,18 @@ def spaces(draw: st.DrawFn, finite: bool = False) -> Space:
     for name in draw(st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)):
         when = draw(conditions(parameters))
         kinds: list[st.SearchStrategy[Parameter]] = [choices(when), ints(when, 3 if finite else 2**41)]
+        kinds += [stepped(when, 3 if finite else 10_000), fixed(when)]
         parameters[name] = draw(st.one_of(kinds if finite else [*kinds, floats(when)]))
-    return Space(parameters)
+    return built(parameters)
+
+
+def built(parameters: Mapping[str, Parameter]) -> Space:
+    """The space of drawn parameters, unless their values happen to make none."""
+    try:
+        return Space(parameters)
+    except SpaceError as error:
+        assume("unclear" not in str(error) and "fixed values only" not in str(error))
+        raise
 
 
 def same(a: Any, b: Any) -> bool:
@@ -99,8 +143,13 @@ def all_values(parameter: Parameter) -> list[Any]:
     if isinstance(parameter, Choice):
         return list(parameter.choices)
     if isinstance(parameter, Int):
-        return list(range(parameter.low, parameter.high + 1))
+        return list(range(parameter.low, parameter.high + 1, parameter.step or 1))
+    if isinstance(parameter, Fixed):
+        return [parameter.value]
     assert isinstance(parameter, Float)
+    if parameter.step and parameter.low < parameter.high:
+        whole = [round(100 * each) for each in (parameter.low, parameter.high, parameter.step)]
+        return [cents / 100 for cents in range(whole[0], whole[1] + 1, whole[2])]
     return [parameter.low]
 
 
@@ -117,7 +166,11 @@ def test_a_sample_is_valid_and_survives_the_round_trip(space: Space, seed: int) 
     assert (point >= 0).all()
     assert (point <= 1).all()
     assert same(space.decode(point), config)
-    assert same(json.loads(json.dumps(config)), config)
+    assert same(space.check(json.loads(json.dumps(config))), config)
+    assert same(space.restored(json.loads(json.dumps(config))), config)
+    assert space.key(json.loads(json.dumps(config))) == space.key(config)
+    assert same(space.from_unit(space.to_unit(config)), config)
+    hash(space.key(config))
 
 
 @PATIENT
@@ -326,13 +379,17 @@ def test_a_study_file_holds_a_space() -> None:
     ("data", "message"),
     [
         ([1], "a space is a table of parameters, not [1]"),
-        ({"lr": 3}, "lr: 3 is no table"),
-        ({"lr": {"low": 1, "high": 2}}, "lr: type None is not known; use float, int, choice"),
+        ({"lr": 3}, "the space has fixed values only"),
+        ({"lr": {"low": 1, "high": 2}}, "lr: type None is not known; use float, int, choice, fixed"),
+        ({"lr": {"value": 1, "high": 2}}, "lr: high is no setting of fixed; use value, when"),
         ({"lr": {"type": "flaot"}}, "lr: type 'flaot' is not known"),
         ({"lr": {"type": ["float"]}}, "lr: type ['float'] is not known"),
         ({"lr": {"type": "float", "low": 1}}, "lr: high is missing; a float needs it"),
         ({"a": {"type": "choice"}}, "a: choices is missing; a choice needs it"),
-        ({"lr": {"type": "int", "low": 1, "hihg": 2}}, "lr: hihg is no setting of int; use low, high, log, when"),
+        (
+            {"lr": {"type": "int", "low": 1, "hihg": 2}},
+            "lr: hihg is no setting of int; use low, high, log, step, when",
+        ),
         ({"lr": {"type": "float", "low": "1e-4", "high": 1}}, "lr: low '1e-4' is not a number"),
     ],
 )
@@ -347,7 +404,7 @@ def test_difference() -> None:
     new = Space(
         {
             "lr": Float(0, 1),
-            "m": Int(1, 2, when={"lr": 1}),
+            "m": Int(1, 2, when={"lr": between(0.5, 1)}),
             "n": Choice([1]),
             "width": Int(1, 2),
             "k": Int(1, 3, log=True),
@@ -357,7 +414,7 @@ def test_difference() -> None:
         "lr: high was 0.1, is now 1.0",
         "act: is gone",
         "n: was Int, is now Choice",
-        "m: when was None, is now {'lr': [1.0]}",
+        "m: when was None, is now {'lr': between(0.5, 1.0)}",
         "k: high was 2, is now 3",
         "k: log was False, is now True",
         "width: is new",
@@ -394,8 +451,11 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({}, "the space is empty; name at least one Float, Int or Choice"),
     ({1: X}, "1 cannot name a parameter; use a string that is not empty"),
     ({"": X}, "'' cannot name a parameter; use a string that is not empty"),
-    ({"lr": (0, 1)}, "lr: (0, 1) is no parameter; use Float, Int or Choice"),
-    ({"lr": Float}, "lr: <class 'thriftune.parameters.Float'> is no parameter; use Float, Int or Choice"),
+    ({"lr": (0, 1)}, "the space has fixed values only, so nothing varies; make one a Float, Int or Choice"),
+    (
+        {"lr": Float},
+        "lr: <class 'thriftune.parameters.Float'> is no parameter; use Float, Int, Choice or a value",
+    ),
     ({"lr": Float(0.1, 0.01)}, "lr: low 0.1 is above high 0.01; swap them"),
     ({"n": Int(3, 1)}, "n: low 3 is above high 1; swap them"),
     ({"lr": Float(0, 1, log=True)}, "lr: low 0 has no logarithm; raise it above 0 or drop log"),
@@ -421,8 +481,8 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({"a": Choice([math.nan])}, "a: choice nan is not finite; give a number or a word for it"),
     ({"a": Choice([-math.inf])}, "a: choice -inf is not finite; give a number or a word for it"),
     (
-        {"a": Choice([(1, 2)])},
-        "a: choice (1, 2) is no str, int, float, bool or None; "
+        {"a": Choice([(1, {2})])},
+        "a: choice {2} is no str, int, float, bool or None, nor a tuple or list of such; "
         "choose by a name and look the object up in the training function",
     ),
     ({"a": Choice([1], when=["b"])}, "a: when ['b'] is no mapping; write {other: value}"),  # type: ignore[arg-type]
@@ -451,8 +511,58 @@ BAD_SPACES: list[tuple[Any, str]] = [
         "b: when can never hold; a: 1.5 is not a whole number; use 1 to 2",
     ),
     (
-        {"a": Float(1, 2), "b": Int(1, 2, when={"a": 2.5})},
-        "b: when can never hold; a: 2.5 is outside its range; use 1.0 to 2.0",
+        {"a": Float(1, 2), "b": Int(1, 2, when={"a": [1.0, 1.5]})},
+        "b: when asks for [1.0, 1.5] of a, a Float, which hardly ever has one exact value; "
+        "give a range: when={'a': tt.between(low, high)}",
+    ),
+    (
+        {"a": Float(1, 2), "b": Int(1, 2, when={"a": between(2.5, 3)})},
+        "b: when can never hold; no value of a is in between(2.5, 3)",
+    ),
+    (
+        {"a": Int(1, 9, step=4), "b": Int(1, 2, when={"a": between(2, 4)})},
+        "b: when can never hold; no value of a is in between(2, 4)",
+    ),
+    (
+        {"a": Float(1, 2), "b": Int(1, 2, when={"a": between(2, 1)})},
+        "b: when of a is between(2, 1), whose low is above its high; swap them",
+    ),
+    (
+        {"a": Float(1, 2), "b": Int(1, 2, when={"a": between("1", 2)})},  # type: ignore[arg-type]
+        "b: when of a: low '1' is not a number; write one, without quotes",
+    ),
+    (
+        {"x": X, "b": Int(1, 2, when={"x": between(1, 2)})},
+        "b: when has a range for x, which is no Float or Int; list its values",
+    ),
+    (
+        {"x": Choice([1, 2, (1, 2)]), "b": Int(1, 2, when={"x": (1, 2)})},
+        "b: when of x is unclear: [1, 2] may be one choice or a list of choices; change the choices of x",
+    ),
+    ({"a": Float(0, 1, step=0)}, "a: step 0.0 must be above 0; leave it out to have any value"),
+    ({"a": Float(0, 1, step="x")}, "a: step 'x' is not a number; write one, without quotes"),  # type: ignore[arg-type]
+    ({"a": Int(0, 9, step=0.5)}, "a: step 0.5 is not a whole number; round it or use Float"),  # type: ignore[arg-type]
+    (
+        {"a": Float(0.1, 1, log=True, step=0.1)},
+        "a: step 0.1 does not go with log; drop one of them, or list the values in a Choice",
+    ),
+    (
+        {"a": Float(0, 1, step=0.3)},
+        "a: high 1.0 is no multiple of step 0.3 above low 0.0; write high=0.9 or high=1.2",
+    ),
+    ({"a": Int(1, 100, step=10)}, "a: high 100 is no multiple of step 10 above low 1; write high=91 or high=101"),
+    (
+        {"a": Float(1e9, 1e9 + 1, step=1e-7)},
+        "a: step 1e-07 is finer than a float from 1000000000.0 to 1000000001.0 holds; widen it",
+    ),
+    (
+        {"a": Float(0, 1e6, step=1e-7)},
+        "a: step 1e-07 gives over 2**40 values; leave it out to have any value",
+    ),
+    (
+        {"a": Float(0, 1), "b": {1}},
+        "b: fixed value {1} is no str, int, float, bool or None, nor a tuple or list "
+        "of such; choose by a name and look the object up in the training function",
     ),
 ]
 

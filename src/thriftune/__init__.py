@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune import system as system
+    from thriftune.conditions import between as between
     from thriftune.engines.choice import Ray as Ray
     from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "conditions": ["between"],
     "engines.choice": ["Ray"],
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],

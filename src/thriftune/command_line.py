@@ -1,18 +1,20 @@
 """The command line of a trial: checks its placeholders and fills in values.
 
-`{name}` stands for a parameter's value. `{name|text}` stands for `text` where the parameter is inactive. `{{...}}`
-stands for `{...}`. `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` stand for the trial's own, unless there are
-parameters of these names.
+`{name}` stands for a parameter's value; a tuple or list is written as JSON. `{name|text}` stands for `text` where
+the parameter is inactive. `{{...}}` stands for `{...}`. `{trial}`, `{seed}`, `{folder}` and `{checkpoint}` stand
+for the trial's own, unless there are parameters of these names.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.errors import SettingError
 from thriftune.space import Space
+from thriftune.values import is_nested
 
 _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
 """Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""
@@ -123,6 +125,8 @@ def _fill_in(part: str, config: Mapping[str, Any]) -> str:
     def value(match: re.Match[str]) -> str:
         text, name, default = match.groups()
         found = text if text is not None else config.get(name, default)
+        if is_nested(found):
+            return json.dumps(found)
         return "" if found is None else str(found)
 
     return _BRACES.sub(value, part)

@@ -11,7 +11,9 @@ An npz that `thriftune record` made is none of these tables: it has its own obje
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import json
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -27,6 +29,7 @@ from thriftune.objectives import Objective
 from thriftune.parameters import Choice, Float, Int, Parameter
 from thriftune.recordings import Recording, is_recording, read
 from thriftune.space import Space
+from thriftune.values import frozen
 
 LOG_FROM_RATIO = 100.0
 """Numbers above zero that span so much are taken to be on a log scale, where no space is given."""
@@ -70,7 +73,7 @@ def _parameter(values: Sequence[Any]) -> Parameter:
         low, high = min(values), max(values)
         log = low > 0 and high / low >= LOG_FROM_RATIO
         return (Int if all(isinstance(value, int) for value in values) else Float)(low, high, log=log)
-    return Choice(list(dict.fromkeys(values)))
+    return Choice(list({frozen(value): value for value in values}.values()))
 
 
 # --- a row a report ---------------------------------------------------------------------------------------
@@ -98,6 +101,9 @@ def _value(text: str) -> Any:
             return kind(text)
         except ValueError:
             continue
+    if text.startswith("["):  # a list or a tuple, as `thriftune export` writes it
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
     return {"True": True, "False": False, "": None}.get(text, text)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from thriftune.events import Config
-from thriftune.parameters import Choice, Float, Int, Parameter
+from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space import Space
+from thriftune.values import frozen
 
 NEAR = 0.1
 """A value outside a range counts as the range's end if it is no further from it than this part of the span."""
@@ -119,13 +120,14 @@ def _active(parameter: Parameter, config: Config) -> bool:
 
 
 def _filling(parameter: Parameter) -> Any:
-    u = 0.0 if isinstance(parameter, Choice) else 0.5
-    return Space({"it": replace(parameter, when=None)}).from_unit([u])["it"]
+    return parameter._axis().value(0.0 if isinstance(parameter, Choice) else 0.5)
 
 
 def _constant(parameter: Parameter) -> bool:
     if isinstance(parameter, Choice):
         return len(parameter.choices) == 1
+    if isinstance(parameter, Fixed):
+        return True
     assert isinstance(parameter, Float | Int)
     return parameter.low == parameter.high
 
@@ -136,10 +138,13 @@ def _constant(parameter: Parameter) -> bool:
 def _across(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
     """The value as the new parameter has it, and what was done to it, if anything; None: it has no place there."""
     if isinstance(new, Choice):
-        return (new.choices[new.choices.index(value)], "") if value in new.choices else None
+        identities = [frozen(choice) for choice in new.choices]
+        return (new.choices[identities.index(frozen(value))], "") if frozen(value) in identities else None
+    if isinstance(new, Fixed) or new.low == new.high:  # type: ignore[attr-defined]
+        # Much like gone: what the values did there counts as noise.
+        only = _filling(new)
+        return only, "" if frozen(value) == frozen(only) else f"taken as {_text(only)}, the only one here"
     assert isinstance(new, Float | Int)
-    if new.low == new.high:  # fixed, which is much like gone: what the values did there counts as noise
-        return new.low, "" if value == new.low else f"taken as {_text(new.low)}, the only one here"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -155,6 +160,10 @@ def _across(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | Non
         which = "below" if x < end else "above"
         what = "of 0, which has no logarithm," if new.log and x == 0 else f"{which} {_text(end)}"
         x, how = end, f"{what} taken as {_text(end)}"
+    if new.step is not None:
+        axis = new._axis()
+        near = axis.value(axis.unit(x))
+        x, how = near, how or ("" if abs(near - x) <= 1e-6 * new.step else "rounded")
     return (int(x) if isinstance(new, Int) else x), how
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
 from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
@@ -16,7 +16,6 @@ from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.objectives import Names, parse_objectives
-from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.result import Result
@@ -49,7 +48,7 @@ class Settings(TypedDict, total=False):
     seed: int
     minimize: Names | None
     maximize: Names | None
-    space: Space | Mapping[str, Parameter] | None
+    space: Space | Mapping[str, Any] | None
     price_per_hour: float
     restart_seconds: float | None
     slower: float
@@ -82,7 +81,7 @@ def simulate(
     seed: int = 0,
     minimize: Names | None = None,
     maximize: Names | None = None,
-    space: Space | Mapping[str, Parameter] | None = None,
+    space: Space | Mapping[str, Any] | None = None,
     price_per_hour: float = 0.0,
     restart_seconds: float | None = None,
     cloud: Trace | str | Path | None = None,
@@ -190,7 +189,7 @@ def _scaled(curves: Curves, times: float) -> Curves:
 
 
 def _recording(
-    source: object, minimize: Names | None, maximize: Names | None, space: Space | Mapping[str, Parameter] | None
+    source: object, minimize: Names | None, maximize: Names | None, space: Space | Mapping[str, Any] | None
 ) -> Recording | None:
     """None: it is a function."""
     if isinstance(source, Recording):

@@ -8,18 +8,28 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, replace
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from thriftune.axes import Axis
+from thriftune.conditions import (
+    Between,
+    Conditions,
+    checked_whens,
+    classes,
+    holds,
+    in_words,
+    quick,
+    when_json,
+    when_read,
+)
 from thriftune.errors import SpaceError
-from thriftune.parameters import Axis, Choice, Float, Int, Parameter
+from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.values import frozen, is_nested, own, read, written
 
-Conditions = tuple[tuple[str, frozenset[Any]], ...]
-
-_KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice}
+_KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice, "fixed": Fixed}
 
 
 # --- the space --------------------------------------------------------------------------------------------
@@ -34,11 +44,6 @@ class _Node(NamedTuple):
     start: int
 
 
-def _holds(conditions: Conditions, config: Mapping[str, Any]) -> bool:
-    # An inactive parameter is not in the config; Ellipsis stands for it, as no value can be one.
-    return all(config.get(other, ...) in allowed for other, allowed in conditions)
-
-
 class Space(Mapping[str, Parameter]):
     """Named parameters in order, checked: a Space that exists can be searched.
 
@@ -48,12 +53,15 @@ class Space(Mapping[str, Parameter]):
 
     names: tuple[str, ...]
     parameters: tuple[Parameter, ...]
+    searched: tuple[str, ...]
+    """Those of the names whose value is searched: all but fixed values."""
     dimensions: int
-    """Columns of the unit cube: one a number, one a choice of each Choice."""
+    """Columns of the unit cube: one a number, one a choice of each Choice, none a fixed value."""
     columns: Mapping[str, slice]
     axes: Mapping[str, Axis]
 
-    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        """`parameters`: a Float, Int or Choice each; any other value is fixed. Raises SpaceError."""
         if not isinstance(parameters, Mapping):
             raise SpaceError(f"a space maps names to parameters, which {parameters!r} does not; use a dict")
         if not parameters:
@@ -62,22 +70,30 @@ class Space(Mapping[str, Parameter]):
         for name, parameter in parameters.items():
             if not isinstance(name, str) or not name:
                 raise SpaceError(f"{name!r} cannot name a parameter; use a string that is not empty")
-            if not isinstance(parameter, Parameter):
-                raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int or Choice")
-            checked[name] = parameter._check(name)
+            if isinstance(parameter, type):
+                raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int, Choice or a value")
+            made = parameter if isinstance(parameter, Parameter) else Fixed(parameter)
+            checked[name] = made._check(name)
+        if all(isinstance(parameter, Fixed) for parameter in checked.values()):
+            raise SpaceError("the space has fixed values only, so nothing varies; make one a Float, Int or Choice")
         axes = {name: parameter._axis() for name, parameter in checked.items()}
-        whens = _checked_whens(checked, axes)
+        whens = checked_whens(checked, axes)
 
         self.axes = axes
+        self._nested = frozenset(name for name, parameter in checked.items() if _may_be_nested(parameter))
         self._parameters = {name: replace(p, when=whens[name] or None) for name, p in checked.items()}
         self._nodes: list[_Node] = []
         self._blank: list[float] = []
         for name, axis in axes.items():
-            conditions = tuple((other, frozenset(values)) for other, values in whens[name].items())
+            conditions = tuple(
+                (other, quick(asked, other not in self._nested)) for other, asked in whens[name].items()
+            )
             self._nodes.append(_Node(name, axis, conditions, len(self._blank)))
             self._blank += [axis.blank] * axis.width
         self.names = tuple(self._parameters)
         self.parameters = tuple(self._parameters.values())
+        self.searched = tuple(name for name, parameter in checked.items() if not isinstance(parameter, Fixed))
+        self._fixed = frozenset(self.names) - frozenset(self.searched)
         self.dimensions = len(self._blank)
         self.columns = {name: slice(start, start + axis.width) for name, axis, _, start in self._nodes}
 
@@ -111,28 +127,30 @@ class Space(Mapping[str, Parameter]):
         """The number of configurations, exactly; math.inf if a Float that is no constant can be active.
 
         Goes through the parameters and keeps the number of configurations so far, one for each set of facts
-        that conditions still to come depend on: (parameter, value) for values some condition names. A value
-        that none names decides as much as an inactive parameter: nothing.
+        that conditions still to come depend on: (parameter, number of its value), where a value stands for all
+        that meet the same conditions. One that meets none decides as much as an inactive parameter: nothing.
         """
         order = self._dependents_first()
         last_use = {other: i for i, node in enumerate(order) for other, _ in node.conditions}
-        named: dict[str, set[Any]] = {name: set() for name in self.names}
-        for node in order:
-            for other, allowed in node.conditions:
-                named[other] |= allowed
-        ways: Counter[tuple[tuple[str, Any], ...]] = Counter({(): 1})
+        asked: dict[str, list[Any]] = {name: [] for name in self.names}
+        for parameter in self.parameters:
+            for other, values in (parameter.when or {}).items():
+                asked[other].append(values)
+        ways: Counter[tuple[tuple[str, int], ...]] = Counter({(): 1})
         for i, (name, axis, conditions, _) in enumerate(order):
-            after: Counter[tuple[tuple[str, Any], ...]] = Counter()
+            after: Counter[tuple[tuple[str, int], ...]] = Counter()
             for facts, count in ways.items():
                 kept = tuple(fact for fact in facts if last_use[fact[0]] > i)
-                if not _holds(conditions, dict(facts)):
+                if not holds(conditions, {known: self.axes[known].nth(number) for known, number in facts}):
                     after[kept] += count
                     continue
                 if axis.count is None:
                     return math.inf
-                for value in named[name]:
-                    after[(*kept, (name, value))] += count
-                if others := axis.count - len(named[name]):
+                others = axis.count
+                for number, size in classes(asked[name], axis):
+                    after[(*kept, (name, number))] += count * size
+                    others -= size
+                if others:
                     after[kept] += count * others
             ways = after
         return sum(ways.values())
@@ -188,26 +206,33 @@ class Space(Mapping[str, Parameter]):
             if len(ahead) == len(self._nodes):
                 yield config.copy()
             else:
-                active = _holds(self._nodes[len(ahead)].conditions, config)
+                active = holds(self._nodes[len(ahead)].conditions, config)
                 ahead.append(iter(levels[len(ahead)] if active else [...]))
 
     # To the unit cube and back.
 
     def sample(self, rng: np.random.Generator) -> dict[str, Any]:
         """A configuration drawn uniformly, each parameter on its own scale."""
-        return self.from_unit(rng.random(len(self._nodes)).tolist())
+        return self.from_unit(rng.random(len(self.searched)).tolist())
 
     def from_unit(self, values: Sequence[float]) -> dict[str, Any]:
-        """The configuration at these numbers in [0, 1], one a parameter, whether it is active or not."""
+        """The configuration at these numbers in [0, 1], one a searched parameter, whether it is active or not."""
         config: dict[str, Any] = {}
-        for (name, axis, conditions, _), u in zip(self._nodes, values, strict=True):
-            if not conditions or _holds(conditions, config):
+        for (name, axis, conditions, _), u in zip(self._nodes, self._with_fixed(values), strict=True):
+            if not conditions or holds(conditions, config):
                 config[name] = axis.value(u)
         return config
 
+    def _with_fixed(self, values: Sequence[float]) -> Sequence[float]:
+        """Return numbers of searched parameters as numbers of all, with any for those that are fixed."""
+        if not self._fixed:
+            return values
+        searched = dict(zip(self.searched, values, strict=True))
+        return [searched.get(name, 0.5) for name in self.names]
+
     def to_unit(self, config: Mapping[str, Any]) -> list[float]:
         """The inverse of from_unit(); 0.5 for what is inactive."""
-        return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.names]
+        return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.searched]
 
     def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
         """The point of the unit cube, shape (dimensions,); inactive numbers are 0.5, inactive choices 0."""
@@ -225,7 +250,7 @@ class Space(Mapping[str, Parameter]):
             raise SpaceError(f"{row} is no point of the unit cube; give {self.dimensions} numbers in [0, 1]")
         config: dict[str, Any] = {}
         for name, axis, conditions, start in self._nodes:
-            if not conditions or _holds(conditions, config):
+            if not conditions or holds(conditions, config):
                 config[name] = axis.read(row, start)
         return config
 
@@ -240,12 +265,15 @@ class Space(Mapping[str, Parameter]):
                 raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
         clean: dict[str, Any] = {}
         for name, axis, conditions, _ in self._nodes:
-            if _holds(conditions, clean):
-                if name not in config:
+            if holds(conditions, clean):
+                if name in config:
+                    clean[name] = axis.clean(name, config[name])
+                elif name in self._fixed:
+                    clean[name] = axis.nth(0)
+                else:
                     raise SpaceError(f"{name}: has no value; give it one")
-                clean[name] = axis.clean(name, config[name])
             elif name in config:
-                raise SpaceError(f"{name}: is {config[name]!r}, but {_in_words(conditions)}; leave it out")
+                raise SpaceError(f"{name}: is {config[name]!r}, but {in_words(conditions)}; leave it out")
         return clean
 
     def check_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -261,57 +289,74 @@ class Space(Mapping[str, Parameter]):
         clean: dict[str, Any] = {}
         for name, axis, conditions, _ in self._nodes:
             if name not in config:
+                if name in self._fixed and holds(conditions, clean):
+                    clean[name] = axis.nth(0)
                 continue
-            if not _holds(conditions, clean):
+            if not holds(conditions, clean):
                 missing = next((other for other, _ in conditions if other not in clean), None)
                 way_out = "leave it out" if missing is None else f"give {missing}, too"
-                raise SpaceError(f"{name}: is {config[name]!r}, but {_in_words(conditions)}; {way_out}")
+                raise SpaceError(f"{name}: is {config[name]!r}, but {in_words(conditions)}; {way_out}")
             clean[name] = axis.clean(name, config[name])
         return clean
 
     def fill(self, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         """Return a configuration with these values, as check_part() returns them; all others are drawn."""
         config: dict[str, Any] = {}
-        draws = rng.random(len(self._nodes)).tolist()
+        draws = self._with_fixed(rng.random(len(self.searched)).tolist())
         for (name, axis, conditions, _), u in zip(self._nodes, draws, strict=True):
-            if _holds(conditions, config):
+            if holds(conditions, config):
                 config[name] = given[name] if name in given else axis.value(u)
         return config
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         """A configuration's identity: equal and hashable, Ellipsis for what is inactive."""
         get = config.get
-        return tuple([get(name, ...) for name in self.names])
+        if self._nested:
+            return tuple([frozen(get(name, ...)) for name in self.searched])
+        return tuple([get(name, ...) for name in self.searched])
+
+    def restored(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a valid configuration with its tuples and lists as the space has them, in objects of its own.
+
+        A log holds tuples as lists, and the lists of a suggestion are those of the space.
+        """
+        if self._nested.isdisjoint(config):
+            return config
+        clean = {name: self.axes[name].clean(name, config[name]) for name in self._nested if name in config}
+        return {**config, **{name: own(value) for name, value in clean.items()}}
 
     # The written form.
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Plain JSON, and the [space] table of a study file. The order of the names is part of it."""
-        written = {}
+        tables = {}
         for name, parameter in self.items():
             table: dict[str, Any] = {"type": type(parameter).__name__.lower()}
             for field in _settings(parameter):
                 value = getattr(parameter, field.name)
                 if field.name == "when" and value:
-                    value = {other: v[0] if len(v) == 1 else list(v) for other, v in value.items()}
+                    value = when_json(value)
                 if field.name == "choices":
-                    value = list(value)
-                if value is not None and value is not False:
+                    value = [written(choice) for choice in value]
+                if field.name == "value":
+                    table[field.name] = written(value)
+                elif value is not None and value is not False:
                     table[field.name] = value
-            written[name] = table
-        return written
+            tables[name] = table
+        return tables
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, Any]]) -> Space:
-        """The inverse of to_json()."""
+        """The inverse of to_json(). A value that is no table is fixed."""
         if not isinstance(data, Mapping):
             raise SpaceError(f"a space is a table of parameters, not {data!r}; write [space]")
-        parameters = {}
+        parameters: dict[str, Any] = {}
         for name, table in data.items():
             if not isinstance(table, Mapping):
-                raise SpaceError(f'{name}: {table!r} is no table; write {{type = "float", ...}}')
+                parameters[name] = Fixed(table)
+                continue
             settings = dict(table)
-            kind = settings.pop("type", None)
+            kind = settings.pop("type", "fixed" if "value" in settings else None)
             if not isinstance(kind, str) or kind not in _KINDS:
                 raise SpaceError(f"{name}: type {kind!r} is not known; use {', '.join(_KINDS)}")
             known = {field.name: field.default is MISSING for field in _settings(_KINDS[kind])}
@@ -320,6 +365,12 @@ class Space(Mapping[str, Parameter]):
             for setting, needed in known.items():
                 if needed and setting not in settings:
                     raise SpaceError(f"{name}: {setting} is missing; a {kind} needs it")
+            if isinstance(choices := settings.get("choices"), list):
+                settings["choices"] = [read(choice) for choice in choices]
+            if "value" in settings:
+                settings["value"] = read(settings["value"])
+            if "when" in settings:
+                settings["when"] = when_read(name, settings["when"])
             parameters[name] = _KINDS[kind](**settings)
         return cls(parameters)
 
@@ -330,10 +381,10 @@ class Space(Mapping[str, Parameter]):
             if name not in other:
                 sentences.append(f"{name}: is gone")
             elif type(before) is not type(after := other[name]):
-                sentences.append(f"{name}: was {type(before).__name__}, is now {type(after).__name__}")
+                sentences.append(f"{name}: was {_kind(before)}, is now {_kind(after)}")
             else:
                 for field in _settings(before):
-                    was, now = (repr(_listed(getattr(p, field.name))) for p in (before, after))
+                    was, now = (_shown(field.name, getattr(p, field.name)) for p in (before, after))
                     # By the way they are written, since 1 == True.
                     if was != now:
                         sentences.append(f"{name}: {field.name} was {was}, is now {now}")
@@ -345,58 +396,22 @@ class Space(Mapping[str, Parameter]):
         return sentences
 
 
-def _checked_whens(
-    parameters: Mapping[str, Parameter], axes: Mapping[str, Axis]
-) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """For each parameter what it depends on, names and values in the order of the space."""
-    order = {name: i for i, name in enumerate(parameters)}
-    for name, parameter in parameters.items():
-        when = parameter.when
-        if when is not None and not isinstance(when, Mapping):
-            raise SpaceError(f"{name}: when {when!r} is no mapping; write {{other: value}}")
-        for other in when or ():
-            if other not in parameters:
-                raise SpaceError(f"{name}: when names {other!r}, which is not in the space; add it there")
-            if other == name:
-                raise SpaceError(f"{name}: when names {name} itself; remove that")
-    try:
-        TopologicalSorter({name: p.when or () for name, p in parameters.items()}).prepare()
-    except CycleError as error:
-        cycle = error.args[1][:0:-1]  # it comes as [a, c, b, a], each a condition of the next
-        first = cycle.index(min(cycle, key=order.__getitem__))
-        cycle = [*cycle[first:], *cycle[: first + 1]]
-        raise SpaceError(f"{cycle[0]}: when goes in a circle, {' -> '.join(cycle)}; break it") from None
-
-    whens: dict[str, dict[str, tuple[Any, ...]]] = {}
-    for name, parameter in parameters.items():
-        whens[name] = {}
-        for other, given in sorted((parameter.when or {}).items(), key=lambda item: order[item[0]]):
-            if order[other] > order[name]:
-                raise SpaceError(f"{name}: when names {other}, which comes later; move it before {name}")
-            values = given if isinstance(given, list | tuple | set | frozenset) else (given,)
-            if not values:
-                raise SpaceError(f"{name}: when gives no value for {other}; give at least one")
-            try:
-                allowed = {axes[other].clean(other, value) for value in values}
-            except SpaceError as error:
-                raise SpaceError(f"{name}: when can never hold; {error}") from None
-            parent = parameters[other]
-            rank = parent.choices.index if isinstance(parent, Choice) else None
-            whens[name][other] = tuple(sorted(allowed, key=rank))
-    return whens
-
-
-def _in_words(conditions: Conditions) -> str:
-    parts = (f"{other} is {' or '.join(sorted(map(repr, allowed)))}" for other, allowed in conditions)
-    return f"applies only when {' and '.join(parts)}"
-
-
 def _settings(parameter: Parameter | type[Parameter]) -> list[Field[Any]]:
     """In the order in which people write them: conditions last."""
     return sorted(fields(parameter), key=lambda field: field.name == "when")
 
 
-def _listed(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    return {k: list(v) for k, v in value.items()} if isinstance(value, Mapping) else value
+def _may_be_nested(parameter: Parameter) -> bool:
+    values = parameter.choices if isinstance(parameter, Choice) else [getattr(parameter, "value", None)]
+    return any(map(is_nested, values))
+
+
+def _kind(parameter: Parameter) -> str:
+    return f"fixed at {parameter.value!r}" if isinstance(parameter, Fixed) else type(parameter).__name__
+
+
+def _shown(field: str, setting: Any) -> str:
+    """Return a setting for people to compare: choices and the values of a condition as lists."""
+    if field == "when" and setting:
+        return repr({name: v if isinstance(v, Between) else list(v) for name, v in setting.items()})
+    return repr(list(setting) if field == "choices" else setting)

@@ -31,7 +31,6 @@ from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
 from thriftune.objectives import Names
-from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
@@ -53,7 +52,7 @@ WarmStart: TypeAlias = "Study | Result | str"
 
 def tune(
     train: Callable[[Trial], object],
-    space: Space | Mapping[str, Parameter],
+    space: Space | Mapping[str, Any],
     *,
     minimize: Names | None = None,
     maximize: Names | None = None,
@@ -237,7 +236,7 @@ class Study(Looking):
 
     def __init__(
         self,
-        space: Space | Mapping[str, Parameter],
+        space: Space | Mapping[str, Any],
         *,
         minimize: Names | None = None,
         maximize: Names | None = None,

@@ -79,4 +79,4 @@ def _inner(values: Mapping[str, Any], name: str) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value
+    return json.dumps(value) if isinstance(value, (list, tuple, dict, bool)) else value

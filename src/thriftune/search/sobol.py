@@ -25,7 +25,7 @@ class Sobol:
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
         number = len(past.trials)
         for i in range(number, number + AHEAD):
-            block = _block(len(past.space), past.seed, i // BLOCK)
+            block = _block(len(past.space.searched), past.seed, i // BLOCK)
             config = past.space.from_unit(block[i % BLOCK])
             if not past.times(config):
                 return config

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from thriftune.parameters import Axis, Choice, Int
+from thriftune.axes import Axis
+from thriftune.conditions import Asked, Between, numbers_in
+from thriftune.parameters import Choice, Int
 from thriftune.search.bayes.kernel import CATEGORY, Array, Booleans, Indices, Layout
 from thriftune.space import Space
 
@@ -27,8 +29,8 @@ class _Condition:
     """What another parameter has to be."""
 
     parent: int
-    values: tuple[Any, ...]  # one of these
-    units: Array  # and as numbers in [0, 1]
+    asked: Asked  # one of these values, or in this range
+    units: Array  # of a parent whose values are listed, those values as numbers in [0, 1]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Dimension:
     axis: Axis
     columns: slice
     levels: Array | None  # its values as numbers in [0, 1], rising; None: too many
-    whole: bool  # an Int
+    whole: bool  # an Int, or a Float with a step
     choice: bool
     conditions: tuple[_Condition, ...]
 
@@ -61,7 +63,11 @@ class _Dimension:
     def meets(self, condition: _Condition, u: Array) -> Booleans:
         """Return for each number of a snapped point whether its value is one that the condition asks for."""
         if self.levels is None:  # the numbers of two values may be closer than their rounding errors
-            return np.array([self.axis.value(each) in condition.values for each in u.tolist()], dtype=bool)
+            return np.array([self.axis.value(each) in condition.asked for each in u.tolist()], dtype=bool)
+        if isinstance(condition.asked, Between):
+            low, high = condition.units[[0, -1]]
+            inside: Booleans = (u > low - 1e-12) & (u < high + 1e-12)
+            return inside
         found: Booleans = np.abs(u[:, None] - condition.units).min(axis=1) < 1e-12
         return found
 
@@ -74,18 +80,20 @@ class Cube:
     """
 
     def __init__(self, space: Space) -> None:
-        number = {name: i for i, name in enumerate(space.names)}
+        number = {name: i for i, name in enumerate(space.searched)}
         self._dimensions: list[_Dimension] = []
-        for name, parameter in space.items():
-            axis, whole, choice = space.axes[name], isinstance(parameter, Int), isinstance(parameter, Choice)
+        for name in space.searched:
+            axis, parameter = space.axes[name], space[name]
+            choice = isinstance(parameter, Choice)
+            whole = isinstance(parameter, Int) or getattr(parameter, "step", None) is not None
             listed = axis.count is not None and (choice or axis.count <= LISTED)
             levels = np.array([axis.unit(value) for value in axis.levels(LISTED)]) if listed else None
             conditions = tuple(
-                _Condition(number[other], tuple(values), np.array([space.axes[other].unit(v) for v in values]))
-                for other, values in (parameter.when or {}).items()
+                _Condition(number[other], asked, _units(asked, space.axes[other]))
+                for other, asked in _conditions(space, name)
             )
             self._dimensions.append(_Dimension(axis, space.columns[name], levels, whole, choice, conditions))
-        self.p = len(space)
+        self.p = len(space.searched)
         self.D = space.dimensions
         self.smooth = np.array([dimension.smooth for dimension in self._dimensions])
         """(p,) which parameters are climbed by their slope."""
@@ -176,3 +184,22 @@ class Cube:
         anywhere = rng.random((m, int(few.sum())))
         moved[:, few] = np.where(rng.random(anywhere.shape) < 0.5, anywhere, moved[:, few])
         return np.where(change, moved, U)
+
+
+def _conditions(space: Space, name: str) -> Iterator[tuple[str, Asked]]:
+    """Yield the searched parameters on which this one depends, with what each has to be."""
+    for other, asked in (space[name].when or {}).items():
+        if other in space.searched:
+            yield other, asked
+        else:  # a fixed value meets what is asked of it whenever it is active
+            yield from _conditions(space, other)
+
+
+def _units(asked: Asked, axis: Axis) -> Array:
+    """Return the values of a condition as numbers in [0, 1]; for a range, those of its first and last value."""
+    if not isinstance(asked, Between):
+        return np.array([axis.unit(value) for value in asked])
+    if axis.count is None:
+        return np.empty(0)
+    first, after = numbers_in(asked, axis)
+    return np.array([axis.unit(axis.nth(first)), axis.unit(axis.nth(after - 1))])

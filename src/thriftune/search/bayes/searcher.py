@@ -129,7 +129,7 @@ class Bayes:
             for config in sources.best():
                 if not past.times(config):
                     return config.copy()
-        middle = past.space.from_unit([0.5] * len(past.space))
+        middle = past.space.from_unit([0.5] * len(past.space.searched))
         if number <= 1 and not past.times(middle):
             return middle
         return Sobol().suggest(past, rng)

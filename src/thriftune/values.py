@@ -1,0 +1,68 @@
+"""What may a choice or a fixed value be? A scalar that JSON can hold, or a tuple or list of such.
+
+JSON has no tuples. Logs hold them as lists, and a space turns them back: it knows what its user gave. Where there
+is no space to ask, written() marks them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from thriftune.errors import SpaceError
+
+_SCALARS = (str, int, float, bool, type(None))
+
+_TUPLE = "tuple"
+"""The key of an object that stands for a tuple, as written() gives it."""
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
+    numpy = sys.modules.get("numpy")  # a worker that has not loaded it has none of its scalars
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
+
+
+def checked(what: str, value: Any) -> Any:
+    """Return a copy of a value in its plain types; raise SpaceError, which begins with `what`, for any other."""
+    if type(value) in (list, tuple):
+        return type(value)(checked(what, each) for each in value)
+    value = plain(value)
+    if type(value) not in _SCALARS:
+        raise SpaceError(
+            f"{what} {value!r} is no str, int, float, bool or None, nor a tuple or list of such; "
+            "choose by a name and look the object up in the training function"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpaceError(f"{what} {value} is not finite; give a number or a word for it")
+    return value
+
+
+def is_nested(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def own(value: Any) -> Any:
+    """Return a copy whose lists can be changed without changing those of the original."""
+    return type(value)(own(each) for each in value) if is_nested(value) else value
+
+
+def frozen(value: Any) -> Any:
+    """Return the value's identity: hashable, and the same for a tuple and for the list that JSON makes of it."""
+    return tuple(frozen(each) for each in value) if is_nested(value) else plain(value)
+
+
+def written(value: Any) -> Any:
+    """Return the value as JSON that tells tuples from lists; inverse of read()."""
+    if isinstance(value, tuple):
+        return {_TUPLE: [written(each) for each in value]}
+    return [written(each) for each in value] if isinstance(value, list) else value
+
+
+def read(value: Any) -> Any:
+    """Return the value that written() was given."""
+    if isinstance(value, Mapping) and list(value) == [_TUPLE] and isinstance(value[_TUPLE], list):
+        return tuple(read(each) for each in value[_TUPLE])
+    return [read(each) for each in value] if isinstance(value, list) else value
