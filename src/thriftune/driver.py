@@ -198,6 +198,8 @@ class Driver:
                     answers += self._cloud.release(entry.machine, now)
                 case ev.GiveUp(trial=trial):
                     self._say_failed(trial)
+                case ev.Warned(message=message, once=True):
+                    self._view.say(message)
                 case ev.Warned() | ev.DiskFull():
                     what = entry.message if isinstance(entry, ev.Warned) else entry.error
                     if what not in self._warnings_said:
@@ -282,6 +284,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
         system=trial.setting if measured else None,
+        names=spec.space.names,
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
         saves=known_saves(trial, spec.objectives, spec.constraints),
     )

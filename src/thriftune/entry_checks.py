@@ -75,6 +75,7 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "Mapping[str, str]": _are_texts,
     "Sequence[Any]": _of_type(list),
     "Sequence[int]": lambda value: type(value) is list and all(map(_is_count, value)),
+    "Sequence[str]": lambda value: type(value) is list and all(map(_of_type(str), value)),
     "Sequence[float]": lambda value: type(value) is list and all(map(_is_finite, value)),
     "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
 }

@@ -165,13 +165,15 @@ _set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_sa
 class Ended(Event):
     """An attempt ended in good order. `cut`: because it was told to, before its own end.
 
-    `seconds` is what the training function itself took.
+    `seconds` is what the training function itself took. `unread`: the parameters that it did not read; empty also
+    where that is not known, as of commands.
     """
 
     trial: int
     attempt: int
     seconds: float
     cut: bool = False
+    unread: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +210,15 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Something a user should know about a trial, such as a checkpoint that was corrupt and passed over."""
+    """Something a user should know about a trial, such as a checkpoint that was corrupt and passed over.
+
+    `once`: it is about the training function, so the same for every trial, and is told once in a study.
+    """
 
     trial: int
     attempt: int
     message: str
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from thriftune.reports import (
 )
 from thriftune.space import Space
 from thriftune.trial import Report, State, Stay, TrialRecord, Window, no_value
+from thriftune.unread import Unread
 
 
 class History:
@@ -82,6 +83,8 @@ class History:
         self.stays_so_far = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
+        self.warnings: list[str] = []  # about the training function, so of no one trial
+        self.unread = Unread()
         self.queue: list[ev.Config] = []  # enqueued by the user and not yet tried, the oldest first
         self._enqueued_keys: set[tuple[Any, ...]] = set()  # of all that were ever enqueued
         self._tried: Counter[tuple[Any, ...]] = Counter()
@@ -384,7 +387,7 @@ class History:
         return True
 
     def _known(self, event: ev.Known) -> bool:
-        config = self.space.check(event.config)
+        config = self.space.restored(self.space.check(event.config))
         result = self.space.key(config), tuple(sorted(event.metrics.items())), event.error
         if result in self._known_results:
             return False
@@ -418,7 +421,8 @@ class History:
             self.queue.pop(0)
         self.made.append(event.trial)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
-        trial = TrialRecord(event.trial, event.config, event.at, folder=folder, origin=event.origin)
+        config = self.space.restored(event.config)
+        trial = TrialRecord(event.trial, config, event.at, folder=folder, origin=event.origin)
         trial.counting = self.counting
         self.trials.append(trial)
         self.counts[State.WAITING] += 1
@@ -470,6 +474,7 @@ class History:
         trial = self._current(event)
         if trial is None:
             return False
+        self.unread.ended(trial.config, event.unread, cut=event.cut)
         if event.cut:
             self._cut(trial, event.at)
             return True
@@ -512,9 +517,12 @@ class History:
 
     def _warned(self, event: ev.Warned) -> bool:
         trial = self._current(event)
-        if trial is None or event.message in trial.warnings:
+        if trial is None:
             return False
-        trial.warnings.append(event.message)
+        told = self.warnings if event.once else trial.warnings
+        if event.message in told:
+            return False
+        told.append(event.message)
         return True
 
     def _disk_was_full(self, event: ev.DiskFull) -> bool:

@@ -18,9 +18,10 @@ from typing import Any
 
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
-from thriftune.events import Event, Reported
+from thriftune.events import Config, Event, Reported
 from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, Link, Run, Trial
+from thriftune.values import read, written
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty
@@ -81,16 +82,23 @@ class WorkerLink:
 def environment(run: Run, socket_path: str) -> dict[str, str]:
     """Return what a trial's command finds in its environment.
 
-    A configuration that is too long for it is written to a file in the trial's folder.
+    A configuration that is too long for it is written to a file in the trial's folder, and so is the run.
     """
     places = placeholders(run)
     config, config_file = json.dumps(dict(run.config)), ""
+    # The key is the worker's alone. JSON has no tuples: here is which values are some.
+    about = json.dumps(asdict(replace(run, key="", config=_tuples(run.config))))
+    folder = Path(run.folder).absolute()  # which the trial's workers share
     if len(config) > _CONFIG_BYTES:
-        path = Path(run.folder).absolute() / f"config-{run.rank}.json"  # its workers share the folder
-        path.write_text(config)
-        config, config_file = "", str(path)
+        config_file = str(folder / f"config-{run.rank}.json")
+        Path(config_file).write_text(config)
+        config = ""
+    if len(about) > _CONFIG_BYTES:
+        about_file = folder / f"run-{run.rank}.json"
+        about_file.write_text(about)
+        about = str(about_file)
     return {
-        _RUN: json.dumps(asdict(replace(run, key="", config={}))),  # the key is the worker's alone
+        _RUN: about,
         _SOCKET: socket_path,
         "THRIFTUNE_TRIAL": str(run.trial),
         "THRIFTUNE_ATTEMPT": str(run.attempt),
@@ -129,12 +137,20 @@ class CommandTrial(Trial):
         return super()._step_of(given)
 
 
+def _tuples(config: Config) -> Config:
+    """Return those values that are or hold tuples, as written() marks them."""
+    return {name: marked for name, value in config.items() if (marked := written(value)) != value}
+
+
 @cache
 def current_trial() -> CommandTrial:
     """Return the trial that this process is the command of."""
     try:
         config = json.loads(os.environ[_CONFIG] or Path(os.environ[_CONFIG_FILE]).read_text())
-        run = Run(**{**json.loads(os.environ[_RUN]), "config": config})
+        about = os.environ[_RUN]
+        run = Run(**json.loads(about if about.startswith("{") else Path(about).read_text()))
+        tuples = {name: read(value) for name, value in run.config.items()}
+        run = replace(run, config={name: tuples.get(name, value) for name, value in config.items()})
         return CommandTrial(run, WorkerLink(os.environ[_SOCKET]))
     except KeyError:
         raise SettingError(

@@ -36,7 +36,6 @@ from thriftune.fingerprint import changes, of_target
 from thriftune.history import History
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.objectives import Names, parse_constraints, parse_objectives
-from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
@@ -63,7 +62,7 @@ from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, p
 
 
 def make_spec(
-    space: Space | Mapping[str, Parameter],
+    space: Space | Mapping[str, Any],
     *,
     name: str,
     minimize: Names | None,
@@ -315,6 +314,8 @@ def drive(
                 if shares and (said := shared_folder(spec.target.command, spec.space, spec.target.folder)):
                     view.note(said)
             halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
+            for line in history.unread.sentences() if halted is None else ():
+                view.say(line)
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)
     if history.failed_alike:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from thriftune.attributes import checked_attribute
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.clock import wall_time
+from thriftune.configured import Configured, unknown_name
 from thriftune.errors import SettingError
 from thriftune.events import AttributeSet, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.objectives import conjunction
@@ -101,7 +102,7 @@ class Window(NamedTuple):
 
 
 @dataclass(slots=True, repr=False)
-class TrialRecord:
+class TrialRecord(Configured):
     """The story of one trial so far. Written only by the history that holds it."""
 
     id: int
@@ -146,15 +147,8 @@ class TrialRecord:
     counting: Counting | None = None  # which of its steps its value is of; None where not known
     attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
 
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.config[name]
-        except KeyError:
-            raise KeyError(_not_there(name, self.config)) from None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a parameter, or `default` where its condition makes it inactive."""
-        return self.config.get(name, default)
+    def _active(self) -> Config:
+        return self.config
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f" value={self.value:.6g}"
@@ -277,6 +271,7 @@ class Run:
     meet: str = ""  # of a trial with several workers: the HOST:PORT at which the first awaits the others
     key: str = ""  # which they show there
     saves: Mapping[str, Any] | None = None  # what is known of saved steps, from known_saves(); None: no best one
+    names: Sequence[str] = ()  # of all parameters of the space, also inactive ones; empty where not known
 
 
 class Link(Protocol):
@@ -326,7 +321,7 @@ class Meeting(NamedTuple):
     local_rank: int
 
 
-class Trial:
+class Trial(Configured):
     """One attempt at one configuration, as the training function sees it."""
 
     def __init__(self, run: Run, link: Link, gang: Gang | None = None, gauge: Gauge | None = None) -> None:
@@ -355,6 +350,8 @@ class Trial:
         self._unsaved: tuple[int, Metrics, Callable[[Path], object]] | None = None  # the step reported last, if so
         self._loops = False  # the training function loops over steps()
         self.cut = False  # ended because told to, before its own end
+        self._unread = set(run.config)  # active parameters that have not been read
+        self._missed: set[str] = set()  # names that get() was asked for and the space does not have
 
     @property
     def id(self) -> int:
@@ -367,7 +364,7 @@ class Trial:
 
     @property
     def config(self) -> dict[str, Any]:
-        return dict(self.run.config)
+        return dict(self)
 
     @property
     def attempt(self) -> int:
@@ -429,18 +426,25 @@ class Trial:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self.run.config[name]
-        except KeyError:
-            raise KeyError(_not_there(name, self.run.config)) from None
+    def _active(self) -> Config:
+        return self.run.config
 
-    def __contains__(self, name: str) -> bool:
-        return name in self.run.config
+    def _known(self) -> Sequence[str]:
+        return self.run.names or tuple(self.run.config)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a parameter, or `default` where its condition makes it inactive."""
-        return self.run.config.get(name, default)
+    def _is_read(self, name: str) -> None:
+        self._unread.discard(name)
+
+    def _is_unknown(self, name: str) -> None:
+        if self.run.names and name not in self.run.names and name not in self._missed:
+            self._missed.add(name)
+            message = unknown_name(name, self.run.names)
+            self.relay(Warned(wall_time(), self.id, self.attempt, message, once=True))
+
+    @property
+    def unread(self) -> list[str]:
+        """The active parameters whose values nobody has asked for, in the order of the space."""
+        return [name for name in self.run.config if name in self._unread]
 
     def restore(self, load: Callable[[Path], object]) -> int:
         """Calls `load(folder)` with the last good checkpoint; no-op on a fresh trial. Returns its step, or 0."""
@@ -744,14 +748,6 @@ def cannot_take_one(function: Callable[..., object]) -> str | None:
 
 def _name(function: object) -> str:
     return getattr(function, "__name__", type(function).__name__)
-
-
-def _not_there(name: object, config: Config) -> str:
-    have = ", ".join(config)
-    return (
-        f"{name!r} is not in this configuration, which has {have}; "
-        "a parameter whose condition does not hold is left out"
-    )
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

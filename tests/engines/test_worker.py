@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from thriftune.engines.local import _RUN_FIELDS, _send
+from thriftune.engines.local import _send
+from thriftune.engines.wire import run_message
 from thriftune.engines.worker import DriverLink
 from thriftune.trial import Run
 
@@ -23,7 +24,7 @@ def line(tmp_path: Path) -> Iterator[tuple[DriverLink, socket.socket]]:
     with ours, theirs:
         link = DriverLink(theirs, tmp_path / "0.spool")
         run = Run(3, 2, {}, 0, ("loss",), 5, 7, str(tmp_path), 2, judged=True)
-        _send(ours, {"run": [getattr(run, name) for name in _RUN_FIELDS]})
+        _send(ours, {"run": run_message(run)})
         assert link.next_run() is not None
         yield link, ours
 

@@ -302,8 +302,10 @@ def _show_warnings(console: Console, history: History) -> None:
     for text, trials in by_text.items():
         others = f" and {words.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
-    if lines:
+    general = [plain(each) for each in (*history.warnings, *history.unread.sentences())]
+    if lines or general:
         section(console, "warnings")
+        listed(console, general, len(general))
         listed(console, [line for _, line in sorted(lines, reverse=True)], _FAILED_SHOWN)
 
 

@@ -69,7 +69,7 @@ class Command:
             raise TrialFailed("no_value", error + session.why_no_value())
 
     def _start(self, trial: Trial, socket_path: str) -> subprocess.Popen[bytes]:
-        command = arguments(self._command, {**placeholders(trial.run), **trial.run.config})
+        command = arguments(self._command, {**placeholders(trial.run), **trial.config})
         variables = environment(trial.run, socket_path)
         if trial.gang is not None:
             trial.in_step = False  # each worker looks when its own command gives it time

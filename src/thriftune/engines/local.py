@@ -14,14 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from thriftune.clock import WallClock
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
-from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line
+from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.events import AttributeSet, DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
@@ -36,8 +36,6 @@ _PIPE_READS = 5
 
 _STILLBORN_LIMIT = 3
 """A nursery that ends this often in a row without having borne a worker will not do better the next time."""
-
-_RUN_FIELDS = tuple(field.name for field in fields(Run))
 
 
 @dataclass(slots=True)
@@ -99,7 +97,7 @@ class LocalEngine:
         worker = next(fit, None) or self._spawn()
         worker.run = run
         worker.printed.expect(run)
-        _send(worker.link, {"run": [getattr(run, name) for name in _RUN_FIELDS]})
+        _send(worker.link, {"run": run_message(run)})
 
     def tell_to_end(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from thriftune.events import Codec, Event
+from thriftune.trial import Run
+from thriftune.values import read, written
 
 GOODBYE = b"Goodbye"
 """A worker's word that it ends after the next event it sends."""
@@ -22,6 +26,22 @@ def from_line(line: bytes) -> Event:
     """Raises ValueError where it is none."""
     kind, _, body = line.decode().partition(" ")
     return Codec.event(kind, body)
+
+
+_RUN_FIELDS = tuple(each.name for each in fields(Run))
+
+
+def run_message(run: Run) -> list[Any]:
+    """Return a run as JSON for run_from(). It tells tuples from lists, which JSON alone does not."""
+    values = {name: getattr(run, name) for name in _RUN_FIELDS}
+    values["config"] = {name: written(value) for name, value in run.config.items()}
+    return list(values.values())
+
+
+def run_from(message: list[Any]) -> Run:
+    """Return the run that run_message() was given."""
+    run = Run(*message)
+    return replace(run, config={name: read(value) for name, value in run.config.items()})
 
 
 class Lines:

@@ -28,7 +28,7 @@ from thriftune.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings
-from thriftune.engines.wire import Lines
+from thriftune.engines.wire import Lines, run_from
 from thriftune.errors import SettingError
 from thriftune.events import Ended, Event, Failed, Lost, Warned
 from thriftune.gangs import join
@@ -68,7 +68,7 @@ class DriverLink:
             while self._inbox:
                 message = self._inbox.pop(0)
                 if "run" in message:
-                    run = Run(*message["run"])
+                    run = run_from(message["run"])
                     # The driver sends a run only after it has recorded how this worker's last one ended.
                     self._outbox.begin(run)
                     self._told.clear()
@@ -231,7 +231,9 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
                 trial.finish(returned)
         if (missing := trial.no_value()) is not None:  # found here, its output is kept
             raise TrialFailed("no_value", missing)
-        outcome: Event = Ended(wall_time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut)
+        outcome: Event = Ended(
+            wall_time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut, trial.unread
+        )
     except TrialLost as lost:
         outcome = Lost(wall_time(), run.trial, run.attempt, str(lost))
     except TrialFailed as failure:

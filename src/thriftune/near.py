@@ -1,0 +1,24 @@
+"""Which known name may a user have meant?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_SHOWN = 3
+
+
+def nearest(name: str, known: Iterable[str], most: int = _SHOWN) -> list[str]:
+    """Return known names that are spelled much like this one, or are its initials, as lr is of learning_rate."""
+    by_spelling = {each.lower(): each for each in known}
+    short = name.lower()
+    initials = "".join(word[0] for word in short.replace("-", "_").split("_") if word)
+    if len(initials) > 1 and initials in by_spelling:
+        return [by_spelling[initials]]
+    return [by_spelling[each] for each in get_close_matches(short, by_spelling, n=most)]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean a or b?" with the nearest known names, or "" where none is near."""
+    near = nearest(name, known)
+    return f"did you mean {' or '.join(near)}?" if near else ""

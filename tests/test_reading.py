@@ -1,0 +1,196 @@
+"""How a function reads its configuration: as a mapping; names that are wrong are told, and what it never reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import thriftune as tt
+from thriftune import events as ev
+from thriftune.cli import cli
+from thriftune.near import did_you_mean, nearest
+from thriftune.space import Space
+from thriftune.unread import Unread
+
+SPACE = {
+    "lr": tt.Float(1e-3, 1e-1, log=True),
+    "opt": tt.Choice(["sgd", "adam"]),
+    "momentum": tt.Float(0, 1, when={"opt": "sgd"}),
+    "dropout": tt.Float(0, 1),
+    "epochs": 3,
+}
+BOTH = [{"opt": "sgd"}, {"opt": "adam"}]
+
+
+def shown(name: str, store: Path) -> str:
+    return CliRunner().invoke(cli, ["show", name, "--store", str(store)]).output
+
+
+# --- a mapping --------------------------------------------------------------------------------------------
+
+
+def by_keywords(*, lr: float, opt: str, dropout: float, epochs: int, momentum: float = 0.0) -> float:
+    assert opt == "adam" or momentum > 0
+    return lr + dropout + epochs
+
+
+def unpacks(trial: tt.Trial) -> float:
+    assert trial
+    assert dict(trial) == trial.config == {name: trial[name] for name in trial}
+    assert len(trial) == len(list(trial.keys()))
+    assert "epochs" in trial
+    return by_keywords(**trial)
+
+
+def test_a_trial_is_a_mapping(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "s.db"
+    result = tt.tune(
+        unpacks, SPACE, minimize="loss", trials=2, enqueue=BOTH, store=store, name="a", progress=False
+    )
+    assert result.history.counts[tt.State.COMPLETED] == 2, [trial.error for trial in result.trials]
+    best = result.best
+    assert dict(best) == best.config == dict(**best)
+    assert (len(best), list(best), "epochs" in best) == (len(best.config), list(best.config), True)
+    assert "never read" not in capfd.readouterr().err
+    assert "never read" not in shown("a", store)
+
+
+def test_a_trial_of_no_parameter_is_true() -> None:
+    assert tt.TrialRecord(0, {}, 0.0)
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("learning_rate", ["lr"]),
+        ("drop_out", ["dropout"]),
+        ("momentun", ["momentum"]),
+        ("LR", ["lr"]),
+        ("batch", []),
+        ("", []),
+        ("_", []),
+    ],
+)
+def test_the_nearest_names(name: str, near: list[str]) -> None:
+    assert nearest(name, SPACE) == near
+
+
+@given(st.text(max_size=9), st.lists(st.text(max_size=9), max_size=5))
+def test_the_nearest_names_are_known_ones(name: str, known: list[str]) -> None:
+    assert set(nearest(name, known)) <= set(known)
+    assert bool(did_you_mean(name, known)) == bool(nearest(name, known))
+
+
+def wrong_name(trial: tt.Trial) -> float:
+    trial.get("learning_rate", 0.1)
+    trial.get("learning_rate", 0.1)
+    trial.get("momentum", 0.0)  # may be inactive
+    return float(len(dict(trial)))
+
+
+def test_get_of_an_unknown_name_warns_once_in_a_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "s.db"
+    for trials in (4, 6):  # also when it goes on
+        tt.tune(wrong_name, SPACE, minimize="n", trials=trials, workers=2, store=store, name="a", progress=False)
+    warning = (
+        "trial.get('learning_rate') always gives the default: the space has no parameter of that name; "
+        "did you mean lr?"
+    )
+    said = [line for line in capfd.readouterr().err.splitlines() if "learning_rate" in line]
+    assert said == [warning]
+    history = tt.load("a", store).history
+    assert history.warnings == [warning]
+    assert not any(trial.warnings for trial in history.trials)
+    assert shown("a", store).count("always gives the default") == 1
+
+
+def test_a_missing_name_suggests_the_nearest() -> None:
+    study = tt.Study(SPACE, minimize="loss")
+    trial = study.ask()
+    with pytest.raises(KeyError, match="did you mean dropout"):
+        trial["dropuot"]
+    with pytest.raises(KeyError, match="a parameter whose condition does not hold is left out"):
+        trial["x"]
+
+
+def misspelled(trial: tt.Trial) -> float:
+    return float(trial["learning_rate"])
+
+
+def inactive(trial: tt.Trial) -> float:
+    return float(trial["momentum"])
+
+
+def test_what_a_trial_says_of_a_missing_name(tmp_path: Path) -> None:
+    errors = []
+    for function in (misspelled, inactive):
+        result = tt.tune(
+            function,
+            SPACE,
+            minimize="n",
+            trials=1,
+            retries=0,
+            enqueue=[{"opt": "adam"}],
+            on_failure="go_on",
+            progress=False,
+            store=tmp_path / "s.db",
+        )
+        errors.append(result.trials[0].error or "")
+    assert "did you mean lr?" in errors[0]
+    assert "a parameter whose condition does not hold is left out" in errors[1]
+
+
+# --- what is never read -----------------------------------------------------------------------------------
+
+
+def reads_some(trial: tt.Trial) -> float:
+    return float(trial["lr"]) + float(trial.get("momentum", 0.0)) + len(trial["opt"])
+
+
+def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "s.db"
+    tt.tune(reads_some, SPACE, minimize="n", trials=3, enqueue=BOTH, store=store, name="a", progress=False)
+    told = [
+        "the training function never read 'dropout' (set in 3 of 3 trials)",
+        "the training function never read 'epochs' (set in 3 of 3 trials)",
+    ]
+    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
+    assert tt.load("a", store).history.unread.sentences() == told
+    assert all(" ".join(shown("a", store).split()).count(line) == 1 for line in told)
+
+
+def test_nothing_is_told_of_ask_and_tell() -> None:
+    study = tt.Study(SPACE, minimize="loss")
+    study.tell(study.ask(), 1.0)
+    assert study.history.unread.sentences() == []
+
+
+def test_one_trial_that_reads_a_parameter_is_enough_and_a_cut_one_says_nothing() -> None:
+    unread = Unread()
+    unread.ended({"a": 1, "b": 2, "c": 3}, ["b", "c"], cut=True)
+    assert unread.sentences() == []
+    unread.ended({"a": 1, "b": 2}, ["b"], cut=False)
+    unread.ended({"a": 1, "c": 2}, ["a", "c"], cut=False)
+    assert unread.sentences() == [
+        "the training function never read 'b' (set in 1 of 2 trials)",
+        "the training function never read 'c' (set in 1 of 2 trials)",
+    ]
+    unread.ended({"b": 2}, [], cut=True)
+    assert len(unread.sentences()) == 1
+
+
+def test_a_log_of_an_older_version_says_nothing_of_what_was_read() -> None:
+    space = Space(SPACE)
+    history = tt.Study(space, minimize="loss").history
+    old = ev.Codec.event("Ended", '{"at":1.0,"trial":0,"attempt":1,"seconds":1.0,"cut":false}')
+    assert old == ev.Ended(1.0, 0, 1, 1.0)
+    assert history.unread.sentences() == []
+    with pytest.raises(ValueError, match="unread"):
+        ev.Codec.event("Ended", '{"at":1.0,"trial":0,"attempt":1,"seconds":1.0,"unread":"ab"}')
