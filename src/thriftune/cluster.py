@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,19 @@ class Cluster:
         found: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == node_id), {})
         preempted = found.get("DeathReason") == _PREEMPTED
         return str(found.get("DeathReasonMessage") or "the node is gone"), preempted
+
+    def may_report(self) -> bool:
+        """Return whether monitor_report() will have something: version 2 of the autoscaler writes no report."""
+        _raylet: Any = import_module("ray._raylet")
+        key, namespace = _raylet.GCS_AUTOSCALER_V2_ENABLED_KEY, _raylet.GCS_AUTOSCALER_STATE_NAMESPACE
+        return bool(self._gcs().internal_kv_get(key.encode(), namespace=namespace.encode()) != b"1")
+
+    def monitor_report(self) -> bytes | None:
+        """Return what the head's monitor has last written about the autoscaler, as JSON; None: nothing yet."""
+        from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
+
+        report: bytes | None = self._gcs().internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), namespace=None)
+        return report
 
     def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> Claim:
         """Room for a bundle on a node with such labels. Until there is any, the autoscaler is asked for a node; as

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thriftune.autoscaler import check_autoscaler
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.engines import Engine
@@ -68,6 +69,8 @@ def _on_ray(
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     cluster = Cluster.attach(where.address)
     try:
+        if kinds:
+            check_autoscaler(cluster, [kind.name for kind in kinds])
         if cluster.started:
             _check_room(where, cluster)
         policy, driven = _policy(spec, where, cluster, kinds, target, files, say)
