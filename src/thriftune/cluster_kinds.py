@@ -14,6 +14,7 @@ from thriftune.cluster import NodeType
 from thriftune.cluster_template import machine_and_market, node_type
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
+from thriftune.near import nearest
 from thriftune.sharing import fitting
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
     if isinstance(machine, str):
         found = machine_and_market(machine)
         if found is None:
+            known = {offer.name for offer in Catalog.shipped()}
+            name = next(iter(nearest(machine.rpartition("_")[0] or machine, known)), "m5.xlarge")
             raise SettingError(
                 f"machines: {machine!r} is no node type; name the machine and how it is rented, such as "
-                "'m5.xlarge_spot' or 'm5.xlarge_on-demand'"
+                f"'{name}_spot' or '{name}_on-demand'"
             )
         table: dict[str, Any] = {"machine": found[0], "spot": found[1]}
     elif isinstance(machine, Mapping):
@@ -63,7 +66,10 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
     if "machine" in table and "name" not in table:
         table["name"] = node_type(table["machine"], spot)
     if "machine" in table:
-        offer = Catalog.shipped().find(table["machine"], table.get("region"))
+        try:
+            offer = Catalog.shipped().find(table["machine"], table.get("region"))
+        except SettingError as error:
+            raise SettingError(f"machines: {error}") from None
         if spot and offer.spot_price_per_hour is None and "price_per_hour" not in table:
             way_out = f'{{machine = "{offer.name}", spot = true, price_per_hour = 0.05}}'
             raise SettingError(

@@ -19,6 +19,7 @@ from tests.cli.programs import strict
 from thriftune.cli import cli
 from thriftune.cli.screen import busy
 from thriftune.market import synthetic_lifetimes
+from thriftune.market.catalog import Catalog
 
 Type = Callable[..., Result]
 
@@ -328,3 +329,50 @@ def test_recorded(typed: Type) -> None:
     assert fits["default"] > 0.95
     shown = typed("prices", data / "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz").stdout
     assert "m4.10xlarge" in shown
+
+
+# --- catalog ----------------------------------------------------------------------------------------------
+
+
+def test_the_catalog_is_listed(typed: Type) -> None:
+    everything = typed("catalog").output
+    assert everything.startswith(f"{len(Catalog.shipped())} machines; list prices")
+    assert all(offer.name in everything for offer in Catalog.shipped())
+    few = typed("catalog", "--cloud", "aws", "--search", "M5.").output
+    rows = [line.split() for line in few.splitlines()[3:]]
+    assert {(row[0], row[1][:3]) for row in rows} == {("aws", "m5.")}
+    (row,) = [row for row in rows if row[1] == "m5.xlarge"]
+    offer = Catalog.shipped()["m5.xlarge"]
+    assert row[2:] == ["-", "4", "16", f"{offer.price_per_hour:g}", "-", "us-east-1", offer.as_of]
+    assert "V100" in typed("catalog", "--search", "v100").output
+
+
+def test_the_catalog_for_programs(typed: Type) -> None:
+    found = strict(typed("catalog", "--cloud", "GCP", "--search", "n1-highcpu-16", "--json").stdout)
+    offer = Catalog.shipped()["n1-highcpu-16"]
+    assert found == [
+        {
+            "cloud": "gcp",
+            "machine": "n1-highcpu-16",
+            "cores": 16,
+            "memory_gib": offer.memory_gib,
+            "accelerator": None,
+            "accelerators": 0,
+            "price_per_hour": offer.price_per_hour,
+            "spot_price_per_hour": offer.spot_price_per_hour,
+            "region": "us-central1",
+            "as_of": offer.as_of,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--cloud", "azure"], "--cloud: 'azure' is not in the catalog; use aws or gcp"),
+        (["--search", "m5.xlrage"], "has 'm5.xlrage' in its name; did you mean m5.xlarge"),
+        (["--search", "qqqq"], "has 'qqqq' in its name; leave --search out to see all"),
+    ],
+)
+def test_what_the_catalog_does_not_have(typed: Type, given: list[str], message: str) -> None:
+    assert message in typed("catalog", *given, status=1).output

@@ -174,9 +174,14 @@ def test_found_by_name_and_region() -> None:
     [
         ("m9.large", None, "m9.large: is offered in us-east-1 (AWS), eu-west-1 (AWS); say which is meant"),
         ("box", "attic", "box: is not offered in attic, but in cellar"),
-        ("m9.larg", None, "m9.larg: is not in the catalog of 3 offers; is m9.large meant?"),
-        (None, None, "None: is not in the catalog of 3 offers"),
-        ("zzz", None, "zzz: is not in the catalog of 3 offers"),
+        (
+            "m9.larg",
+            None,
+            "m9.larg: is not in the catalog of 3 offers; is m9.large meant? `thriftune market "
+            "catalog --search m9` lists what is",
+        ),
+        (None, None, "None: is not in the catalog of 3 offers; `thriftune market catalog` lists what is"),
+        ("zzz", None, "zzz: is not in the catalog of 3 offers; `thriftune market catalog` lists what is"),
     ],
 )
 def test_what_is_not_found(name: Any, region: str | None, message: str) -> None:

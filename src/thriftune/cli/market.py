@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.cli.common import json_option, plot_option, print_json
+from thriftune.cli.market_catalog import catalog_command
 from thriftune.cli.market_records import read_lifetimes, read_prices, record_option, type_of
 from thriftune.errors import SettingError
 
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 def market_command() -> None:
     """What machines cost, how long they live, and what that means.
 
-    FILE is a record of prices (prices) or of lifetimes (the others), as docs/market.md describes them, perhaps
-    gzipped. With --synthetic in its place, made-up ones that look like the real are shown.
+    FILE is a record of prices (prices) or of lifetimes (lifetimes, fit, compare), as docs/market.md describes
+    them, perhaps gzipped. With --synthetic in its place, made-up ones that look like the real are shown.
     """
+
+
+market_command.add_command(catalog_command)
 
 
 def _type_option(command: Callable[..., Any]) -> Callable[..., Any]:

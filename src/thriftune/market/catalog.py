@@ -143,8 +143,10 @@ class Catalog:
         if named:
             raise SettingError(f"{name}: is not offered in {region}, but in {', '.join(o.region for o in named)}")
         near = difflib.get_close_matches(str(name), {offer.name for offer in self}, n=3)
-        hint = f"; is {' or '.join(near)} meant?" if near else ""
-        raise SettingError(f"{name}: is not in the catalog of {len(self)} offers{hint}")
+        hint = f"is {' or '.join(near)} meant? " if near else ""
+        family = re.split(r"[.-]", near[0])[0] if near else ""
+        more = f"`thriftune market catalog --search {family}`" if near else "`thriftune market catalog`"
+        raise SettingError(f"{name}: is not in the catalog of {len(self)} offers; {hint}{more} lists what is")
 
     def __getitem__(self, name: str) -> Offer:
         return self.find(name)
