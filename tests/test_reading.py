@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.near import did_you_mean, nearest
 from thriftune.space import Space
-from thriftune.unread import Unread
+from thriftune.unread import Unread, remarks
 
 SPACE = {
     "lr": tt.Float(1e-3, 1e-1, log=True),
@@ -26,8 +27,8 @@ SPACE = {
 BOTH = [{"opt": "sgd"}, {"opt": "adam"}]
 
 
-def shown(name: str, store: Path) -> str:
-    return CliRunner().invoke(cli, ["show", name, "--store", str(store)]).output
+def shown(name: str, store: Path, *options: str) -> str:
+    return CliRunner().invoke(cli, ["show", name, "--store", str(store), *options]).output
 
 
 # --- a mapping --------------------------------------------------------------------------------------------
@@ -109,6 +110,7 @@ def test_get_of_an_unknown_name_warns_once_in_a_study(tmp_path: Path, capfd: pyt
     assert history.warnings == [warning]
     assert not any(trial.warnings for trial in history.trials)
     assert shown("a", store).count("always gives the default") == 1
+    assert json.loads(shown("a", store, "--json"))["warnings"] == [warning]
 
 
 def test_a_missing_name_suggests_the_nearest() -> None:
@@ -164,6 +166,15 @@ def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest
     assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
     assert tt.load("a", store).history.unread.sentences() == told
     assert all(" ".join(shown("a", store).split()).count(line) == 1 for line in told)
+    assert json.loads(shown("a", store, "--json"))["warnings"] == told
+
+
+def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
+    history = tt.Study(SPACE, minimize="loss").history
+    history.unread.ended({"a": 1}, ["a"], cut=False)
+    assert remarks(history) == []
+    history.finished = "all trials"
+    assert remarks(history) == ["the training function never read 'a' (set in 1 of 1 trial)"]
 
 
 def test_nothing_is_told_of_ask_and_tell() -> None:

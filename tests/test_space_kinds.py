@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,19 @@ def test_the_same_study_with_another_fixed_value_asks_another_question(tmp_path:
         tt.Study({"x": tt.Float(0, 1), "epochs": 20}, minimize="loss", name="a", store=store)
 
 
+@pytest.mark.parametrize("searcher", ["bayes", "random", "sobol", "grid"])
+def test_a_fixed_value_does_not_change_what_is_suggested(searcher: str) -> None:
+    space = {"lr": tt.Float(0, 1), "act": tt.Choice(["a", "b"])}
+    suggested = []
+    for fixed in ({}, {"epochs": 10, "layers": [8]}):
+        study = tt.Study({**fixed, **space}, minimize="loss", searcher=searcher, seed=5)
+        for _ in range(8):
+            trial = study.ask()
+            suggested.append([trial["lr"], trial["act"]])
+            study.tell(trial, trial["lr"])
+    assert suggested[:8] == suggested[8:]
+
+
 # --- ranges as conditions ---------------------------------------------------------------------------------
 
 
@@ -147,6 +162,19 @@ def test_a_range_in_a_study_file() -> None:
     table["n"]["when"] = {"m": {"between": [0.5]}}
     with pytest.raises(SpaceError, match=r"write m = \{between = \[low, high\]\}"):
         Space.from_json(table)
+
+
+def test_the_example_of_the_documentation() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "study-file.md").read_text()
+    blocks = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if block.startswith("[space]")]
+    (space,) = [Space.from_json(tomllib.loads(block)["space"]) for block in blocks]
+    assert space.from_unit([0.0, 0.0, 0.6, 0.0]) == {
+        "epochs": 10,
+        "batch_size": 32,
+        "layers": [64],
+        "momentum": pytest.approx(0.594),
+        "nesterov": True,
+    }
 
 
 def test_the_size_counts_ranges_of_large_numbers_at_once() -> None:

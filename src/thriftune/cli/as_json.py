@@ -12,6 +12,7 @@ from thriftune.models import BestModel, find_best_model, find_model
 from thriftune.result import Result
 from thriftune.store import Store
 from thriftune.trial import Report, TrialRecord
+from thriftune.unread import remarks
 from thriftune.warm_start import taken
 
 
@@ -120,6 +121,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "attrs": dict(history.attrs),
         "known": history.known,
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
+        "warnings": remarks(history),
         "best": best_json(history, driven),
         "best_model": None if model is None else model_json(model),
         "front": front_json(history, driven),

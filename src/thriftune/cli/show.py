@@ -30,6 +30,7 @@ from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.study import load
 from thriftune.trial import State, TrialRecord
+from thriftune.unread import remarks
 from thriftune.warm_start import taken
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
@@ -302,7 +303,7 @@ def _show_warnings(console: Console, history: History) -> None:
     for text, trials in by_text.items():
         others = f" and {words.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
-    general = [plain(each) for each in (*history.warnings, *history.unread.sentences())]
+    general = [plain(each) for each in remarks(history)]
     if lines or general:
         section(console, "warnings")
         listed(console, general, len(general))
