@@ -12,29 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from decimal import Decimal
-from numbers import Real
 from typing import Any
 
-import numpy as np
-
 from thriftune.errors import SpaceError
-from thriftune.values import frozen, plain
+from thriftune.values import finite, frozen, plain
 
 _OFF_STEP = 1e-6
 """A value further than this part of a step from one is refused, and not taken as that one."""
-
-
-def finite(name: str, what: str, value: Any) -> float:
-    """Return a number as a float; SpaceError if it is none, or not finite."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise SpaceError(f"{name}: {what} {number} is not finite; give a plain number")
-    return number + 0.0  # never -0.0, which is equal to 0.0 but written otherwise
 
 
 class Axis:
@@ -321,4 +305,7 @@ class ChoiceAxis(Axis):
         return self.choices[number]
 
     def number(self, value: Any) -> int:
-        return self.index[frozen(value)]
+        try:
+            return self.index[value]
+        except TypeError:  # a list, or a tuple that has one
+            return self.index[frozen(value)]

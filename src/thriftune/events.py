@@ -173,7 +173,7 @@ class Ended(Event):
     attempt: int
     seconds: float
     cut: bool = False
-    unread: Sequence[str] = ()
+    unread: Sequence[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

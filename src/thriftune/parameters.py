@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from thriftune.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis, finite
+from thriftune.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis
 from thriftune.errors import SpaceError
-from thriftune.values import checked, frozen
+from thriftune.values import checked, finite, frozen
 
 When = Mapping[str, Any]
 

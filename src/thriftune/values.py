@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from thriftune.errors import SpaceError
@@ -38,6 +39,19 @@ def checked(what: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise SpaceError(f"{what} {value} is not finite; give a number or a word for it")
     return value
+
+
+def finite(name: str, what: str, value: Any) -> float:
+    """Return a number as a float; SpaceError if it is none, or not finite."""
+    if isinstance(plain(value), bool) or not isinstance(value, Real):
+        raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise SpaceError(f"{name}: {what} {number} is not finite; give a plain number")
+    return number + 0.0  # never -0.0, which is equal to 0.0 but written otherwise
 
 
 def is_nested(value: Any) -> bool:
