@@ -14,17 +14,19 @@ from dataclasses import replace
 import numpy as np
 
 from thriftune import events as ev
+from thriftune.completion import Completion
 from thriftune.enqueued import complete
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.failures import failed_alike, is_permanent, retry_seconds
 from thriftune.history import History
 from thriftune.planning import Provisioner
 from thriftune.reports import value_at
-from thriftune.search import Searcher
+from thriftune.search import Foresighted, Searcher
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper, Verdict
 from thriftune.system import Tuner
 from thriftune.trial import State, TrialRecord
+from thriftune.trial_time import TrialTime
 
 STALLED_LOSSES_LIMIT = 5
 """A trial whose worker vanished this often in a row without a step of progress is given up on."""
@@ -63,8 +65,12 @@ class Conductor:
             False  # from DriverStarted to DriverStopped; the driver in the log may be one that was killed
         )
         self._said_unsaved = False  # that trials are set aside without a checkpoint
-        limits = (spec.timeout_seconds, spec.deadline_seconds, spec.budget_dollars)
-        self._limited = any(limit is not None for limit in limits)  # there may be something to do as time passes
+        self._completion = Completion(spec, history)
+        self._trial_time = None if spec.max_trial_seconds is None else TrialTime(spec.max_trial_seconds)
+        self._trial_due: float | None = None  # no running trial has used up its time before
+        time = (spec.timeout_seconds, spec.deadline_seconds, spec.deadline_at, spec.max_trial_seconds)
+        limits = (*time, spec.budget_dollars, spec.target_value)
+        self._limited = any(limit is not None for limit in limits)  # there may be something to do after any report
         self._exhausted = False  # the searcher has nothing left; asked again only after a restart
         self._log: list[ev.Event] = []
 
@@ -83,12 +89,17 @@ class Conductor:
                 self._take_in(event, now)
         if told_of_more:
             self._give_up(now)
+            if self._trial_time is not None:
+                for decision in self._trial_time.given_up(self.history, now):
+                    self._decide(decision)
             self._stop_if_all_fail(now)
             self._answer_asks(now)
         # Reports end no attempt, so after these alone there is something to do only where a slot was free already
         # (what a rule says of a paused trial may have changed) or where time counts.
         if told_of_more or not log or self._limited or self.history.fleet.free:
             self._go_on(now, settle=told_of_more or not log)
+        if self._trial_time is not None and told_of_more:
+            self._trial_due = self._trial_time.due(self._running())
         if self._tuner is not None and self._driving:
             self._tune(self._tuner)
         return log
@@ -114,9 +125,16 @@ class Conductor:
         stopper = self.stopper if self._is_to_judge(event) else None
         if self.history.apply(event):
             self._log.append(event)
+            if self.spec.target_value is not None:
+                self._look_at_target(self.history.trials[event.trial], now)
             if stopper is not None:
                 self._judge(stopper, event, now)
             self._react(event)
+
+    def _look_at_target(self, trial: TrialRecord, now: float) -> None:
+        if trial.machine != ev.OUTSIDE and trial.killed_because is None and self._completion.reaches(trial):
+            self._completion.take_in(trial)
+            self._decide(ev.Stop(now, trial.id, trial.attempts, self._target, reached=True))
 
     def _take_in(self, event: ev.Event, now: float) -> None:
         if self.history.apply(event):
@@ -166,6 +184,8 @@ class Conductor:
         if not self._driving or history.finished is not None:
             return None
         times = []
+        if self._trial_due is not None:
+            times.append(max(math.nextafter(now, math.inf), self._trial_due))
         if spec.timeout_seconds is not None:
             earliest = next((trial.started_at for trial in self._running()), None)
             times += [earliest + spec.timeout_seconds] if earliest is not None else []
@@ -177,6 +197,8 @@ class Conductor:
         else:
             # Not due yet, so later than now, also where the difference is too small for the clock.
             later = math.nextafter(now, math.inf)
+            if spec.deadline_at is not None:
+                times.append(max(later, spec.deadline_at))
             if spec.deadline_seconds is not None:
                 times.append(max(later, now + spec.deadline_seconds - history.driven_seconds(now)))
             if spec.budget_dollars is not None:  # else nobody looks at the machines, which may be many
@@ -193,8 +215,12 @@ class Conductor:
     # --- limits -----------------------------------------------------------------------------------------
 
     def _out_of(self, now: float) -> str | None:
-        """Which limit on time or money is used up."""
+        """Which limit on time or money is used up; or that the target is reached."""
         spec, history = self.spec, self.history
+        if self._completion.reached:
+            return self._target
+        if spec.deadline_at is not None and now >= spec.deadline_at:
+            return "deadline"
         # Time runs only while driven: of a driver that was killed, until the last thing it recorded.
         until = now if self._driving else history.last_at
         if spec.deadline_seconds is not None and history.driven_seconds(until) >= spec.deadline_seconds:
@@ -202,6 +228,10 @@ class Conductor:
         if spec.budget_dollars is not None and history.dollars(until) >= spec.budget_dollars:
             return "budget"
         return None
+
+    @property
+    def _target(self) -> str:
+        return f"target {self.spec.target_value:g}"
 
     @property
     def tunes(self) -> bool:
@@ -229,6 +259,10 @@ class Conductor:
                 self._decide(
                     ev.Kill(now, trial.id, trial.attempts, f"still running after its limit of {limit:g} s")
                 )
+        if self._trial_time is not None and self._trial_due is not None and now >= self._trial_due:
+            for decision in self._trial_time.enforced(list(self._running()), now):
+                self._decide(decision)
+            self._trial_due = self._trial_time.due(self._running())
         if not (out_of or halted):
             return
         for trial in list(self._running()):
@@ -394,8 +428,9 @@ class Conductor:
     def _more(self) -> bool:
         """Whether further trials may be made."""
         trials = self.spec.trials
-        some_left = bool(self.history.queue) or not self._exhausted
-        return some_left and (trials is None or len(self.history.made) < trials)
+        if trials is not None and len(self.history.made) >= trials:
+            return False
+        return bool(self.history.queue) or not (self._exhausted or self._completion.why_no_more)
 
     def _create(self, now: float) -> int | None:
         number = len(self.history.trials)
@@ -408,7 +443,10 @@ class Conductor:
         if config is None:
             self._exhausted = True
             return None
-        self._decide(ev.Create(now, number, self._checked(config)))
+        gain = None
+        if self.spec.stop_when_converged and isinstance(self._searcher, Foresighted):
+            gain = self._searcher.expected_gain(self.history)
+        self._decide(ev.Create(now, number, self._checked(config), expected_gain=gain))
         return number
 
     def _checked(self, config: ev.Config) -> ev.Config:
@@ -429,14 +467,18 @@ class Conductor:
         history = self.history
         if history.running:
             return
-        if out_of:
+        if self._completion.reached:
+            why = f"{self._target} reached by {self._completion.by_whom}"
+        elif out_of:
             why = f"{out_of} reached"
         elif history.failed_alike or history.waiting or not self._all_tried():
             return
         elif self._exhausted:
             why = "the searcher has nothing left to suggest"
-        else:
+        elif self.spec.trials is not None and len(history.made) >= self.spec.trials:
             why = f"all {len(history.made)} trials done"
+        else:
+            why = self._completion.why_no_more or f"all {len(history.made)} trials done"
         self._decide(ev.Finish(now, why))
 
     def _decide(self, decision: ev.Decision) -> bool:

@@ -355,11 +355,15 @@ class ShareChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Create(Decision):
-    """A new trial. `origin`: where its configuration comes from, one of those above."""
+    """A new trial. `origin`: where its configuration comes from, one of those above.
+
+    `expected_gain`: by how much the searcher expected it to improve the best value, where the study asks for that.
+    """
 
     trial: int
     config: Config
     origin: str = SEARCHER
+    expected_gain: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +404,20 @@ class Pause(Decision):
 class Stop(Decision):
     """End the attempt after its next step; the trial gets no other.
 
-    `why`: "deadline", "budget", or the rule that decided it. `converged`: more steps would change nothing, so the
-    trial counts as finished with the value it has.
+    `why`: "deadline", "budget", or the rule that decided it. A trial that is stopped for one of these reasons
+    counts as finished with the value it has, if it has one:
+
+    - `converged`: more steps would change nothing.
+    - `reached`: its value has reached the study's target. Where the last value counts, it reports no other.
+    - `expired`: its time is used up. Without a value it fails.
     """
 
     trial: int
     attempt: int
     why: str
     converged: bool = False
+    reached: bool = False
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,10 +438,14 @@ class Kill(Decision):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Decision):
-    """The trial has failed for good: its retries are used up, or it vanishes again and again."""
+    """The trial has failed for good: its retries are used up, or it vanishes again and again.
+
+    `kind`: of the error, where `why` is the trial's error and not how often it came.
+    """
 
     trial: int
     why: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from thriftune import events as ev
 from thriftune.attributes import set_attribute
+from thriftune.completion import Streak
 from thriftune.earlier import Earlier
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
@@ -31,7 +32,7 @@ from thriftune.reports import (
     value_at,
 )
 from thriftune.space import Space
-from thriftune.trial import Report, State, Stay, TrialRecord, Window, no_value
+from thriftune.trial import FINISHES, Report, State, Stay, TrialRecord, Window, no_value
 from thriftune.unread import Unread
 
 
@@ -89,6 +90,7 @@ class History:
         self._enqueued_keys: set[tuple[Any, ...]] = set()  # of all that were ever enqueued
         self._tried: Counter[tuple[Any, ...]] = Counter()
         self._known_results: set[tuple[Any, ...]] = set()  # configuration, metrics and error of each
+        self.streak = Streak(self.objectives)  # trials that have ended since the best value last improved
         self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
         self._leaders = Leaders(self.trials, self.objectives, self.constraints)
 
@@ -141,6 +143,10 @@ class History:
     def eligible(self, trial: TrialRecord) -> bool:
         """Whether it may be the best: it has not failed, and has all values, and meets all constraints."""
         return self._leaders.eligible(trial)
+
+    def has_values(self, trial: TrialRecord) -> bool:
+        """Return whether it has a number for every metric that a trial must end with."""
+        return not self._unsound(trial)
 
     def may_lead(self, trial: TrialRecord) -> bool:
         """Tell whether it competes to be the best: eligible, and trained as far as the leaders are."""
@@ -273,6 +279,7 @@ class History:
         trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
         trial.last_number = 0
         self._set(trial, state)
+        self.streak.take_in(trial, self.eligible(trial))
         if state.ended:
             self._end(trial, at)
 
@@ -301,9 +308,10 @@ class History:
 
     def _cut(self, trial: TrialRecord, at: float) -> None:
         """End the running attempt before its own end. What it was told, if anything, stands however it ended."""
-        converged = trial.asked == "finish"
-        if (converged or (trial.asked == "stop" and self._at_last_step(trial))) and self._complete(trial, at):
-            trial.converged = converged
+        told = trial.asked
+        finishes = told in FINISHES
+        if (finishes or (told == "stop" and self._at_last_step(trial))) and self._complete(trial, at):
+            trial.ended_early, trial.converged = finishes, told == "converge"
             return
         self._leave(trial, at, _THEN.get(trial.asked or "", State.WAITING))
 
@@ -423,7 +431,7 @@ class History:
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
         config = self.space.restored(event.config)
         trial = TrialRecord(event.trial, config, event.at, folder=folder, origin=event.origin)
-        trial.counting = self.counting
+        trial.counting, trial.expected_gain = self.counting, event.expected_gain
         self.trials.append(trial)
         self.counts[State.WAITING] += 1
         self.waiting[event.trial] = None
@@ -453,6 +461,8 @@ class History:
         trial = self._current(event)
         if trial is None or event.number <= trial.last_number:
             return False
+        if trial.asked == "reach" and not self.counting.best:
+            return False  # its value stays the one that reached the target
         trial.last_number = event.number
         if trial.stalled_losses and event.step > trial.step:
             trial.stalled_losses = 0
@@ -569,12 +579,15 @@ class History:
         return self._tell(event, "pause")
 
     def _stop(self, event: ev.Stop) -> bool:
-        return self._tell(event, "finish" if event.converged else "stop")
+        reasons = {"reach": event.reached, "expire": event.expired, "converge": event.converged}
+        return self._tell(event, next((what for what, holds in reasons.items() if holds), "stop"))
 
     def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
         trial = self._current(event)
-        if trial is None or (trial.asked is not None and (trial.asked != "move" or what == "move")):
-            return False  # the first word stands, but for one that only moves
+        if trial is None or trial.asked == what:
+            return False
+        if trial.asked not in (None, "move") and what != "reach":
+            return False  # the first word stands, but for one that only moves, and one that reaches the target
         trial.asked, trial.asked_at, trial.cut_because = what, event.at, event.why
         return True
 
@@ -596,7 +609,9 @@ class History:
         trial = self.trials[event.trial]
         if trial.state not in (State.WAITING, State.PAUSED):
             return False
-        if trial.stalled_losses:  # since its last failure, if it had one
+        if event.kind:
+            trial.error_kind, trial.error = event.kind, event.why
+        elif trial.stalled_losses:  # since its last failure, if it had one
             earlier = f"; before that: {trial.error}" if trial.error else ""
             trial.error_kind, trial.error = "lost", event.why + earlier
         elif not trial.error:
@@ -709,7 +724,8 @@ class History:
             assert (trial.ended_at is not None) == trial.state.ended
             assert trial.attempts >= trial.failures + trial.losses
             assert trial.state is not State.COMPLETED or not self._unsound(trial)
-            assert trial.state is State.COMPLETED or not trial.converged
+            assert trial.state is State.COMPLETED or not trial.ended_early
+            assert trial.ended_early or not trial.converged
             told = counted(trial) if trial.state is State.COMPLETED else trial.reports
             assert trial.value is (counted_value(told) if self.counting.best else trial.metrics.get(self.metric))
             assert (
@@ -745,8 +761,16 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
 _BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.Known, ev.AttributeSet, ev.Retry})
 """Events that may be recorded while nobody drives the study. They do not tell that a driver was still there."""
 
-_THEN = {"stop": State.STOPPED, "finish": State.STOPPED, "pause": State.PAUSED}
-"""The state of a trial whose attempt was cut after it was told so; one told nothing, or to move, waits again."""
+_THEN = {
+    "stop": State.STOPPED,
+    "converge": State.STOPPED,
+    "reach": State.STOPPED,
+    "pause": State.PAUSED,
+}
+"""The state of a trial whose attempt was cut after it was told so; one told nothing, or to move, waits again.
+
+One whose time is used up waits, too, if it lacks a value: the conductor gives it up.
+"""
 
 _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.WarmStarted: History._warm_started,

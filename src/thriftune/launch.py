@@ -15,6 +15,7 @@ from thriftune.clock import WallClock
 from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
 from thriftune.command_line import shared_folder
+from thriftune.completion import check_foresight
 from thriftune.conductor import Conductor
 from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
@@ -106,6 +107,8 @@ def make_spec(
     rule, rule_options = STOPPERS.written(stopping)
     kind = STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping)
     check_needs(kind, rule_options, max_steps, trials)
+    if stop_when_converged is True:
+        check_foresight(SEARCHERS.kind(searcher) if isinstance(searcher, str) else searcher, searcher_name)
     return Spec(
         name=name,
         space=Space(space),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from thriftune.command_line import check_command
+from thriftune.completion import check_criteria
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.objectives import (
@@ -113,6 +114,7 @@ class Spec:
                 raise SettingError(f"{_as_given(name)}: {value!r} must be a number")
             if not (math.isfinite(value) and value > 0):
                 raise SettingError(f"{_as_given(name)}: {value} must be above zero and finite")
+        check_criteria(self)
         for name in ("disk_full", "on_failure"):
             if getattr(self, name) not in ("stop", "go_on"):
                 raise SettingError(f"{name}: {getattr(self, name)!r} must be 'stop' or 'go_on'")

@@ -132,10 +132,11 @@ class TrialRecord(Configured):
     resumed_from: int = 0  # where the current or last attempt began
     step_before: int = 0  # the furthest step of the attempts before this one
     last_number: int = 0  # of the current attempt's reports
-    asked: str | None = None  # what the running attempt was told: "stop", "finish", "pause", "move"
+    asked: str | None = None  # what the running attempt was told: "move", "pause", "stop" or one of FINISHES
     asked_at: float | None = None
     cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
     converged: bool = False  # a rule ended it because more steps would change nothing; only if COMPLETED
+    ended_early: bool = False  # told to end, it finished with the value that it had; only if COMPLETED
     killed_because: str | None = None
     warnings: list[str] = field(default_factory=list)
     setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
@@ -146,6 +147,7 @@ class TrialRecord(Configured):
     origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
     counting: Counting | None = None  # which of its steps its value is of; None where not known
     attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
+    expected_gain: float | None = None  # improvement of the best value that the searcher expected; mostly unknown
 
     def _active(self) -> Config:
         return self.config
@@ -159,7 +161,7 @@ class TrialRecord(Configured):
 
     @property
     def finished(self) -> bool:
-        """Whether it trained to its own end, or a rule found that it had converged."""
+        """Whether it trained to its own end, converged, reached the target or used up its time."""
         return self.state is State.COMPLETED
 
     @property
@@ -215,6 +217,10 @@ class TrialRecord(Configured):
     def attempts_with_log(self) -> list[int]:
         """The numbers of the attempts that printed anything, as far as it is kept."""
         return attempts_with_output(self.folder) if self.folder else []
+
+
+FINISHES = frozenset({"converge", "reach", "expire"})
+"""What an attempt is told that ends it early and lets its trial count as finished with the value it has."""
 
 
 # --- the live side ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -24,6 +24,7 @@ __all__ = [
     "BLIND",
     "SEARCHERS",
     "Bayes",
+    "Foresighted",
     "Grid",
     "Past",
     "Random",
@@ -86,6 +87,21 @@ class Searcher(Protocol):
     """
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
+
+
+@runtime_checkable
+class Foresighted(Protocol):
+    """A searcher that can tell what to expect of a trial, so that a study can stop when it is next to nothing."""
+
+    def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
+
+    def expected_gain(self, past: Past) -> float | None:
+        """Return by how much the configuration just suggested is expected to improve the best value.
+
+        At least 0, in the units of the objective; None if it is not known. Called after suggest(), with the same
+        past.
+        """
+        ...
 
 
 BLIND = frozenset({"random", "sobol", "grid"})

@@ -262,7 +262,7 @@ def _beside(trial: TrialRecord, history: History) -> int:
 def _is_leaving(trial: TrialRecord) -> bool:
     """A rule has found it not worth another step, of which it hears before it begins that. One that is only to
     pause may go on at once, or make place for another that was set aside."""
-    return trial.asked in ("stop", "finish") and "by " in (trial.cut_because or "")
+    return trial.asked in ("stop", "converge") and "by " in (trial.cut_because or "")
 
 
 def _harmful(history: History) -> frozenset[str]:

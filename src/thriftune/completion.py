@@ -1,0 +1,178 @@
+"""Is a study done before its limits are reached? By its target, its patience, its searcher.
+
+All of it follows from the log: `Streak` is part of the history, and `Completion` keeps only caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import median
+from typing import TYPE_CHECKING
+
+from thriftune.errors import NoBestTrial, SettingError
+from thriftune.events import SEARCHER
+from thriftune.objectives import Objective, conjunction
+from thriftune.trial import State, TrialRecord
+
+if TYPE_CHECKING:
+    from thriftune.history import History
+    from thriftune.spec import Spec
+
+CONVERGED_SHARE = 0.01
+"""A trial is worth its cost if it promises this share of the distance between the median value and the best."""
+
+CONVERGED_TRIALS = 5
+"""Trials in a row, all ended, of which the searcher must have expected no more."""
+
+
+def check_criteria(spec: Spec) -> None:
+    """Raise SettingError if the study's target, patience or convergence cannot be told of its objectives."""
+    target = spec.target_value
+    if target is not None:
+        if isinstance(target, bool) or not isinstance(target, (int, float)):
+            raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
+        if not isfinite(target):
+            raise SettingError(f"target: {target} must be finite")
+    if not isinstance(spec.stop_when_converged, bool):
+        raise SettingError(f"stop_when_converged: {spec.stop_when_converged!r} must be true or false")
+    asked = {"target": target, "patience": spec.patience, "stop_when_converged": spec.stop_when_converged or None}
+    if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
+        raise SettingError(
+            f"{given[0]}: needs a single objective, and there are {len(spec.objectives)}: "
+            f"{conjunction(each.metric for each in spec.objectives)}"
+        )
+
+
+def check_foresight(searcher: object, name: str) -> None:
+    """Raise SettingError unless the searcher, or its class, can tell what to expect of a trial."""
+    if not callable(getattr(searcher, "expected_gain", None)):
+        raise SettingError(
+            f"stop_when_converged: needs searcher='bayes', or one with expected_gain(past), as {name!r} does not "
+            "tell what to expect of a trial"
+        )
+
+
+@dataclass
+class Streak:
+    """Counts the trials that have ended since the best value last improved. For a single objective only."""
+
+    objectives: Sequence[Objective]
+    best: float | None = None  # of the finished trials that may be the best; None: there is none yet
+    trials: dict[int, None] = field(
+        default_factory=dict
+    )  # ids of those that have ended since, failed ones left out
+
+    def take_in(self, trial: TrialRecord, eligible: bool) -> None:
+        """Count a trial whose attempt is over. `eligible`: it may be the best.
+
+        Trials that a rule has stopped or set aside count, too; those that a limit has stopped do not.
+        """
+        if len(self.objectives) > 1:
+            return
+        value, maximize = trial.value, self.objectives[0].maximize
+        if trial.state is State.COMPLETED and eligible and value is not None:
+            if self.best is None or (value > self.best if maximize else value < self.best):
+                self.best = value
+                self.trials.clear()
+                return
+        elif trial.state is State.STOPPED and not (trial.cut_because or "").startswith("by "):
+            return
+        if self.best is not None and trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED):
+            self.trials[trial.id] = None
+
+
+class Completion:
+    """Decides whether a study has come to what it was for. Asked by the conductor."""
+
+    def __init__(self, spec: Spec, history: History) -> None:
+        self._spec = spec
+        self._history = history
+        self._looked = False  # whether trials of earlier drives have reached the target
+        self._reached_by: int | None = None
+        self._seen: tuple[int, int] | None = None  # trials and ended ones when _converged was computed
+        self._converged = False
+
+    # --- the target
+
+    def reaches(self, trial: TrialRecord) -> bool:
+        """Return whether the trial's value is as good as the target, and meets all constraints."""
+        target, value = self._spec.target_value, trial.value
+        if target is None or value is None:
+            return False
+        return (value >= target if self._spec.maximize else value <= target) and self._history.eligible(trial)
+
+    def take_in(self, trial: TrialRecord) -> None:
+        """Note that the trial has reached the target."""
+        self._reached_by = trial.id
+
+    @property
+    def reached(self) -> bool:
+        if self._spec.target_value is None:
+            return False
+        if not self._looked:
+            self._looked = True
+            best = self._best()
+            if best is not None and self.reaches(best):
+                self._reached_by = best.id
+        return self._reached_by is not None
+
+    @property
+    def by_whom(self) -> str:
+        """Return "trial 3", the best of those that have reached the target."""
+        best = self._best()
+        return f"trial {best.id if best is not None and self.reaches(best) else self._reached_by}"
+
+    def _best(self) -> TrialRecord | None:
+        try:
+            best = self._history.best
+        except NoBestTrial:
+            return None
+        return best if best.finished else None
+
+    # --- whether further trials are worth their cost
+
+    @property
+    def why_no_more(self) -> str | None:
+        """Return why no further trial shall be suggested, as a sentence; None if there is no such reason."""
+        patience, streak = self._spec.patience, len(self._history.streak.trials)
+        if patience is not None and streak >= patience:
+            trials = "trial" if streak == 1 else f"{streak} trials"
+            return f"no better value in the last {trials} (patience {patience})"
+        if self._spec.stop_when_converged and self._is_converged():
+            return "converged: the searcher expects no improvement worth another trial"
+        return None
+
+    def _is_converged(self) -> bool:
+        seen = len(self._history.trials), len(self._history.ended)
+        if seen != self._seen:
+            self._seen, self._converged = seen, converged(self._history)
+        return self._converged
+
+
+def converged(history: History) -> bool:
+    """Return whether the searcher expected next to nothing of the last trials that it suggested.
+
+    Those that run do not count yet: their values may change what it expects.
+    """
+    worth = CONVERGED_SHARE * spread(history)
+    ended = 0
+    for trial in reversed(history.trials):
+        if trial.origin != SEARCHER:
+            continue
+        if trial.expected_gain is None or not trial.expected_gain < worth:
+            break
+        ended += trial.state.ended or trial.state is State.PAUSED
+        if ended >= CONVERGED_TRIALS:
+            return True
+    return False
+
+
+def spread(history: History) -> float:
+    """Return how far the best value of the finished trials is from their median; 0 if there is none."""
+    there = (trial for trial in history.ended if trial.state is State.COMPLETED and history.eligible(trial))
+    values = [trial.value for trial in there if trial.value is not None]
+    if not values:
+        return 0.0
+    return abs((max if history.maximize else min)(values) - median(values))

@@ -1,0 +1,59 @@
+"""Which trials have used up the time that each may take? They end with the value they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from thriftune import events as ev
+from thriftune.history import History
+from thriftune.trial import TrialRecord
+
+LEAST_GRACE_SECONDS = 5.0
+GRACE_SHARE = 0.1
+"""A trial whose time is up may take this share of it to end its step, or the seconds above if that is more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTime:
+    """What each trial may take on machines, over all its attempts."""
+
+    limit_seconds: float
+
+    @property
+    def grace_seconds(self) -> float:
+        return max(LEAST_GRACE_SECONDS, GRACE_SHARE * self.limit_seconds)
+
+    def due(self, running: Iterable[TrialRecord]) -> float | None:
+        """Return when the first of the running trials is to be told to end, or to be killed."""
+        return min(map(self._due, running), default=None)
+
+    def enforced(self, running: Iterable[TrialRecord], now: float) -> Iterator[ev.Decision]:
+        """Yield what is due: a trial is told to end, and killed if it has not ended within the grace."""
+        for trial in running:
+            if now < self._due(trial):
+                continue
+            if _may_be_told(trial):
+                yield ev.Stop(now, trial.id, trial.attempts, f"its time of {self.limit_seconds:g} s", expired=True)
+            else:
+                why = f"did not end within {self.grace_seconds:g} s after its time of {self.limit_seconds:g} s"
+                yield ev.Kill(now, trial.id, trial.attempts, why)
+
+    def given_up(self, history: History, now: float) -> Iterator[ev.Decision]:
+        """Yield that waiting trials have failed which used up their time and have no value."""
+        for trial in map(history.trials.__getitem__, list(history.waiting)):
+            if trial.attempts and trial.seconds >= self.limit_seconds and not history.has_values(trial):
+                metrics = " and ".join(repr(each.metric) for each in history.objectives)
+                why = f"no value of {metrics} within its time of {self.limit_seconds:g} s (max_trial_time)"
+                yield ev.GiveUp(now, trial.id, why, "max_trial_time")
+
+    def _due(self, trial: TrialRecord) -> float:
+        began = trial.started_at or 0.0  # of a running trial it is known
+        at = began + self.limit_seconds - trial.seconds
+        if _may_be_told(trial):
+            return at
+        return max(at, trial.asked_at or at) + self.grace_seconds
+
+
+def _may_be_told(trial: TrialRecord) -> bool:
+    return trial.asked in (None, "move")
