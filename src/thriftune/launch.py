@@ -17,6 +17,7 @@ from thriftune.clouds.local import cores
 from thriftune.command_line import shared_folder
 from thriftune.completion import check_foresight
 from thriftune.conductor import Conductor
+from thriftune.deadlines import Deadline, check_ahead, parse_deadline
 from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
 from thriftune.engines.choice import Local, Ray, engine_of
@@ -75,7 +76,7 @@ def make_spec(
     constraints: Names | None = None,
     trials: int | None = None,
     max_steps: int | None = None,
-    deadline: Duration | None = None,
+    deadline: Deadline | None = None,
     budget: float | None = None,
     timeout: Duration | None = None,
     retries: int = 1,
@@ -107,6 +108,7 @@ def make_spec(
     rule, rule_options = STOPPERS.written(stopping)
     kind = STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping)
     check_needs(kind, rule_options, max_steps, trials)
+    by_when = parse_deadline(deadline)
     if stop_when_converged is True:
         check_foresight(SEARCHERS.kind(searcher) if isinstance(searcher, str) else searcher, searcher_name)
     return Spec(
@@ -123,7 +125,8 @@ def make_spec(
         target=target,
         trials=trials,
         max_steps=max_steps,
-        deadline_seconds=seconds("deadline", deadline),
+        deadline_seconds=by_when.seconds,
+        deadline_at=by_when.at,
         budget_dollars=budget,
         timeout_seconds=seconds("timeout", timeout),
         retries=retries,
@@ -177,15 +180,19 @@ def enter(
     """
     asked = replace(asked, warm_start=tuple(dict.fromkeys(map(name_of, sources))))
     there = _find(store, asked.name)
-    if there is not None and fresh:
-        say(f"study {asked.name!r} starts over; the one before is kept as {set_aside(store, asked.name)!r}")
+    starts_over = fresh and there is not None
+    if starts_over:
         there = None
     check_not_itself(sources, asked.name, there.id if there else None)
+    now = WallClock().now()
+    if there is None or asked.deadline_at != there.deadline_at:  # one that was kept to may be asked for again
+        check_ahead(asked, now)
     if there is None:
-        now = WallClock().now()
         known = knowledge([_read_source(source, store) for source in sources], asked, now)
         history = asked.new_history()
         begins_with = [event for event in (*known, *told) if history.apply(event)]
+        if starts_over:  # now that nothing is left to refuse
+            say(f"study {asked.name!r} starts over; the one before is kept as {set_aside(store, asked.name)!r}")
         try:
             store.create(asked.name, asked.to_json(), now, begins_with)
             return asked
@@ -396,7 +403,8 @@ def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:
     """Return the spec with other limits, totals as tune() takes them: trials, deadline, budget and workers."""
     given = {"budget_dollars" if name == "budget" else name: value for name, value in limits.items()}
     if "deadline" in given:
-        given["deadline_seconds"] = seconds("deadline", given.pop("deadline"))
+        by_when = parse_deadline(given.pop("deadline"))
+        given |= {"deadline_seconds": by_when.seconds, "deadline_at": by_when.at}
     if "workers" in given and spec.system is not None:
         given["system"] = {**spec.system, "narrows": False}  # the number is the user's own
     return replace(spec, **given)

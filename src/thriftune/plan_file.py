@@ -9,6 +9,8 @@ from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+from thriftune.clock import WallClock
+from thriftune.deadlines import as_duration, check_ahead
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND
@@ -81,6 +83,7 @@ def read_plan_file(
     kind of machine by its name there, or else in the catalog.
     """
     file = read_study_file(path, overrides)
+    file = replace(file, spec=_from_now(file.spec, path))
     folder = path.absolute().parent
     given = None if profile is None else Profile.read(profile)
     try:
@@ -100,6 +103,16 @@ def read_plan_file(
             )
         known = given or _profile(file.profile, path)
         return PlanFile(file.spec, job, known, awaited(clouds, known.queue, known.init), notes)
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
+
+
+def _from_now(study: Spec, path: Path) -> Spec:
+    """Return the study with a deadline that counts from now, where it has one by the wall clock."""
+    now = WallClock().now()
+    try:
+        check_ahead(study, now)
+        return as_duration(study, now)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
 

@@ -173,12 +173,9 @@ class Live(Silent):
 
 
 def aim(spec: Spec) -> str:
-    limits = [
-        words.several(spec.trials, "trial") if spec.trials else "",
-        format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
-        format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
-    ]
-    return f"{spec.goal} within {', '.join(filter(None, limits))}"
+    criteria = words.criteria(spec)
+    ends = f"; ends early by {', '.join(criteria)}" if criteria else ""
+    return f"{spec.goal} within {', '.join(words.limits(spec))}{ends}"
 
 
 def _at_a_time(spec: Spec) -> str:

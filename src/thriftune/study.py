@@ -19,6 +19,7 @@ from thriftune import events as ev
 from thriftune.attributes import checked_attribute
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
+from thriftune.deadlines import Deadline
 from thriftune.driver import record, summarize
 from thriftune.engines import pickled, pickled_size
 from thriftune.engines.choice import Local, Ray
@@ -59,7 +60,7 @@ def tune(
     constraints: Names | None = None,
     trials: int | None = None,
     max_steps: int | None = None,
-    deadline: Duration | None = None,
+    deadline: Deadline | None = None,
     budget: float | None = None,
     timeout: Duration | None = None,
     retries: int = 1,
@@ -97,8 +98,12 @@ def tune(
     - `minimize`, `maximize`: the metric that trials report and that decides, or a list of several; see `front`.
     - `constraints`: what else a trial must meet to be the best or on the front, such as ["latency_ms <= 10"].
     - `max_steps`: how many steps trial.steps() gives.
-    - `deadline`: how long the study may run in all ("20m", 90, a timedelta); `budget`: dollars, at the price of
-      the smallest rented machine with as many cores as this one.
+    - `deadline`: how long the study may run in all ("20m", 90, a timedelta), or by when it shall be done
+      ("2026-11-20 09:00", a datetime); `budget`: dollars, at the price of the smallest rented machine with as many
+      cores as this one.
+    - `target`: end the study when a trial's value reaches it. `patience`: make no more trials after this many
+      without a better value. `stop_when_converged`: make none when the searcher expects no improvement worth one.
+    - `max_trial_time`: how long a trial may take in all; then it ends and counts with the value it has.
     - `timeout`: how long one attempt of a trial may take before it is taken to hang and killed.
     - `retries`: how many failed attempts a trial may have beyond the first. Lost machines do not count.
     - `workers`: trials at a time; one a core unless said otherwise, and on a cluster as many as find room.

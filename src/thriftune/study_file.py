@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,10 @@ _TYPES: Types = {
     "constraints": ((str, list), "a list of strings, such as ['latency_ms <= 10']"),
     "trials": ((int,), _WHOLE),
     "max_steps": ((int,), _WHOLE),
-    "deadline": ((int, float, str), _DURATION),
+    "deadline": (
+        (int, float, str, datetime.datetime),
+        f"{_DURATION}; or a time such as 2026-11-20 09:00:00",
+    ),
     "budget": ((int, float), _NUMBER),
     "timeout": ((int, float, str), _DURATION),
     "retries": ((int,), _WHOLE),

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.autoscaler import check_autoscaler
+from thriftune.clock import WallClock
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
+from thriftune.deadlines import as_duration
 from thriftune.engines import Engine
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
@@ -67,6 +69,8 @@ def _on_ray(
     from thriftune.engines.ray import RayEngine
 
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
+    if kinds:  # a plan counts in seconds
+        spec = as_duration(spec, WallClock().now(), history.driven_seconds(history.last_at))
     cluster = Cluster.attach(where.address)
     try:
         if kinds:

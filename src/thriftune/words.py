@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from thriftune import events as ev
+from thriftune.deadlines import moment
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
@@ -309,10 +310,34 @@ def cost_line(history: History, now: float) -> str:
 
 def time_line(history: History, spec: Spec, now: float) -> str:
     spent = history.driven_seconds(now)
+    if spec.deadline_at is not None:
+        left = format_seconds(max(0.0, spec.deadline_at - now))
+        return f"{format_seconds(spent)}, until {moment(spec.deadline_at)}, {left} left"
     if spec.deadline_seconds is None:
         return format_seconds(spent)
     left = format_seconds(max(0.0, spec.deadline_seconds - spent))
     return f"{format_seconds(spent)} of {format_seconds(spec.deadline_seconds)}, {left} left"
+
+
+def limits(spec: Spec) -> list[str]:
+    """Return when a study ends at the latest, such as ["100 trials", "until 2026-11-20 09:00 CET"]."""
+    found = [
+        several(spec.trials, "trial") if spec.trials else "",
+        format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
+        f"until {moment(spec.deadline_at)}" if spec.deadline_at else "",
+        format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
+    ]
+    return [each for each in found if each]
+
+
+def criteria(spec: Spec) -> list[str]:
+    """Return what may end a study before its limits, such as ["target 0.95", "patience 20"]."""
+    found = [
+        "" if spec.target_value is None else f"target {spec.target_value:g}",
+        "" if spec.patience is None else f"patience {spec.patience}",
+        "convergence" if spec.stop_when_converged else "",
+    ]
+    return [each for each in found if each]
 
 
 def show_line(study: str, store_url: str, trial: int | str | None = None) -> str:

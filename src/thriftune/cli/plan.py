@@ -61,10 +61,11 @@ def plan_command(
     given = {key: value for key, value in (("deadline", deadline), ("budget", budget)) if value is not None}
     with busy("planning"):
         asked = read_plan_file(file, given, profile=profile, machine=machine)
-        limits: dict[str, Any] = given or {
+        limits: dict[str, Any] = {
             "deadline": asked.study.deadline_seconds,
             "budget": asked.study.budget_dollars,
         }
+        limits = {key: value for key, value in limits.items() if key in given} or limits
 
         def planned(by: str, **limits: Any) -> Plan:
             what = asked.job, asked.profile, asked.clouds

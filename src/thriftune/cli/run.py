@@ -45,7 +45,11 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.option("--trials", type=int, metavar="N", help="How many in all.")
 @click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
 @click.option("--engine", metavar="NAME", help="Where trials run: local or ray.")
-@click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    help="How long in all, such as 20m, or by when: '2026-11-20 09:00'.",
+)
 @click.option(
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
 )

@@ -165,6 +165,8 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         facts.add_row("known", Text(f"{words.several(history.known, 'result')} from elsewhere"))
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
+    if criteria := words.criteria(spec):
+        facts.add_row("ends early", Text(f"by {', '.join(criteria)}"))
     found = words.found(history)
     text = found.text or words.no_value(history)
     facts.add_row(found.name or "best", Text(f"{text} {found.config}".rstrip(), style="bold"))
@@ -320,7 +322,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     facts.add_row("state", Text(words.state_line(trial, history, driven)))
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
-    elif trial.converged:
+    elif trial.ended_early:
         facts.add_row("", Text(f"finished after step {trial.step}: {trial.cut_because}"))
     elif trial.state in (State.STOPPED, State.PAUSED) and trial.cut_because:
         facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))

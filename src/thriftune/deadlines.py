@@ -1,0 +1,87 @@
+"""By when shall a study be done? A deadline is a duration, or a moment that the wall clock shows."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import time
+from dataclasses import replace
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from thriftune.errors import SettingError
+from thriftune.result import format_seconds
+from thriftune.spec import Duration, Spec, seconds
+
+Deadline = Duration | datetime.datetime
+
+_MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T]+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(\S*)")
+_OFFSET = re.compile(r"Z|[+-]\d{2}:?\d{2}", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_LIKE = "'2026-11-20 09:00', '2026-11-20 09:00 Europe/Berlin' or '2026-11-20 09:00 +01:00'"
+
+
+class When(NamedTuple):
+    """A deadline, as a duration or as a moment; at most one of them is given."""
+
+    seconds: float | None  # of running, in all
+    at: float | None  # unix seconds
+
+
+def parse_deadline(given: Deadline | None) -> When:
+    """Return a deadline as a user writes it: "20m", "2026-11-20 09:00 Europe/Berlin", a datetime and others.
+
+    A time without a zone is this machine's local time.
+    """
+    if isinstance(given, datetime.datetime):
+        return When(None, given.timestamp())
+    if isinstance(given, str) and (found := _MOMENT.fullmatch(given.strip())):
+        return When(None, _moment(given, *found.groups()))
+    if isinstance(given, str) and _DATE.fullmatch(given.strip()):
+        raise SettingError(f"deadline: {given!r} has no time of day; write it like {_LIKE}")
+    try:
+        return When(seconds("deadline", given), None)
+    except SettingError as error:
+        raise SettingError(f"{error}; or a time like {_LIKE}") from None
+
+
+def _moment(given: str, day: str, clock: str, zone: str) -> float:
+    hour, _, rest = clock.partition(":")
+    try:
+        local = datetime.datetime.fromisoformat(f"{day} {hour:0>2}:{rest}")
+    except ValueError as error:
+        raise SettingError(f"deadline: {given!r} is no date and time ({error}); write it like {_LIKE}") from None
+    if not zone:
+        return local.timestamp()
+    if _OFFSET.fullmatch(zone):
+        return datetime.datetime.fromisoformat(f"{local.isoformat()}{zone.upper()}").timestamp()
+    try:
+        return local.replace(tzinfo=ZoneInfo(zone)).timestamp()
+    except (KeyError, ValueError, OSError):  # which ZoneInfo raises for names that are not known, or are no names
+        raise SettingError(
+            f"deadline: {zone!r} in {given!r} is no time zone that this machine knows; write the offset, such as "
+            "+01:00"
+        ) from None
+
+
+def check_ahead(spec: Spec, now: float) -> None:
+    """Raise SettingError if the deadline's moment has passed."""
+    if spec.deadline_at is not None and spec.deadline_at <= now:
+        late = format_seconds(now - spec.deadline_at)
+        raise SettingError(f"deadline: {moment(spec.deadline_at)} was {late} ago; give a later one")
+
+
+def as_duration(spec: Spec, now: float, driven_seconds: float = 0.0) -> Spec:
+    """Return the study with a deadline in seconds of running, as plans need it, if its deadline is a moment ahead.
+
+    `driven_seconds`: how long it has run so far.
+    """
+    if spec.deadline_at is None or spec.deadline_at <= now:
+        return spec
+    return replace(spec, deadline_at=None, deadline_seconds=driven_seconds + spec.deadline_at - now)
+
+
+def moment(at: float) -> str:
+    """Return a moment in local time, such as "2026-11-20 09:00 CET"; with seconds where it has some."""
+    shown = time.localtime(at)
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z" if shown.tm_sec else "%Y-%m-%d %H:%M %Z", shown)

@@ -1,0 +1,200 @@
+"""Deadlines as durations and as moments: how they are written, kept to, planned with and shown."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from tests.tables import START, Table
+from thriftune import words
+from thriftune.deadlines import as_duration, check_ahead, moment, parse_deadline
+from thriftune.errors import SettingError
+from thriftune.progress import aim
+from thriftune.study_file import read_study_file
+from thriftune.trial import State
+
+NINE_UTC = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC).timestamp()
+HOUR = 3600.0
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have this process live in Berlin's time, an hour ahead of UTC in winter."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("given", "at"),
+    [
+        ("2026-11-20 09:00", NINE_UTC - HOUR),
+        ("2026-11-20 9:00", NINE_UTC - HOUR),
+        (" 2026-11-20T09:00:00 ", NINE_UTC - HOUR),
+        ("2026-11-20 09:00 Europe/Berlin", NINE_UTC - HOUR),
+        ("2026-11-20 09:00 UTC", NINE_UTC),
+        ("2026-11-20 09:00Z", NINE_UTC),
+        ("2026-11-20 09:00:30.5z", NINE_UTC + 30.5),
+        ("2026-11-20 09:00 +01:00", NINE_UTC - HOUR),
+        ("2026-11-20T09:00-0500", NINE_UTC + 5 * HOUR),
+        ("2026-11-20 09:00 America/New_York", NINE_UTC + 5 * HOUR),
+        (datetime.datetime(2026, 11, 20, 9, 0), NINE_UTC - HOUR),
+        (datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC), NINE_UTC),
+    ],
+)
+def test_a_moment(given: Any, at: float) -> None:
+    assert parse_deadline(given) == (None, at)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("20m", 1200.0), (90, 90.0), (datetime.timedelta(hours=1), HOUR), (None, None)],
+)
+def test_a_duration(given: Any, seconds: float | None) -> None:
+    assert parse_deadline(given) == (seconds, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("2026-11-20", "deadline: '2026-11-20' has no time of day; write it like '2026-11-20 09:00', "),
+        ("2026-11-31 09:00", "deadline: '2026-11-31 09:00' is no date and time (day is out of range for month)"),
+        ("2026-11-20 24:30", "deadline: '2026-11-20 24:30' is no date and time ("),
+        ("2026-11-20 09:00 Mars/Base", "deadline: 'Mars/Base' in '2026-11-20 09:00 Mars/Base' is no time zone"),
+        ("2026-11-20 09:00 /etc/passwd", "deadline: '/etc/passwd' in"),
+        ("soon", "deadline: 'soon' is no duration; write seconds, or '90s', '20m', '1h30m', '2d'; or a time like"),
+    ],
+)
+def test_what_is_no_deadline(given: str, said: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        parse_deadline(given)
+    assert str(caught.value).startswith(said)
+
+
+def test_at_the_moment_running_trials_stop_and_keep_their_values() -> None:
+    table = Table(trials=9, deadline_at=START + 60.0)
+    assert table.conductor.wake_at(table.now) == START + 60.0
+    table.report(0, 1, 0.5)
+    assert table.later(59.0) == []
+    assert table.later(1.0) == ["stop 0/1"]
+    assert table.end(0, cut=True) == ["finish: deadline reached"]
+    assert (table.trial(0).state, table.trial(0).value) == (State.STOPPED, 0.5)
+    assert table.conductor.nothing_left(table.now)
+
+
+def test_the_wall_clock_goes_on_while_nobody_drives() -> None:
+    table = Table(trials=9, deadline_at=START + 60.0)
+    table.report(0, 1, 0.5)
+    assert table.end(0) == ["create 1", "place 1/1"]
+    table.kill_driver()
+    table.now += 100.0
+    assert table.start() == ["finish: deadline reached"]
+    table.kill_driver(deadline_at=table.now + 1.0)
+    assert table.start() == ["place 1/2"]
+
+
+def test_a_moment_that_has_passed_is_an_error_that_says_how_late() -> None:
+    spec = Table(slots=0, deadline_at=START).spec
+    check_ahead(spec, START - 1.0)
+    with pytest.raises(SettingError, match=r"^deadline: 2023-11-1\d .* was 2 min 30 s ago; give a later one$"):
+        check_ahead(spec, START + 150.0)
+
+
+def test_plans_have_the_time_that_is_left() -> None:
+    spec = Table(slots=0, deadline_at=START + 100.0).spec
+    found = as_duration(spec, START + 40.0, 25.0)
+    assert (found.deadline_seconds, found.deadline_at) == (85.0, None)
+    plain = replace(spec, deadline_at=None, deadline_seconds=9.0)
+    assert as_duration(plain, START) == plain
+    assert as_duration(spec, START + 100.0) == spec  # over; there is nothing to plan
+
+
+@pytest.mark.usefixtures("berlin")
+def test_progress_and_show_say_until_when() -> None:
+    table = Table(trials=9, deadline_at=NINE_UTC)
+    table.now = NINE_UTC - 60.0
+    assert aim(table.spec) == "minimize loss within 9 trials, until 2026-11-20 10:00 CET"
+    assert words.time_line(table.history, table.spec, table.now).endswith(
+        ", until 2026-11-20 10:00 CET, 60.0 s left"
+    )
+    assert moment(NINE_UTC + 5.0) == "2026-11-20 10:00:05 CET"
+
+
+FILE = """
+function = "os:getpid"
+minimize = "loss"
+deadline = {deadline}
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    "deadline", ["2026-11-20T09:00:00Z", "2026-11-20 10:00:00+01:00", '"2026-11-20 09:00 UTC"']
+)
+def test_a_study_file_has_it_as_a_time_or_as_a_string(deadline: str, tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(FILE.format(deadline=deadline))
+    assert read_study_file(file).spec.deadline_at == NINE_UTC
+    assert read_study_file(file, {"deadline": "20m"}).spec.deadline_at is None
+    assert read_study_file(file, {"deadline": "2026-11-20 09:30 UTC"}).spec.deadline_at == NINE_UTC + HOUR / 2
+
+
+@pytest.mark.parametrize("deadline", ["2026-11-20", "09:00:00", "true"])
+def test_a_study_file_with_half_a_time_is_refused(deadline: str, tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(FILE.format(deadline=deadline))
+    with pytest.raises(SettingError, match=r"deadline: .* must be seconds, or a string such as '20m'; or a time"):
+        read_study_file(file)
+
+
+def train(trial: tt.Trial) -> None:
+    trial.report(loss=trial["x"])
+
+
+def study(tmp_path: Path, deadline: datetime.datetime, **settings: Any) -> tt.Result:
+    given: dict[str, Any] = {
+        "minimize": "loss",
+        "searcher": "random",
+        "name": "s",
+        "workers": 1,
+        "progress": False,
+    }
+    return tt.tune(train, {"x": tt.Float(0, 1)}, deadline=deadline, store=tmp_path / "s.db", **given | settings)
+
+
+def test_a_real_study_keeps_to_it_and_may_be_asked_for_again_when_it_has_passed(tmp_path: Path) -> None:
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    result = study(tmp_path, later, trials=2)
+    assert result.finished == "all 2 trials done"
+    assert result.spec.deadline_at == later.timestamp()
+    assert result.spec.deadline_seconds is None
+
+
+def test_a_new_study_whose_deadline_has_passed_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    with pytest.raises(SettingError, match=r"deadline: .* was 24 h 00 min ago; give a later one"):
+        study(tmp_path, before, trials=2)
+    assert tt.studies(store=tmp_path / "s.db") == []
+
+
+def test_a_script_that_is_run_again_after_its_deadline_gives_what_there_is(tmp_path: Path) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=3)
+    result = study(tmp_path, soon)
+    assert result.finished == "deadline reached"
+    again = study(tmp_path, soon)
+    assert len(again.trials) == len(result.trials)
+    with pytest.raises(SettingError, match="give a later one"):
+        study(tmp_path, soon - datetime.timedelta(minutes=1))
