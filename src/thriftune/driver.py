@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, Protocol, Self
 
 from thriftune import events as ev
+from thriftune.callbacks import Callbacks
 from thriftune.clock import Clock
 from thriftune.clouds import Cloud
 from thriftune.conductor import Conductor
@@ -61,7 +62,14 @@ class Driver:
     """Drives one study to its end, to a request to stop, or to an error of the store."""
 
     def __init__(
-        self, store: Store, conductor: Conductor, engine: Engine, cloud: Cloud, clock: Clock, view: View
+        self,
+        store: Store,
+        conductor: Conductor,
+        engine: Engine,
+        cloud: Cloud,
+        clock: Clock,
+        view: View,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self._store = store
         self._conductor = conductor
@@ -69,6 +77,8 @@ class Driver:
         self._cloud = cloud
         self._clock = clock
         self._view = view
+        self._callbacks = callbacks if callbacks is not None and callbacks.during else None
+        self._callback_error: Exception | None = None  # the first; none is called after it
         self._interrupted: str | None = None
         self._looked_at = float("-inf")  # when the mailbox was last looked into
         self._summarized_at = float("-inf")
@@ -89,7 +99,8 @@ class Driver:
     def run(self) -> str | None:
         """Until nothing is left to do, which returns None, or until it has to stop, which returns why.
 
-        The study must be locked by the caller (Store.drive).
+        The study must be locked by the caller (Store.drive). An error in a callback stops the study as Ctrl-C
+        does, and is then raised.
         """
         try:
             self._store.take_requests(self._spec.name)  # those of before this drive are not for it
@@ -104,6 +115,8 @@ class Driver:
             halted = self._conductor.halted if self._history.finished is None else None
             now = self._clock.now()
             self._turn([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
+            if self._callback_error is not None:
+                raise self._callback_error
             return halted
         finally:
             self._engine.close()
@@ -139,14 +152,24 @@ class Driver:
     def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
         """One turn: take in, record, carry out."""
         while events or not last:
-            before = self._history.entries
+            before, ended = self._history.entries, len(self._history.ended)
             log = self._conductor.handle(events, now)
             if log:
                 self._record(before, log, now, last)
+                if self._callbacks is not None:
+                    self._call_back(self._callbacks, log, ended)
             self._sync_if_due(log, now, last)
             events = self._carry_out(log, now)
             if not events:
                 return
+
+    def _call_back(self, callbacks: Callbacks, log: list[ev.Event], ended: int) -> None:
+        """Call the user's functions. `ended`: how many trials had ended before what is in the log."""
+        try:
+            callbacks.tell(log, self._history.ended[ended:], self._history)
+        except Exception as error:
+            self._callback_error, self._callbacks = error, None
+            self._interrupted = self._interrupted or f"an error in a callback ({type(error).__name__})"
 
     def _record(self, before: int, log: list[ev.Event], now: float, last: bool) -> None:
         due = last or self._history.finished is not None or now - self._summarized_at >= _SUMMARY_SECONDS

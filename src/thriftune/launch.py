@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from thriftune.callbacks import Callbacks
 from thriftune.clock import WallClock
 from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
@@ -270,6 +271,7 @@ def drive(
     told: Sequence[Event] = (),
     retry_failed: bool = False,
     remark: Callable[[], str] = str,
+    callbacks: Callbacks | None = None,
 ) -> Result:
     """Run what is left of the study, driven by this process.
 
@@ -278,7 +280,7 @@ def drive(
     it, a study of a script goes on with those that are kept with it. `told`: by the user before this drive; it is
     recorded as far as it is new. `retry_failed`: run failed trials again; done also without it after their
     failures stopped the study. `remark`: called if there is something left to run; returns what to tell the user
-    first.
+    first. `callbacks`: what this process is to call meanwhile; they are not kept.
     """
     with stopping_now(spec.name, store.url), store.drive(spec.name):
         files = settle(store, spec)
@@ -323,7 +325,7 @@ def drive(
                 shares = spec.target.kind == "command" and spec.workers != 1
                 if shares and (said := shared_folder(spec.target.command, spec.space, spec.target.folder)):
                     view.note(said)
-            halted = Driver(store, conductor, at.engine, at.cloud, clock, view).run()
+            halted = Driver(store, conductor, at.engine, at.cloud, clock, view, callbacks).run()
             for line in history.unread.sentences() if halted is None else ():
                 view.say(line)
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
@@ -333,7 +335,10 @@ def drive(
         again = "run the script again" if in_script else f"type {resume_line(spec.name, store.url)}"
         raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
-        return Result(spec, history)
+        result = Result(spec, history)
+        if callbacks is not None and callbacks.on_study_end is not None:
+            callbacks.on_study_end(result)
+        return result
     done = sum(history.counts[state] for state in State if state.ended)
     how = f"{done} trials have ended. {how_to_go_on(spec.name, store.url)}".rstrip()
     if history.disk_full:

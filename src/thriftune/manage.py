@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+from thriftune.callbacks import in_callback
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
 from thriftune.files import StudyFiles
 from thriftune.renaming import rename_study
@@ -30,11 +31,12 @@ def studies(store: str | Path | Store | None = None) -> list[StudySummary]:
 def stop(name: str, store: str | Path | Store | None = None, *, wait: bool = True) -> bool:
     """Have a running study stop cleanly, wherever it runs, so that it can be resumed.
 
-    Return whether it was running. Each trial ends after its next step; `wait`: return only once all have.
+    Return whether it was running. Each trial ends after its next step; `wait`: return only once all have. In a
+    callback of tune() it does not wait, as the study goes on only when the callback has returned.
     """
     with use_store(store, create=False) as opened:
         driver = request_stop(opened, name)
-        if driver is not None and wait:
+        if driver is not None and wait and not in_callback():
             wait_for_stop(opened, name, driver)
         return driver is not None
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from thriftune import events as ev
 from thriftune.attributes import checked_attribute
+from thriftune.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.deadlines import Deadline
@@ -89,6 +90,9 @@ def tune(
     fresh: bool = False,
     on_change: ChangePolicy = "stop",
     progress: bool | None = None,
+    on_report: OnReport | None = None,
+    on_trial_end: OnTrialEnd | None = None,
+    on_study_end: OnStudyEnd | None = None,
 ) -> Result:
     """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
 
@@ -130,7 +134,10 @@ def tune(
     - `keep`: the newest checkpoints kept of a trial, besides that of its best saved step.
     - `disk_full`: "stop" the study (it can be resumed) or "go_on".
     - `progress`: False shows only problems; by default a picture in a terminal, elsewhere a line now and then.
+    - `on_report(trial, report)`, `on_trial_end(trial)`, `on_study_end(result)`: functions that this process calls
+      as such things happen, after they were recorded. An error in one stops the study, which can be resumed.
     """
+    callbacks = Callbacks(on_report, on_trial_end, on_study_end)
     _check_function(train)
     sources = _sources(warm_start)
     spec = make_spec(
@@ -180,10 +187,9 @@ def tune(
             warnings.warn(message, stacklevel=2)
         _say_seed(spec, seed)
         view = make_view(spec, progress)
-        large = functools.partial(pickled_size.remark, train, len(function))
-        return drive(
-            opened, spec, view, **own, function=function, remark=large, told=told, retry_failed=retry_failed
-        )
+        own |= {"function": function, "callbacks": callbacks}
+        own["remark"] = functools.partial(pickled_size.remark, train, len(function))
+        return drive(opened, spec, view, **own, told=told, retry_failed=retry_failed)
 
 
 def _check_function(train: object) -> None:

@@ -18,6 +18,9 @@ from thriftune.search.bayes.posterior import Posterior
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF_PI = math.sqrt(0.5 * math.pi)
+_LARGEST_LOG = 700.0
+"""exp() of more is no number."""
+
 _FAR = -1e3
 """Below, 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt(2)) loses its digits to cancellation and is 1/z^2 to six of them."""
 
@@ -136,6 +139,16 @@ class Worth:
         self._objective = objective
         self._others = others
         self._posterior = posterior
+
+    def gain(self, X: Array) -> float | None:
+        """The expected improvement at a point X (1, D), times the probability that it meets all constraints.
+
+        In units of the model; None where nothing is eligible yet.
+        """
+        if self._objective is None:
+            return None
+        limits = sum(float(term(X)[0]) for term in self._others if isinstance(term, LogBelow))
+        return math.exp(min(float(self._objective(X)[0]) + limits, _LARGEST_LOG))
 
     def look(self, X: Array) -> tuple[Array, Array, Array]:
         """(m,) worth; means and variances of f (S, m)."""

@@ -104,9 +104,11 @@ class Bayes:
         self._cost_aware = cost_aware
         self._sampling = Sampling(draws, burn_in, thin) if hyperparameters == "slice" else None
         self._reader = Reader()
+        self._gain: float | None = None  # of the last suggestion
         self._caches: dict[str, tuple[Any, Any]] = {}  # by what they hold: what it was made of, and it
 
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
+        self._gain = None
         with one_thread():
             cube = self._cached("cube", past.space, lambda: Cube(past.space))
             sources = self._sources(past, cube)
@@ -118,8 +120,26 @@ class Bayes:
             for row in best_points(cube, worth, near, rng):
                 config = past.space.from_unit(row.tolist())
                 if not past.times(config):
+                    self._gain = self._in_units(worth.gain(cube.columns(row[None])[0]), past, seen)
                     return config
+            self._gain = 0.0  # whatever may be worth trying was tried
             return Random().suggest(past, rng)
+
+    def expected_gain(self, past: Past) -> float | None:  # noqa: ARG002 (it is that of the last suggestion)
+        """Return the expected improvement of the last suggestion; None for a point that only fills the space."""
+        return self._gain
+
+    def _in_units(self, gain: float | None, past: Past, seen: Observations) -> float | None:
+        """An improvement in units of the model as one of the objective: below the median, one is the other, scaled."""
+        if gain is None or len(past.objectives) > 1:
+            return None
+        values = seen.target.values[:, 0]
+        values = np.clip(values[spread_out(values, MODELLED)], -LARGEST, LARGEST)
+        y = normalised(values, robust=self._robust)
+        low, middle = np.argsort(y, kind="stable")[[0, (len(y) - 1) // 2]]
+        if y[middle] <= y[low]:  # half of the values are the same
+            return None
+        return gain * float((values[middle] - values[low]) / (y[middle] - y[low]))
 
     def _first(self, past: Past, sources: Sources, rng: np.random.Generator) -> dict[str, Any]:
         """The middle of the space, and then points that fill it; by turns with what past studies did best with, so

@@ -1,0 +1,212 @@
+"""A user's functions that are called as a study goes on: when, with what, and what an error in one does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from tests.tables import Table
+from thriftune import events as ev
+from thriftune.callbacks import Callbacks
+from thriftune.errors import SettingError, StudyInterrupted
+from thriftune.trial import Report, State, TrialRecord
+
+# --- which, in which order --------------------------------------------------------------------------------
+
+
+class Heard:
+    """Writes down what the callbacks were called with."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.callbacks = Callbacks(self.on_report, self.on_trial_end)
+
+    def on_report(self, trial: TrialRecord, report: Report) -> None:
+        self.lines.append(f"report {trial.id} step {report.step}: {report.metrics}")
+
+    def on_trial_end(self, trial: TrialRecord) -> None:
+        self.lines.append(f"end {trial.id} {trial.state}")
+
+    def of(self, table: Table, *events: ev.Event) -> list[str]:
+        """What is called for one turn of the driver."""
+        self.lines = []
+        before, ended = len(table.log), len(table.history.ended)
+        table(*events)
+        self.callbacks.tell(table.log[before:], table.history.ended[ended:], table.history)
+        return self.lines
+
+
+def test_they_are_called_in_the_order_of_the_log() -> None:
+    table, heard = Table(slots=2, trials=2), Heard()
+    first, second = table.a_report(0, 1, 0.5), table.a_report(1, 1, 0.4)
+    assert heard.of(table, first, table.an_end(0), second) == [
+        "report 0 step 1: {'loss': 0.5}",
+        "end 0 COMPLETED",
+        "report 1 step 1: {'loss': 0.4}",
+    ]
+    assert heard.of(table, table.an_end(1)) == ["end 1 COMPLETED"]
+
+
+def test_a_failed_trial_has_ended_when_it_is_given_up() -> None:
+    table, heard = Table(trials=1, retries=1), Heard()
+    failed = ev.Failed(table.now, 0, 1, "raised", "boom")
+    assert heard.of(table, failed) == []
+    assert heard.of(table, ev.Failed(table.now, 0, 2, "raised", "boom")) == ["end 0 FAILED"]
+
+
+def test_a_trial_that_ends_with_its_machine_or_its_driver_is_told_too() -> None:
+    table, heard = Table(slots=1, trials=2, target_value=0.1), Heard()
+    table.report(0, 1, 0.05)
+    assert heard.of(table, ev.MachineLost(table.now, ev.THIS_MACHINE, "gone")) == ["end 0 COMPLETED"]
+
+
+def test_a_report_that_was_added_to_is_told_as_it_stands() -> None:
+    table, heard = Table(trials=1), Heard()
+    table.report(0, 1, 0.5)
+    again = table.a_report(0, 1, accuracy=0.9)
+    assert heard.of(table, again) == ["report 0 step 1: {'loss': 0.5, 'accuracy': 0.9}"]
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"^on_report: 3 is no function$"):
+        Callbacks(3)  # type: ignore[arg-type]
+
+
+# --- in a study -------------------------------------------------------------------------------------------
+
+
+def train(trial: tt.Trial) -> None:
+    for step in trial.steps():
+        trial.report(loss=trial["x"] + step)
+
+
+def study(tmp_path: Path, **settings: Any) -> tt.Result:
+    given: dict[str, Any] = {
+        "minimize": "loss", "trials": 3, "max_steps": 2, "name": "s", "workers": 1, "searcher": "random",
+        "stopping": "none", "progress": False,
+    }  # fmt: skip
+    return tt.tune(train, {"x": tt.Float(0, 1)}, store=tmp_path / "s.db", **given | settings)
+
+
+def test_a_study_calls_them(tmp_path: Path) -> None:
+    said: list[Any] = []
+    result = study(
+        tmp_path,
+        on_report=lambda trial, report: said.append((trial.id, report.step)),
+        on_trial_end=lambda trial: said.append((trial.id, str(trial.state))),
+        on_study_end=lambda result: said.append(result.finished),
+    )
+    assert said == [
+        *[each for number in range(3) for each in ((number, 1), (number, 2), (number, "COMPLETED"))],
+        "all 3 trials done",
+    ]
+    assert result.best.finished
+
+
+def test_what_was_told_is_recorded_already(tmp_path: Path) -> None:
+    """A process that dies in a callback has lost nothing of what it was told."""
+    counts = []
+
+    def on_report(trial: TrialRecord, report: Report) -> None:
+        seen = tt.load("s", store=tmp_path / "s.db").trials[trial.id]
+        counts.append(report.step in [each.step for each in seen.reports])
+
+    study(tmp_path, on_report=on_report)
+    assert counts == [True] * 6
+
+
+def test_nothing_of_earlier_runs_is_told_again(tmp_path: Path) -> None:
+    ends: list[int] = []
+    finished: list[str | None] = []
+    study(tmp_path, trials=2)
+    again: dict[str, Any] = {
+        "on_trial_end": lambda trial: ends.append(trial.id),
+        "on_study_end": lambda result: finished.append(result.finished),
+    }
+    study(tmp_path, trials=2, **again)
+    assert (ends, finished) == ([], [])
+    study(tmp_path, trials=3, **again)
+    assert (ends, finished) == ([2], ["all 3 trials done"])
+
+
+class OutOfSpace(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["on_report", "on_trial_end"])
+def test_an_error_stops_the_study_and_comes_out_and_the_study_can_be_resumed(name: str, tmp_path: Path) -> None:
+    calls = []
+
+    def upload(*told: Any) -> None:
+        calls.append(told)
+        raise OutOfSpace("the bucket is full")
+
+    with pytest.raises(OutOfSpace, match="the bucket is full") as caught:
+        study(tmp_path, **{name: upload})
+    assert "in upload" in "".join(traceback.format_exception(caught.value))
+    assert len(calls) == 1
+    stopped = tt.load("s", store=tmp_path / "s.db")
+    assert stopped.history.stop_requested == "an error in a callback (OutOfSpace)"
+    assert stopped.history.driver is None  # it was not killed
+    assert not stopped.history.running
+    assert study(tmp_path).finished == "all 3 trials done"
+
+
+def test_an_error_at_the_end_of_the_study_comes_out_and_all_is_done(tmp_path: Path) -> None:
+    def on_study_end(result: tt.Result) -> None:
+        raise OutOfSpace(result.finished)
+
+    with pytest.raises(OutOfSpace, match="all 3 trials done"):
+        study(tmp_path, on_study_end=on_study_end)
+    assert tt.load("s", store=tmp_path / "s.db").result.finished == "all 3 trials done"
+
+
+def test_an_error_when_the_last_trial_has_ended_comes_out_of_a_finished_study(tmp_path: Path) -> None:
+    ended: list[str | None] = []
+
+    def on_trial_end(trial: TrialRecord) -> None:
+        if trial.id == 2:
+            raise OutOfSpace
+
+    with pytest.raises(OutOfSpace):
+        study(tmp_path, on_trial_end=on_trial_end, on_study_end=lambda result: ended.append(result.finished))
+    assert tt.load("s", store=tmp_path / "s.db").result.finished == "all 3 trials done"
+    assert ended == []
+
+
+def test_ctrl_c_in_a_callback_stops_the_study_cleanly(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def on_report(trial: TrialRecord, report: Report) -> None:
+        if not done:
+            os.kill(os.getpid(), signal.SIGINT)
+        done.append(report.step)  # it is not cut off
+
+    with pytest.raises(StudyInterrupted, match="stopped by Ctrl-C"):
+        study(tmp_path, on_report=on_report, trials=1, max_steps=1_000_000)
+    assert done[:1] == [1]
+    assert tt.load("s", store=tmp_path / "s.db").history.stop_requested == "Ctrl-C"
+
+
+def test_a_keyboard_interrupt_of_a_callback_stops_the_study_at_once(tmp_path: Path) -> None:
+    def on_report(trial: TrialRecord, report: Report) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(StudyInterrupted, match="stopped now"):
+        study(tmp_path, on_report=on_report)
+    assert study(tmp_path).finished == "all 3 trials done"
+
+
+def test_a_callback_may_stop_the_study(tmp_path: Path) -> None:
+    def on_trial_end(trial: TrialRecord) -> None:
+        tt.stop("s", store=tmp_path / "s.db")
+
+    with pytest.raises(StudyInterrupted, match="stopped by thriftune stop"):
+        study(tmp_path, on_trial_end=on_trial_end, trials=1_000)
+    assert tt.load("s", store=tmp_path / "s.db").trials[0].state is State.COMPLETED
