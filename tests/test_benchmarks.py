@@ -71,6 +71,7 @@ def run(*arguments: str) -> str:
         "provisioning.policies",
         "provisioning.speed",
         "provisioning.spottune",
+        "search.convergence",
         "search.multi",
         "cluster.driver",
         pytest.param("cluster.placement", marks=[pytest.mark.cluster, needs_torch]),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+import thriftune as tt
 from tests.tables import START, Table, state
 from thriftune import events as ev
+from thriftune.cli import cli
 from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.conductor import GRACE_SECONDS
 from thriftune.errors import SettingError
 from thriftune.objectives import Objective, parse_constraints
+from thriftune.progress import aim
 from thriftune.search import Past
 from thriftune.search.random import Random
 from thriftune.stopping import ASHA
@@ -471,3 +479,133 @@ def test_several_objectives_have_no_single_value_to_go_by(setting: str) -> None:
         SettingError, match=f"^{setting}: needs a single objective, and there are 2: loss and size"
     ):
         Table(objectives=both, **given)
+
+
+# --- real studies -----------------------------------------------------------------------------------------
+
+
+def descend(trial: tt.Trial) -> None:
+    x = 8.0
+    for _ in trial.steps():
+        x *= 1 - trial["rate"]
+        trial.report(loss=x)
+
+
+def study(folder: Path, train: Any = descend, **settings: Any) -> tt.Result:
+    given: dict[str, Any] = {
+        "minimize": "loss", "trials": 50, "name": "s", "workers": 2, "searcher": "random", "stopping": "none",
+        "progress": False, "seed": 0,
+    }  # fmt: skip
+    return tt.tune(train, {"rate": tt.Float(0.1, 0.5)}, store=folder / "s.db", **given | settings)
+
+
+@pytest.mark.parametrize("value", ["best", "last"])
+def test_a_study_ends_when_its_target_is_reached(value: str, tmp_path: Path) -> None:
+    result = study(tmp_path, max_steps=100_000, target=0.5, value=value)
+    assert result.finished == f"target 0.5 reached by trial {result.best.id}"
+    assert result.best.finished
+    assert result.best.step < 100_000
+    assert result.best.value is not None
+    assert 0.0 <= result.best.value <= 0.5
+    again = study(tmp_path, max_steps=100_000, target=0.5, value=value)
+    assert len(again.trials) == len(result.trials)
+    assert tt.studies(store=tmp_path / "s.db")[0].finished == result.finished
+
+
+def test_a_study_ends_when_its_patience_is_out(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        return 0.0
+
+    result = study(tmp_path, train, patience=4, workers=1)
+    assert result.finished == "no better value in the last 4 trials (patience 4)"
+    assert len(result.trials) == 5
+
+
+def test_a_study_ends_when_its_search_has_converged(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        return float((trial["rate"] - 0.3) ** 2)
+
+    result = study(tmp_path, train, stop_when_converged=True, workers=1, searcher="bayes")
+    assert result.finished == "converged: the searcher expects no improvement worth another trial"
+    assert result.best["rate"] == pytest.approx(0.3, abs=0.01)
+    again = study(tmp_path, train, stop_when_converged=True, workers=1, searcher="bayes")
+    assert len(again.trials) == len(result.trials) < 50
+    further = study(tmp_path, train, workers=1, searcher="bayes", trials=len(result.trials) + 1)
+    assert len(further.trials) == len(result.trials) + 1
+
+
+class SearcherOfMine:
+    def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
+        return {"rate": float(rng.uniform(0.1, 0.5))}
+
+
+@pytest.mark.parametrize("searcher", ["random", tt.search.Sobol(), SearcherOfMine()])
+def test_convergence_needs_a_searcher_that_can_tell(searcher: Any, tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match="stop_when_converged: needs searcher='bayes', or one with expected_gain"
+    ):
+        study(tmp_path, stop_when_converged=True, searcher=searcher)
+    assert tt.studies(store=tmp_path / "s.db") == []
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_trial_that_takes_too_long_ends_with_the_value_it_has(hangs: bool, tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            trial.report(loss=1 / step)
+            time.sleep(3600 if hangs else 0.01)
+
+    # Long enough for a worker to begin on a busy machine.
+    result = study(tmp_path, train, trials=1, max_steps=1_000_000, max_trial_time="6s")
+    assert result.finished == "all 1 trials done"
+    (trial,) = result.trials
+    assert (trial.state, trial.failures, trial.converged) == (State.COMPLETED, 0, False)
+    assert result.best is trial
+    shown = CliRunner().invoke(cli, ["show", "s", "--trial", "0", "--store", str(tmp_path / "s.db")]).output
+    assert "completed" in shown
+    assert "its time of 6 s" in shown
+
+
+def test_a_trial_that_takes_too_long_for_a_value_fails_at_once(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> None:
+        time.sleep(3600)
+
+    result = study(tmp_path, train, trials=1, max_trial_time=0.5, retries=5)
+    (trial,) = result.trials
+    assert (trial.state, trial.attempts) == (State.FAILED, 1)
+    assert trial.error == "no value of 'loss' within its time of 0.5 s (max_trial_time)"
+
+
+FILE = """
+command = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo loss=0.$((10 - i)); sleep 0.05; done; # {rate}"]
+minimize = "loss"
+trials = 20
+workers = 1
+searcher = "random"
+target = 0.4
+patience = 15
+max_trial_time = "1h"
+[metrics]
+loss = "loss=(.*)"
+[space.rate]
+type = "float"
+low = 0.1
+high = 0.5
+"""
+
+
+def test_a_study_file_has_the_same_settings_and_show_tells_them(tmp_path: Path) -> None:
+    file, store = tmp_path / "s.toml", str(tmp_path / "s.db")
+    file.write_text(FILE)
+    ran = CliRunner().invoke(cli, ["run", str(file), "--store", store], catch_exceptions=False)
+    assert "study s: target 0.4 reached by trial 0" in ran.output
+    shown = CliRunner().invoke(cli, ["show", "s", "--store", store]).output
+    assert "finished: target 0.4 reached by trial 0" in shown
+    assert "by target 0.4, patience 15" in shown
+    limits = json.loads(CliRunner().invoke(cli, ["show", "s", "--store", store, "--json"]).output)["limits"]
+    assert (limits["target"], limits["patience"], limits["max_trial_time"]) == (0.4, 15, 3600.0)
+
+
+def test_progress_tells_what_may_end_the_study_early() -> None:
+    spec = Table(slots=0, trials=9, target_value=0.95, patience=20, stop_when_converged=True).spec
+    assert aim(spec) == "minimize loss within 9 trials; ends early by target 0.95, patience 20, convergence"

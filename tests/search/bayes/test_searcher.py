@@ -55,6 +55,54 @@ class TestBayesByEmpiricalBayes(SearcherConformance):
         return Bayes(hyperparameters="map", warp=False)
 
 
+# --- what it expects ----------------------------------------------------------------------------------------
+
+
+def gains(function: Any, trials: int, *, scale: float = 1.0, maximize: bool = False) -> list[float | None]:
+    past = FakePast(LINE, maximize=maximize)
+    searcher, found = Bayes(**FEW), []
+    for _ in range(trials):
+        config = searcher.suggest(past, rng(past))
+        found.append(searcher.expected_gain(past))
+        past.add(config, scale * function(config))
+    return found
+
+
+def test_what_it_expects_falls_as_it_finds_the_best() -> None:
+    found = gains(bowl, 30)
+    assert found[:4] == [None] * 4  # they fill the space
+    told = [gain for gain in found if gain is not None]
+    assert len(told) == 26
+    assert all(gain >= 0.0 for gain in told)
+    assert max(told[-5:]) < 0.01 * max(told[:5])
+    assert max(told[:5]) < 1.0  # as the values themselves
+
+
+@pytest.mark.parametrize("scale", [1e6, 1e-6])
+def test_what_it_expects_is_in_the_units_of_the_objective(scale: float) -> None:
+    plain, scaled = gains(bowl, 8), gains(bowl, 8, scale=scale)
+    assert scaled[4] == pytest.approx(scale * (plain[4] or 0.0), rel=1e-3)
+
+
+def test_what_it_expects_does_not_depend_on_the_direction() -> None:
+    assert gains(bowl, 6, scale=-1.0, maximize=True)[4] == pytest.approx(gains(bowl, 6)[4] or 0.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("level", [0.0, 1e300])
+def test_of_a_constant_it_expects_nothing_that_it_could_tell(level: float) -> None:
+    assert gains(lambda _: level, 7) == [None] * 7
+
+
+def test_where_all_was_tried_it_expects_nothing() -> None:
+    past = FakePast(Space({"n": tt.Int(1, 5)}))
+    searcher = Bayes(**FEW)
+    for _ in range(5):
+        config = searcher.suggest(past, rng(past))
+        past.add(config, config["n"])
+    searcher.suggest(past, rng(past))
+    assert searcher.expected_gain(past) == 0.0
+
+
 # --- it finds what it should --------------------------------------------------------------------------------
 
 

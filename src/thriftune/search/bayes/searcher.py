@@ -130,7 +130,7 @@ class Bayes:
         return self._gain
 
     def _in_units(self, gain: float | None, past: Past, seen: Observations) -> float | None:
-        """An improvement in units of the model as one of the objective: below the median, one is the other, scaled."""
+        """Return an improvement in the objective's units, of which the model's are a multiple below the median."""
         if gain is None or len(past.objectives) > 1:
             return None
         values = seen.target.values[:, 0]
