@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.tables import START, Table
 from thriftune import words
+from thriftune.cli import cli
 from thriftune.deadlines import as_duration, check_ahead, moment, parse_deadline
 from thriftune.errors import SettingError
 from thriftune.progress import aim
@@ -198,3 +201,38 @@ def test_a_script_that_is_run_again_after_its_deadline_gives_what_there_is(tmp_p
     assert len(again.trials) == len(result.trials)
     with pytest.raises(SettingError, match="give a later one"):
         study(tmp_path, soon - datetime.timedelta(minutes=1))
+
+
+PLAN = """
+command = ["train", "{lr}"]
+minimize = "loss"
+max_steps = 28
+deadline = "20m"
+stopping = {name = "halving", n = 16, min_steps = 4, eta = 2}
+[space.lr]
+type = "float"
+low = 0.1
+high = 1.0
+[profile]
+seconds_per_step = {1 = 40.0, 2 = 22.0, 4 = 13.0}
+[[cloud]]
+machine = "p3.8xlarge"
+init = 15
+"""
+
+
+def test_a_plan_counts_from_now_to_the_moment(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(PLAN)
+
+    def planned(*options: str) -> Result:
+        return CliRunner().invoke(cli, ["plan", str(file), *options, "--json"])
+
+    in_two_hours = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2)).isoformat()
+    found = json.loads(planned("--deadline", in_two_hours).stdout)["deadline"]
+    assert found == pytest.approx(2 * HOUR, abs=600.0)
+    file.write_text(PLAN.replace('"20m"', in_two_hours))
+    assert json.loads(planned().stdout)["deadline"] == pytest.approx(2 * HOUR, abs=600.0)
+    past = planned("--deadline", "2001-01-01 09:00 UTC")
+    assert past.exit_code == 1
+    assert "ago; give a later one" in past.stderr

@@ -69,7 +69,8 @@ class World:
                     live = Attempt(entry.trial, entry.attempt, entry.machine, entry.resume_step)
                     self.live[entry.trial] = live
                 case ev.Move() | ev.Pause() | ev.Stop() if one := self.of(entry):
-                    assert one.told is None or (one.told is ev.Move and type(entry) is not ev.Move)
+                    reached = type(entry) is ev.Stop and entry.reached
+                    assert one.told is None or reached or (one.told is ev.Move and type(entry) is not ev.Move)
                     one.told = type(entry)
                 case ev.Kill() if one := self.of(entry):
                     assert not one.killed
@@ -131,7 +132,10 @@ class Walk(RuleBasedStateMachine):
         trials=st.integers(1, 5),
         retries=st.integers(0, 2),
         timeout=st.sampled_from([None, 40.0]),
-        limit=st.sampled_from([{}, {"deadline_seconds": 300.0}, {"budget_dollars": 0.5}]),
+        limit=st.sampled_from(
+            [{}, {"deadline_seconds": 300.0}, {"budget_dollars": 0.5}, {"max_trial_seconds": 50.0}]
+        ),
+        goal=st.sampled_from([{}, {}, {"target_value": 0.3}, {"patience": 2}]),
         disk_full=st.sampled_from(["stop", "go_on"]),
         on_failure=st.sampled_from(["stop", "go_on"]),
         rungs=st.booleans(),
@@ -146,6 +150,7 @@ class Walk(RuleBasedStateMachine):
         retries: int,
         timeout: float | None,
         limit: dict[str, Any],
+        goal: dict[str, Any],
         disk_full: str,
         on_failure: str,
         rungs: bool,
@@ -165,6 +170,7 @@ class Walk(RuleBasedStateMachine):
             constraints=parse_constraints(constraints),
             stopper=Rungs() if rungs else None,
             **limit,
+            **({} if several else goal),
         )
         self.world, self.slots, self.machines, self.raised = World(table), slots, 0, 0
         self.world.start(slots)
@@ -313,8 +319,8 @@ class Walk(RuleBasedStateMachine):
         self.table.stop()
         deadline = spec.deadline_seconds and history.driven_seconds(self.table.now) + 300
         budget = spec.budget_dollars and history.dollars(self.table.now) + 0.5
-        trials = len(history.trials) + 1
-        self.table.kill_driver(trials=trials, deadline_seconds=deadline, budget_dollars=budget)
+        limits = {"trials": len(history.trials) + 1, "deadline_seconds": deadline, "budget_dollars": budget}
+        self.table.kill_driver(**limits, target_value=None, patience=None)
         self.world.start(self.slots)
 
     @precondition(lambda self: not self.table.history.running and self.raised < 2)
@@ -345,10 +351,20 @@ class Walk(RuleBasedStateMachine):
         for trial in history.trials:
             assert trial.failures <= spec.retries + 1
             assert trial.stalled_losses <= STALLED_LOSSES_LIMIT
+            assert trial.state is not State.COMPLETED or history.has_values(trial)
             if trial.origin == ev.SEARCHER:
                 assert trial.config == suggestion(trial.id)
             else:
                 assert trial.config["lr"] in (0.001, 0.01, 0.02)
+
+    @invariant()
+    def a_target_that_was_reached_is_the_best(self) -> None:
+        history, target = self.table.history, self.table.spec.target_value
+        if target is not None and (history.finished or "").startswith("target"):
+            value = history.best.value
+            assert value is not None
+            assert value >= target if history.maximize else value <= target
+            assert history.finished == f"target {target:g} reached by trial {history.best.id}"
 
     def teardown(self) -> None:
         """With an engine that obeys and trials that do nothing odd, every study finishes."""

@@ -156,10 +156,10 @@ class Driver:
             log = self._conductor.handle(events, now)
             if log:
                 self._record(before, log, now, last)
-                if self._callbacks is not None:
-                    self._call_back(self._callbacks, log, ended)
             self._sync_if_due(log, now, last)
             events = self._carry_out(log, now)
+            if log and self._callbacks is not None:  # after what trials wait for
+                self._call_back(self._callbacks, log, ended)
             if not events:
                 return
 
