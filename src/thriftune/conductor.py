@@ -98,7 +98,7 @@ class Conductor:
         # (what a rule says of a paused trial may have changed) or where time counts.
         if told_of_more or not log or self._limited or self.history.fleet.free:
             self._go_on(now, settle=told_of_more or not log)
-        if self._trial_time is not None and told_of_more:
+        if self._trial_time is not None and any(type(entry) is not ev.Reported for entry in log):
             self._trial_due = self._trial_time.due(self._running())
         if self._tuner is not None and self._driving:
             self._tune(self._tuner)
@@ -446,6 +446,7 @@ class Conductor:
         gain = None
         if self.spec.stop_when_converged and isinstance(self._searcher, Foresighted):
             gain = self._searcher.expected_gain(self.history)
+        gain = None if gain is None else float(gain)
         self._decide(ev.Create(now, number, self._checked(config), expected_gain=gain))
         return number
 
