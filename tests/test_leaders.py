@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tables import Table
 from thriftune.leaders import Leaders
 from thriftune.objectives import Objective, parse_constraints
 from thriftune.reports import metrics_of
@@ -191,3 +192,14 @@ def test_values_of_later_steps_do_not_count_against_trials_that_have_not_come_th
     known[0].state = State.COMPLETED
     leaders.changed(known[0])
     assert leaders.leading() == [known[0]]
+
+
+def test_a_trial_whose_value_at_the_common_step_is_no_number_does_not_lead() -> None:
+    table = Table(slots=2, trials=2, objectives=[Objective("loss", False), Objective("accuracy", True)])
+    table.report(0, 1, math.nan, accuracy=0.5)
+    table.report(0, 2, 0.4)  # its values are of step 1, as it has told no accuracy since
+    assert table.history.front == []
+    table.report(1, 1, 0.3, accuracy=0.2)
+    assert [trial.id for trial in table.history.front] == [1]
+    table.report(0, 2, 0.4, accuracy=0.6)
+    assert [trial.id for trial in table.history.front] == [0]

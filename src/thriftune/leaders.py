@@ -103,6 +103,8 @@ class Leaders:
                 values = [value_by(trial, step, each.metric) for each in self._objectives]
         signed = zip(values, trial.values, self._objectives, strict=True)
         told = [(last if value is None else value, objective) for value, last, objective in signed]
+        if not all(isfinite(value) for value, _ in told):  # that of an earlier step, which cannot be compared
+            return None
         return _Standing(progress, tuple(-value if each.maximize else value for value, each in told))
 
     def validate(self) -> None:
