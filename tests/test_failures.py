@@ -380,3 +380,30 @@ def test_large_configurations_that_fail_do_not_stop_a_study(tmp_path: Path) -> N
     )  # fmt: skip
     assert len(result.trials) == 12
     assert result.finished == "all 12 trials done"
+
+
+def test_a_trial_that_is_retried_has_all_its_time() -> None:
+    table = Table(trials=1, retries=0, max_trial_seconds=50.0)
+    table.later(50.0)
+    table.later(5.0)
+    assert table.killed(0) == ["give up 0", "finish: all 1 trials done"]
+    table.stop()
+    table.kill_driver()
+    assert table(ev.Retry(table.now, 0)) == ["retry 0"]
+    assert table.start() == ["place 0/2"]
+    assert table.later(49.0) == []
+    assert table.later(1.0) == ["stop 0/2"]
+
+
+def test_a_retried_trial_has_all_its_reports() -> None:
+    table = Table(trials=1, retries=0)
+    table.report(0, 1, accuracy=0.1, saved=True)
+    table.report(0, 2, 0.4)
+    table.lose(0)
+    table.report(0, 1, accuracy=0.2)
+    assert table.end(0) == ["give up 0", "finish: all 1 trials done"]  # the lost attempt's loss does not count
+    table.stop()
+    table.kill_driver()
+    table(ev.Retry(table.now, 0))
+    assert table.trial(0).metrics == {"accuracy": 0.2, "loss": 0.4}
+    assert table.start() == ["place 0/3 from 1"]

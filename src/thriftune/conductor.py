@@ -100,6 +100,9 @@ class Conductor:
             self._go_on(now, settle=told_of_more or not log)
         if self._trial_time is not None and any(type(entry) is not ev.Reported for entry in log):
             self._trial_due = self._trial_time.due(self._running())
+            self._enforce_trial_time(
+                now
+            )  # on a trial that was just placed, as it had failed with its time used up
         if self._tuner is not None and self._driving:
             self._tune(self._tuner)
         return log
@@ -259,10 +262,7 @@ class Conductor:
                 self._decide(
                     ev.Kill(now, trial.id, trial.attempts, f"still running after its limit of {limit:g} s")
                 )
-        if self._trial_time is not None and self._trial_due is not None and now >= self._trial_due:
-            for decision in self._trial_time.enforced(list(self._running()), now):
-                self._decide(decision)
-            self._trial_due = self._trial_time.due(self._running())
+        self._enforce_trial_time(now)
         if not (out_of or halted):
             return
         for trial in list(self._running()):
@@ -275,6 +275,14 @@ class Conductor:
             elif out_of and now >= trial.asked_at + GRACE_SECONDS:
                 why = f"did not end within {GRACE_SECONDS:g} s of the {out_of}"
                 self._decide(ev.Kill(now, trial.id, trial.attempts, why))
+
+    def _enforce_trial_time(self, now: float) -> None:
+        """End the trials that have used up the time that each may take."""
+        if self._trial_time is None or self._trial_due is None or now < self._trial_due or not self._driving:
+            return
+        for decision in self._trial_time.enforced(list(self._running()), now):
+            self._decide(decision)
+        self._trial_due = self._trial_time.due(self._running())
 
     def _running(self) -> Iterator[TrialRecord]:
         """Those that can be told or killed, in the order of their start."""

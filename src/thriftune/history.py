@@ -263,6 +263,11 @@ class History:
             trial.values = None if None in values else tuple(values)  # type: ignore[arg-type]
         self._leaders.changed(trial)
 
+    def _count_all_reports(self, trial: TrialRecord) -> None:
+        """Undo that a failed attempt which came to its own end left out reports of those before it."""
+        trial.metrics = metrics_of(trial.reports)
+        self._set_values(trial, trial.reports)
+
     def _unsound(self, trial: TrialRecord) -> list[str]:
         """The metrics it must end with that are not there, or no numbers."""
         return [name for name in self._needed if not isfinite(trial.metrics.get(name, nan))]
@@ -451,9 +456,8 @@ class History:
         trial.machine = event.machine
         trial.started_at = event.at
         trial.resumed_from, trial.step_before = event.resume_step, trial.step
-        if trial.failures:  # one that came to its own end before an earlier one's may have left out some reports
-            trial.metrics = metrics_of(trial.reports)
-            self._set_values(trial, trial.reports)
+        if trial.failures:
+            self._count_all_reports(trial)
         self._set(trial, State.RUNNING)
         return True
 
@@ -630,13 +634,14 @@ class History:
     def _retry(self, event: ev.Retry) -> bool:
         trial = self.trials[event.trial]
         has_failed = trial.state is State.FAILED and trial.origin != ev.KNOWN
-        if not has_failed and trial.id not in self.retrying:
+        if not has_failed and not (trial.state is State.WAITING and trial.failures):
             return False
         if trial.state is State.FAILED:
             self.ended.remove(trial)
             trial.ended_at = None
+        self._count_all_reports(trial)
         trial.failures = trial.stalled_losses = 0
-        trial.failed_at = None
+        trial.failed_at, trial.seconds_before_retry = None, trial.seconds
         self._set(trial, State.WAITING)
         return True
 

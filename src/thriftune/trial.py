@@ -128,6 +128,7 @@ class TrialRecord(Configured):
     started_at: float | None = None  # of the current or last attempt
     ended_at: float | None = None
     seconds: float = 0.0  # spent on machines, over all attempts
+    seconds_before_retry: float = 0.0  # of these, those before its last Retry, which count in no limit
     resume_step: int = 0  # the last step with a recorded checkpoint
     resumed_from: int = 0  # where the current or last attempt began
     step_before: int = 0  # the furthest step of the attempts before this one

@@ -42,14 +42,15 @@ class TrialTime:
     def given_up(self, history: History, now: float) -> Iterator[ev.Decision]:
         """Yield that waiting trials have failed which used up their time and have no value."""
         for trial in map(history.trials.__getitem__, list(history.waiting)):
-            if trial.attempts and trial.seconds >= self.limit_seconds and not history.has_values(trial):
+            used = trial.seconds - trial.seconds_before_retry
+            if trial.attempts and used >= self.limit_seconds and not history.has_values(trial):
                 metrics = " and ".join(repr(each.metric) for each in history.objectives)
                 why = f"no value of {metrics} within its time of {self.limit_seconds:g} s (max_trial_time)"
                 yield ev.GiveUp(now, trial.id, why, "max_trial_time")
 
     def _due(self, trial: TrialRecord) -> float:
         began = trial.started_at or 0.0  # of a running trial it is known
-        at = began + self.limit_seconds - trial.seconds
+        at = began + self.limit_seconds - (trial.seconds - trial.seconds_before_retry)
         if _may_be_told(trial):
             return at
         return max(at, trial.asked_at or at) + self.grace_seconds
