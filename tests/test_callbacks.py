@@ -57,6 +57,7 @@ def test_a_failed_trial_has_ended_when_it_is_given_up() -> None:
     table, heard = Table(trials=1, retries=1), Heard()
     failed = ev.Failed(table.now, 0, 1, "raised", "boom")
     assert heard.of(table, failed) == []
+    table.retry()
     assert heard.of(table, ev.Failed(table.now, 0, 2, "raised", "boom")) == ["end 0 FAILED"]
 
 

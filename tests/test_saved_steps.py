@@ -294,3 +294,19 @@ def test_whatever_happens_the_best_checkpoint_is_there(
         own = [each for each in saved_steps(record.reports, "loss") if each.attempt == record.attempts]
         if own and (best := best_saved(own, maximize=maximize)) is not None:
             assert stage.checkpoints.find(best.step, best.attempt)[0] is not None
+
+
+def test_workers_killed_before_their_reports_leave_the_checkpoint_to_go_on_from(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    stage = Stage(tmp_path_factory.mktemp("study"), objectives=(Objective("loss", False),))
+    trial = stage.attempt()
+    for step in (1, 2):
+        trial.report(loss=float(step), save=write(str(step)))
+    for _ in range(2):
+        stage.kill_next_report = True
+        with pytest.raises(Killed):
+            trial.report(loss=9.0, save=write("never reported"))
+        trial = stage.attempt()
+        assert trial.restore(lambda folder: None) == 2
+        trial.report(loss=9.0)  # without a checkpoint, so that the next save is of another step

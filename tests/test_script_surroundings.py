@@ -188,3 +188,32 @@ def test_on_a_cluster_a_trial_has_the_arguments_and_paths_and_the_folder_if_it_i
         "for trial in tune(train, engine='ray').trials:\n    print(trial.value)\n"
     )
     assert losses(run(tmp_path, script, "0.25")) == [0.75, 0.75]
+
+
+SPAWNING = """
+import multiprocessing
+import thriftune as tt
+
+HALF = 0.5
+
+def train(trial):
+    return HALF * trial["x"]
+
+def tune():
+    space = {"x": tt.Float(0, 1)}
+    result = tt.tune(train, space, minimize="loss", trials=2, name="s", store="s.db", progress=False)
+    print([str(trial.state) for trial in result.trials])
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=tune)
+    process.start()
+    process.join()
+"""
+
+
+def test_a_process_that_the_script_spawns_may_tune(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SPAWNING)
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "['COMPLETED', 'COMPLETED']\n", done.stderr

@@ -430,7 +430,8 @@ class Conductor:
     def _retry_at(self, trial_id: int) -> float:
         """Return when a waiting trial whose last attempt failed may begin again."""
         trial = self.history.trials[trial_id]
-        return (trial.failed_at or 0.0) + retry_seconds(trial.failures)
+        wait = retry_seconds(trial.failures) if self._provisioner.backs_off else 0.0
+        return (trial.failed_at or 0.0) + wait
 
     @property
     def _more(self) -> bool:

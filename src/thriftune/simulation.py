@@ -268,7 +268,10 @@ def drive(
             continue
         if history.finished is not None:
             return
-        times = [conductor.wake_at(clock.time) if limited else None, None if cloud is None else cloud.due()]
+        times = [
+            conductor.wake_at(clock.time) if limited or history.retrying else None,
+            None if cloud is None else cloud.due(),
+        ]
         wake_at = min((at for at in times if at is not None), default=None)
         events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
         if cloud is not None:

@@ -342,6 +342,8 @@ class Trial(Configured):
         self._group: Group | None = None
         self._checkpoints = Checkpoints(Path(run.folder) / "checkpoints", keep=run.keep)
         self._saved_steps = SavedSteps(run)
+        # Step and attempt of the checkpoint that the log would have a next attempt go on from.
+        self._resumable = (run.resume_step, run.attempt - 1)
         self._step = 0  # the last step done (restored or reported)
         self._next_steps = itertools.count(1)  # steps of reports outside of steps(); its next() is atomic
         self._current: int | None = None  # the step that steps() is in
@@ -586,8 +588,9 @@ class Trial(Configured):
         """Saves the state of a step; returns whether there was room for it. Called with _saving held."""
         try:
             self._in_save = True
-            best = self._saved_steps.to_keep(step)
-            self._checkpoints.save(step, save, attempt=self.attempt, besides=best)
+            # Checkpoints that were saved and not reported, as workers were killed in between, must not replace it.
+            kept = [self._resumable, *self._saved_steps.to_keep(step)]
+            self._checkpoints.save(step, save, attempt=self.attempt, besides=kept)
         except DiskFullError as error:
             self.relay(DiskFull(wall_time(), self.id, self.attempt, str(error)))
             return False
@@ -604,6 +607,7 @@ class Trial(Configured):
                 step, metrics, save = unsaved
                 if self._save(step, save):
                     self.relay(Reported(wall_time(), self.id, self.attempt, 0, step, metrics, True))
+                    self._resumable = step, self.attempt
                     self._saved_steps.reported(step, metrics, saved=True)
 
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
@@ -622,6 +626,8 @@ class Trial(Configured):
         # The link numbers it: only there is the order of several threads' reports known.
         number = COUNTED if counted else 0
         self._reports = self.relay(Reported(wall_time(), self.id, self.attempt, number, at_step, metrics, saved))
+        if saved:
+            self._resumable = at_step, self.attempt
         self._saved_steps.reported(at_step, metrics, saved=saved)
         if self.run.judged:
             now = time.monotonic()

@@ -73,17 +73,20 @@ def test_a_trial_that_fails_is_not_waited_for_and_not_in_the_next_stage() -> Non
     where = table()
     for trial in (0, 1, 2):
         where.fail(trial)
+    where.retry()
+    for trial in (0, 1, 2):
         where.fail(trial)
     through(where, 3, 1)
-    assert told(where) == ([0.0, 10.0], [4, 1])
+    assert told(where) == ([0.0, 11.0], [4, 1])
 
 
 def test_where_all_fail_all_stages_are_over() -> None:
     where = table()
-    for trial in range(4):
-        where.fail(trial)
-        where.fail(trial)
-    assert told(where) == ([0.0] * 4, [4, 0, 0])
+    for _ in range(2):
+        for trial in range(4):
+            where.fail(trial)
+        where.retry()
+    assert told(where) == ([0.0, 1.0, 1.0, 1.0], [4, 0, 0])
 
 
 def test_the_next_bracket_comes_after_the_last_stage() -> None:

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,12 +20,15 @@ import cloudpickle
 
 from thriftune.errors import SettingError
 
+SCRIPTS = ("__main__", "__mp_main__")
+"""The script's module: as it is run, and as multiprocessing has it in a process that it spawns."""
+
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         # A cached function of the main script, often the one that loads the data, would go by name, and the main
         # script of a worker is another.
-        if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ == "__main__":
+        if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ in SCRIPTS:
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
 
@@ -39,13 +42,28 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     stream.write(json.dumps({"argv": [str(argument) for argument in sys.argv]}).encode() + b"\n")
     try:
-        _Pickler(stream).dump(contents)
+        with _by_value("__mp_main__"):
+            _Pickler(stream).dump(contents)
     except Exception as error:
         raise SettingError(
             f"train: {name} cannot be sent to a worker process ({error}); make what it uses inside the function, "
             "or import it from a module"
         ) from error
     return stream.getvalue()
+
+
+@contextlib.contextmanager
+def _by_value(module: str) -> Iterator[None]:
+    """Have what is of the module pickled by value, as no other process can import it."""
+    found = sys.modules.get(module)
+    if found is None:
+        yield
+        return
+    cloudpickle.register_pickle_by_value(found)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(found)
 
 
 def keep(path: Path, dumped: bytes) -> None:

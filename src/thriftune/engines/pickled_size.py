@@ -15,6 +15,8 @@ from typing import Any
 
 import cloudpickle
 
+from thriftune.engines import pickled
+
 LARGE_BYTES = 20_000_000
 """A function with more than this is remarked upon. A script's own code is far smaller."""
 
@@ -44,7 +46,7 @@ def brought_along(train: Any) -> Iterator[tuple[str, Any]]:
     elif not isinstance(function, FunctionType):  # an object with __call__
         yield from getattr(train, "__dict__", {}).items()
         function = type(train).__call__
-    by_name = getattr(function, "__module__", "") != "__main__" and function.__qualname__.isidentifier()
+    by_name = getattr(function, "__module__", "") not in pickled.SCRIPTS and function.__qualname__.isidentifier()
     if by_name or not isinstance(function, FunctionType):  # a module's function is imported by workers
         return
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

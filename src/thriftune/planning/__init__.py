@@ -52,6 +52,9 @@ class Provisioner(Protocol):
     inherits from this one rents nothing and saves as often as trials like, unless it says otherwise.
     """
 
+    backs_off: bool = False
+    """Whether a failed trial waits before its retry. Not on rented machines, which would be paid meanwhile."""
+
     def react(self, event: Event, history: History) -> Iterable[Decision]:  # noqa: ARG002
         """What to Rent, Release or Move because of this event, which the history has taken in already; each of
         them is taken in before the next one is asked for.
@@ -92,6 +95,7 @@ class PresentMachines(Provisioner):
     Where others want the machines, too, it keeps to its share.
     """
 
+    backs_off: bool = True
     gang = 1
     at_a_time: int | None = None
     narrows = False

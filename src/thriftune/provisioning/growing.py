@@ -20,6 +20,8 @@ _AGAIN_SECONDS = 60.0
 class Growing(PresentMachines):
     """Without a number of trials at a time, it makes do with the machines that are there, or with one."""
 
+    backs_off = False
+
     def __init__(self, kinds: Sequence[CloudProfile], gang: int = 1, at_a_time: int | None = None) -> None:
         super().__init__(gang, at_a_time)
         self._kinds = sorted(kinds, key=lambda kind: kind.price_per_hour / kind.slots)
