@@ -21,13 +21,17 @@ from thriftune.objectives import parse_constraints
 
 pytest.importorskip("matplotlib")
 
-SPACE = {
+SPACE: dict[str, Any] = {
     "lr": tt.Float(1e-5, 1e-1, log=True),
     "width": tt.Int(16, 512, log=True),
     "layers": tt.Int(1, 4),
     "optimizer": tt.Choice(["adam", "sgd", None, True, "a very long name of a choice"]),
     "momentum": tt.Float(0.0, 0.99, when={"optimizer": "sgd"}),
     "fixed": tt.Float(0.5, 0.5),
+    "metric": "auc",
+    "dropout": tt.Float(0.0, 0.5, step=0.1),
+    "batch": tt.Int(32, 128, step=32),
+    "shape": tt.Choice([(64, 64), (128,)]),
 }
 
 
@@ -170,7 +174,7 @@ def test_wrong_settings_are_refused_with_a_way_out(kind: str, settings: Any, mes
 @pytest.mark.parametrize("kind", FIGURES)
 def test_an_empty_study_says_why_there_is_no_picture(kind: str) -> None:
     with pytest.raises(
-        ThriftuneError, match=r"nothing to plot: no trial|needs 10 trials with a value; there are 0"
+        ThriftuneError, match=r"nothing to plot: no trial|needs 16 trials with a value; there are 0"
     ):
         study(0).plot(kind)
 
@@ -198,3 +202,15 @@ def test_the_command_writes_every_kind(tmp_path: Path) -> None:
     assert "--plot FILE" in refused.output
     refused = CliRunner().invoke(cli, ["show", "s", "--store", store, "--plot", str(path), "--params", "lr"])
     assert "the history has no params" in refused.output
+
+
+def test_a_fixed_value_has_no_axis() -> None:
+    with pytest.raises(SettingError, match="metric is the same in all trials; there is lr"):
+        study().plot("slice", params=["metric"])
+    for kind in ("slice", "parallel"):
+        assert "metric" not in texts(study().plot(kind))
+
+
+def test_a_contour_over_steps() -> None:
+    assert "dropout" in texts(study().plot("contour", params=["dropout", "lr"]))
+    assert "128" in texts(study().plot("contour", params=["batch", "shape"]))

@@ -26,7 +26,7 @@ Function = Callable[[Mapping[str, Any]], float]
 
 
 def random_study(
-    space: Mapping[str, Parameter], function: Function, trials: int, seed: int = 0, **settings: Any
+    space: Mapping[str, Any], function: Function, trials: int, seed: int = 0, **settings: Any
 ) -> tt.Study:
     study = tt.Study(space, **{"minimize": "loss", **settings})
     rng = np.random.default_rng(seed)
@@ -89,6 +89,18 @@ def test_scales_choices_whole_numbers_and_constants() -> None:
     assert found["act"] == pytest.approx(2 / 3 / (0.75 + 2 / 3), abs=0.08)
     assert found["layers"] < 0.03
     assert found["fixed"] == 0.0
+
+
+def test_fixed_values_have_no_importance_and_steps_have_theirs() -> None:
+    space: dict[str, Any] = {
+        "metric": "auc",
+        "x": tt.Float(0.0, 1.0, step=0.1),
+        "epochs": 10,
+        "y": tt.Float(0.0, 1.0),
+    }
+    found = random_study(space, lambda config: 3 * config["x"] + config["y"], 60).importance()
+    assert list(found) == ["x", "y"]
+    assert found["x"] == pytest.approx(0.9, abs=0.05)
 
 
 def test_a_parameter_with_a_condition_counts_where_it_is_active() -> None:

@@ -43,7 +43,7 @@ def draw_contour(shown: Shown, chosen: bool) -> Any:
     (xs, us), (ys, vs) = _scale(space, x, points), _scale(space, y, points)
     U = np.repeat(np.array([space.to_unit(best.config)]), len(us) * len(vs), axis=0)
     across, up = np.meshgrid(us, vs)
-    U[:, space.names.index(x)], U[:, space.names.index(y)] = across.ravel(), up.ravel()
+    U[:, space.searched.index(x)], U[:, space.searched.index(y)] = across.ravel(), up.ravel()
     expected = model.predict(U).reshape(len(vs), len(us))
     title = f"{shown.name}: expected {escaped(shown.metric)} by {escaped(x)} and {escaped(y)}"
     with drawing(title, 7.0, 5.2) as figure:
@@ -57,7 +57,7 @@ def draw_contour(shown: Shown, chosen: bool) -> Any:
         _draw_trials(axes, shown, names, surface)
         for which, name in (("x", x), ("y", y)):
             set_axis(axes, which, space, name)
-        others = f", all others as in trial {best.id}" if len(space) > 2 else ""
+        others = f", all others as in trial {best.id}" if len(space.searched) > 2 else ""
         axes.set_title(f"{shown.dark}{others}", fontsize=9)
         figure.colorbar(surface, ax=axes, label=escaped(shown.metric), pad=0.01)
         figure.legend(loc="outside lower center", ncols=3)
@@ -82,6 +82,8 @@ def _scale(space: Space, name: str, points: int) -> tuple[Array, Array]:
     low, high = ends(parameter)
     places = np.geomspace(low, high, points) if parameter.log else np.linspace(low, high, points)
     inside = np.clip(places, parameter.low, parameter.high)
+    if parameter.step is not None:
+        return places, np.array([axis.unit(value) for value in inside])
     if parameter.log:
         inside = np.log(inside / parameter.low) / np.log(parameter.high / parameter.low)
     else:

@@ -113,7 +113,7 @@ def _checked_params(history: History, params: Sequence[str] | None) -> tuple[str
     """Return the names to draw, by default of all parameters that vary."""
     space = history.space
     if params is None:
-        return tuple(name for name in space.names if space.axes[name].count != 1) or space.names
+        return tuple(name for name in space.searched if space.axes[name].count != 1) or space.searched
     if isinstance(params, str):
         raise SettingError(f"plot: params {params!r} is no list; give one such as [{params!r}]")
     for name in params:
@@ -121,6 +121,9 @@ def _checked_params(history: History, params: Sequence[str] | None) -> tuple[str
             close = get_close_matches(str(name), space.names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there is {conjunction(space.names)}"
             raise SettingError(f"plot: there is no parameter {name!r}; {hint}")
+        if name not in space.searched:
+            others = conjunction(space.searched)
+            raise SettingError(f"plot: {name} is the same in all trials; there is {others}")
     if not params:
         raise SettingError("plot: params is empty; name some, or leave it out for all")
     return tuple(dict.fromkeys(params))

@@ -33,8 +33,8 @@ def shares(model: Surrogate) -> dict[str, float]:
     total = float(effects.sum())
     if total <= 0.0:
         raise ThriftuneError(f"no parameter has an effect on {model.metric!r} that can be told from noise")
-    found = {name: float(effect) / total for name, effect in zip(model.space.names, effects, strict=True)}
-    order = {name: i for i, name in enumerate(model.space.names)}
+    found = {name: float(effect) / total for name, effect in zip(model.space.searched, effects, strict=True)}
+    order = {name: i for i, name in enumerate(model.space.searched)}
     return dict(sorted(found.items(), key=lambda each: (-each[1], order[each[0]])))
 
 
@@ -42,7 +42,7 @@ def total_effects(model: Surrogate) -> Array:
     """Return the variance that is left when all parameters but one are fixed, for each parameter."""
     from scipy.stats import qmc  # takes most of a second to import
 
-    p = len(model.space)
+    p = len(model.space.searched)
     points = qmc.Sobol(2 * p, scramble=True, seed=np.random.default_rng(0)).random(_POINTS)
     A, B = points[:, :p], points[:, p:]
     changed = [A]

@@ -71,7 +71,8 @@ def ends(parameter: Float | Int) -> tuple[float, float]:
     """Return from where to where its axis goes: a little further than its values do."""
     low, high = float(parameter.low), float(parameter.high)
     if isinstance(parameter, Int) and _few(parameter) and not parameter.log:
-        return low - 0.5, high + 0.5
+        half = (parameter.step or 1) / 2
+        return low - half, high + half
     if parameter.log:
         room = (high / low) ** 0.04
         return low / room, high * room
@@ -81,7 +82,7 @@ def ends(parameter: Float | Int) -> tuple[float, float]:
 
 def _few(parameter: Int) -> Sequence[int]:
     """Return all values of a whole number that has few; none else."""
-    values = range(parameter.low, parameter.high + 1)
+    values = range(parameter.low, parameter.high + 1, parameter.step or 1)
     return values if len(values) <= _FEW else ()
 
 

@@ -216,8 +216,9 @@ class _Unloadable:
 def test_a_function_that_cannot_be_loaded_fails_its_trials(tmp_path: Path) -> None:
     space = {"x": tt.Float(0, 1)}
     result = tt.tune(
-        _Unloadable(), space, minimize="loss", trials=3, workers=2, store=tmp_path / "s.db", progress=False
-    )
+        _Unloadable(), space, minimize="loss", trials=3, workers=2, store=tmp_path / "s.db", progress=False,
+        on_failure="go_on",
+    )  # fmt: skip
     for trial in result.trials:
         assert (trial.state, trial.failures, trial.losses, trial.error_kind) == (State.FAILED, 2, 0, "raised")
         assert "Traceback" in (trial.error or "")
