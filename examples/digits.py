@@ -3,7 +3,7 @@
     python examples/digits.py --store out/studies.db --plot out/digits.png
 
 Kill it at any time and run it again: it goes on where it was. `thriftune show digits --store out/studies.db` looks
-at it, also while it runs. It ends with the best configuration, and the file of the network trained with it.
+at it, also while it runs. It ends with the best network, which it loads, its configuration and where it is saved.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def train(trial: tt.Trial) -> None:
 
     def load(folder: Path) -> None:
         nonlocal net
-        net = pickle.loads((folder / "net.pickle").read_bytes())
+        net = saved_network(folder)
 
     trial.restore(load)
     for _ in trial.steps():
@@ -89,23 +89,22 @@ def main() -> None:
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         save_plot(result, options.plot)
     best = result.best
-    at_best = next(report.metrics for report in best.reports if report.metrics["val_loss"] == best.value)
-    print(
-        f"best model   validation loss {best.value:.4f}, accuracy {at_best['val_accuracy']:.1%} (trial {best.id})"
-    )
+    net = best.load(saved_network)
+    _, val_x, _, val_y = digits()
+    accuracy = net.score(val_x, val_y)
+    print(f"best model   validation loss {best.value:.4f}, accuracy {accuracy:.1%} (trial {best.id})")
     for name, value in best.config.items():
         print(f"             {name} = {value}")
-    print(f"last saved   {saved_network(options.store, best)}")
+    print(f"saved in     {best.checkpoint}")
     print(f"cost         {result.cost}")
     if options.plot is not None:
         print(f"picture      {options.plot}")
     print(f"look closer  thriftune show {result.name} --store {options.store}")
 
 
-def saved_network(store: Path, trial: tt.TrialRecord) -> Path:
-    """Return the file of the network that the trial saved last."""
-    checkpoints = store.with_name(f"{store.name}.files") / "digits" / "trials" / str(trial.id) / "checkpoints"
-    return max(checkpoints.glob("*/state/net.pickle"))
+def saved_network(folder: Path) -> Any:
+    """Return the network that a trial has saved in a folder."""
+    return pickle.loads((folder / "net.pickle").read_bytes())
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def run(*arguments: str) -> str:
     [
         "throughput",
         "report_cost",
+        "first_hour",
         "large_store",
         "memory",
         "footprint",
