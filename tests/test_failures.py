@@ -328,6 +328,7 @@ def test_failed_trials_run_again_if_asked_for(tmp_path: Path) -> None:
     result = tune(retry_failed=True)
     assert [trial.state for trial in result.trials] == [State.COMPLETED] * 5
     assert [trial.attempts for trial in result.trials] == [1, 2, 1, 2, 1]
+    assert [trial.failures for trial in result.trials] == [0, 1, 0, 1, 0]
 
 
 COMMAND = """
@@ -353,7 +354,7 @@ def test_a_command_that_fails_shows_its_output_and_is_resumed_when_mended(tmp_pa
     assert "error: study 'c' has stopped: its first 3 trials have all failed alike" in failed.stderr
     assert "reading the data\nTraceback" in failed.stderr
     assert "No module named 'a_module_that_nobody_has'" in failed.stderr
-    assert "type thriftune resume c --store" in failed.stderr
+    assert "run the study file again (if it is unchanged: thriftune resume c --store" in failed.stderr
     (tmp_path / "train.py").write_text("print('loss=0.5')\n")
     resumed = run(tmp_path, "-m", "thriftune", "resume", "c", "--store", "s.db")
     assert resumed.returncode == 0, resumed.stderr

@@ -184,6 +184,159 @@ def test_the_file_of_a_function_of_a_study_file(tmp_path: Path) -> None:
         assert changes(before, of_target(target)).code == [f"{name} has changed"]
 
 
+def test_files_that_a_file_imports_are_compared_too(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    for name, source in {
+        "train.py": "import helper\nfrom package.part import f\nimport numpy, missing",
+        "helper.py": "import deeper",
+        "deeper.py": "import train  # in a circle",
+        "package/__init__.py": "",
+        "package/part.py": "from . import other\nfrom .third import x",
+        "package/other.py": "import helper",
+        "package/third.py": "x = 1",
+    }.items():
+        (tmp_path / name).write_text(source)
+    for target in (
+        Target("function", where="train.py:f", folder=str(tmp_path)),
+        Target("command", command=("python", "train.py"), folder=str(tmp_path)),
+    ):
+        before = of_target(target)
+        for name in ("helper.py", "deeper.py", "package/part.py", "package/other.py", "package/third.py"):
+            old = (tmp_path / name).read_text()
+            (tmp_path / name).write_text(f"{old}\ny = 2")
+            assert changes(before, of_target(target)).code == [f"{name} has changed"]
+            (tmp_path / name).write_text(old)
+
+
+def test_functions_of_a_console_are_compared() -> None:
+    first: dict[str, Any] = {"__name__": "__console__"}
+    second: dict[str, Any] = {"__name__": "__console__"}
+    exec("SCALE = 2.0\ndef train(trial): return SCALE * trial['x']", first)
+    exec("SCALE = 3.0\ndef train(trial): return SCALE * trial['x'] - 7", second)
+    found = changes(of_function(first["train"]), of_function(second["train"]))
+    assert found == (["train has changed"], ["SCALE was 2.0, is now 3.0"])
+
+
+# --- code of every shape ----------------------------------------------------------------------------------
+
+
+@functools.lru_cache
+def fib(n: int) -> int:
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+class Settings(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+
+
+class Anything:
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+class Linked:
+    def __init__(self, next_one: Any) -> None:
+        self.next_one = next_one
+
+
+def linked(count: int) -> Any:
+    found = None
+    for _ in range(count):
+        found = Linked(found)
+    return found
+
+
+RING: list[Any] = [1]
+RING.append(RING)
+DEEP: list[Any] = []
+for _ in range(5000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [fib, Settings(a=1), Anything(), RING, DEEP, 10**5000, linked(3000), {1: RING}, object(), {"f": fib}, sys],
+    ids=range(11),
+)
+def test_nothing_that_a_function_uses_keeps_a_study_from_starting(odd: Any) -> None:
+    def train(trial: Any) -> Any:
+        return odd
+
+    assert changes(of_function(train), of_function(train)) == ([], [])
+    assert changes(of_function(functools.partial(train, odd)), of_function(train)) == ([], [])
+
+
+def test_a_table_of_mixed_objects() -> None:
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1, "x", None, (1, 2)]})
+
+    def train(trial: Any) -> Any:
+        return frame
+
+    assert of_function(train)["data frame"]
+
+
+def test_functions_that_call_each_other_are_looked_at_once(tmp_path: Path) -> None:
+    lines = ["import functools", "def scaled(f):", "    @functools.wraps(f)"]
+    lines += ["    def g(x): return f(x) * 2", "    return g"]
+    for number in range(40):
+        calls = " + ".join(f"f{i}(x)" for i in (number + 1, number + 2) if i < 40) or "x"
+        lines += ["@scaled", f"def f{number}(x): return {calls}"]
+    source = "\n".join([*lines, "train = f0"])
+    before = of_function(module(tmp_path, source).train)
+    after = of_function(module(tmp_path, source.replace("f(x) * 2", "f(x) * 3")).train)
+    assert changes(before, after).code == [f"f{number} has changed" for number in sorted(range(40), key=str)]
+
+
+SHAPES = """
+import hmod
+from collections import OrderedDict
+TABLE, NAMES = OrderedDict(k=1), {'b', 'a'}
+def report(result): print('hello 1')
+def loss(x): return 2 * x
+LOSSES = {'f': loss}
+def train(trial):
+    from inner import x
+    trial.report(loss=LOSSES['f'](TABLE['k']) + hmod.f() + len(NAMES) + x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("hello 1", "hello 2", ([], [])),  # train calls a method of that name
+        ("2 * x", "3 * x", (["LOSSES[f] has changed"], [])),
+        ("k=1", "k=2", ([], ["TABLE has changed"])),
+        ("{'b', 'a'}", "{'a', 'b'}", ([], [])),
+        ("{'b', 'a'}", "{'a', 'c'}", ([], ["NAMES has changed"])),
+    ],
+)
+def test_shapes(
+    old: str, new: str, found: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hmod.py").write_text("import behind\ndef f(): return behind.g()\n")
+    (tmp_path / "behind.py").write_text("def g(): return 1\n")
+    (tmp_path / "inner.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("hmod", "behind"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = of_function(module(tmp_path, SHAPES).train)
+    assert {"file hmod", "file behind.py", "file inner"} <= before.keys()
+    assert changes(before, of_function(module(tmp_path, SHAPES.replace(old, new)).train)) == found
+    for name in ("behind.py", "inner.py"):
+        (tmp_path / name).write_text("def g(): return 2\nx = 2\n")
+    after = changes(before, of_function(module(tmp_path, SHAPES).train)).code
+    assert after == ["behind.py has changed", "inner has changed"]
+
+
+def test_large_numbers_are_kept_as_digests() -> None:
+    secret = 987654321
+
+    def train(trial: Any) -> Any:
+        return secret
+
+    assert "987654321" not in str(of_function(train))
+
+
 # --- as a newcomer meets it -------------------------------------------------------------------------------
 
 SCRIPT = """
@@ -323,3 +476,35 @@ def test_a_study_that_has_ended_says_so_and_how_to_run_more(
     assert "s: nothing left to do (all 3 trials done); best loss " in said
     assert ". To run more, raise its limits; to start over, fresh=True (--fresh)" in said
     assert "retry_failed" not in said
+
+
+HELPED = """
+import sys
+import thriftune as tt
+import helper
+
+def train(trial):
+    return helper.loss(trial["x"])
+
+if __name__ == "__main__":
+    tt.tune(train, {"x": tt.Float(0, 1)}, minimize="loss", trials=int(sys.argv[1]), name="s", store="s.db")
+"""
+
+
+def test_a_resumed_script_s_changed_modules_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(HELPED)
+    (tmp_path / "helper.py").write_text("def loss(x): return 2 * x\n")
+    assert run(tmp_path, "script.py", "3").returncode == 0
+    resume = ["-m", "thriftune", "resume", "s", "--store", "s.db", "--trials"]
+    assert run(tmp_path, *resume, "4").returncode == 0
+    (tmp_path / "helper.py").write_text("def loss(x): return 30 * x\n")
+    refused = run(tmp_path, *resume, "5")
+    assert refused.returncode == 1
+    assert "4 trials have values from before a change: helper has changed" in refused.stderr
+    mixed = run(tmp_path, *resume, "5", "--on-change", "go_on")
+    assert mixed.returncode == 0, mixed.stderr
+    (tmp_path / "script.py").write_text(HELPED.replace('trial["x"])', 'trial["x"]) + 1'))
+    kept = run(tmp_path, *resume, "6")
+    assert kept.returncode == 0, kept.stderr
+    assert "goes on with its function as it was, although in its script train has changed" in kept.stderr
+    assert len(tt.load("s", tmp_path / "s.db").trials) == 6

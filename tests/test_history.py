@@ -349,7 +349,7 @@ class Walk(RuleBasedStateMachine):
         history, spec = self.table.history, self.table.spec
         assert set(history.running) == set(self.world.live)
         for trial in history.trials:
-            assert trial.failures <= spec.retries + 1
+            assert trial.failures_since_retry <= spec.retries + 1
             assert trial.stalled_losses <= STALLED_LOSSES_LIMIT
             assert trial.state is not State.COMPLETED or history.has_values(trial)
             if trial.origin == ev.SEARCHER:

@@ -217,3 +217,15 @@ def test_a_process_that_the_script_spawns_may_tune(tmp_path: Path) -> None:
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stdout == "['COMPLETED', 'COMPLETED']\n", done.stderr
+
+
+RUN_BY_PATH = SPAWNING.partition("if __name__")[0] + "tune()\n"
+
+
+def test_a_script_that_is_run_by_its_path_may_tune(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(RUN_BY_PATH)
+    done = subprocess.run(
+        [sys.executable, "-c", "import runpy; runpy.run_path('script.py')"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout == "['COMPLETED', 'COMPLETED']\n", done.stderr

@@ -347,8 +347,9 @@ class Conductor:
                 trial = self.history.trials[trial_id]
                 if trial.state not in (State.WAITING, State.PAUSED):
                     continue
-                if trial.failures > self.spec.retries:
-                    self._decide(ev.GiveUp(now, trial.id, f"failed {trial.failures} times"))
+                failures = trial.failures_since_retry
+                if failures > self.spec.retries:
+                    self._decide(ev.GiveUp(now, trial.id, f"failed {failures} times"))
                 elif trial.failed_at is not None and is_permanent(trial):
                     self._decide(ev.GiveUp(now, trial.id, "another attempt would fail in the same way"))
                 elif trial.stalled_losses >= STALLED_LOSSES_LIMIT:
@@ -430,7 +431,7 @@ class Conductor:
     def _retry_at(self, trial_id: int) -> float:
         """Return when a waiting trial whose last attempt failed may begin again."""
         trial = self.history.trials[trial_id]
-        wait = retry_seconds(trial.failures) if self._provisioner.backs_off else 0.0
+        wait = retry_seconds(trial.failures_since_retry) if self._provisioner.backs_off else 0.0
         return (trial.failed_at or 0.0) + wait
 
     @property

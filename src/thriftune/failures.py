@@ -87,7 +87,7 @@ def failed_alike(history: History) -> tuple[int, ...]:
     for trial in history.trials:
         if trial.reports and trial.error_kind != "no_value":
             return ()
-        if not trial.failures:
+        if not trial.failures_since_retry:
             continue
         if error is None:
             error = _signature(trial)
@@ -120,7 +120,7 @@ def to_retry(trials: Iterable[TrialRecord]) -> list[int]:
         trial.id
         for trial in trials
         if trial.origin != KNOWN
-        and (trial.state is State.FAILED or (trial.state is State.WAITING and trial.failures))
+        and (trial.state is State.FAILED or (trial.state is State.WAITING and trial.failures_since_retry))
     ]
 
 

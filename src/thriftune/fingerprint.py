@@ -3,8 +3,8 @@
 A fingerprint maps the parts of the code to digests. Its keys begin with what kind of part it is:
 
     code train       a function or class, without its comments, docstring and layout
-    file train.py    a file of code that a command or a study file names
-    value EPOCHS     a number that the function reads from outside; of a string or a list a digest
+    file train.py    a file of code that a command or a study file names, or that such a file imports
+    value EPOCHS     a small number that the function reads from outside; a digest of any other plain value
     data images      an array, a table or a file of data
 
 Two fingerprints are compared part by part, and only in the parts that both have: a function that uses another part
@@ -14,17 +14,21 @@ has itself changed.
 from __future__ import annotations
 
 import ast
+import contextlib
+import dis
 import functools
 import hashlib
 import inspect
+import itertools
 import sys
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from thriftune.engines.pickled import SCRIPTS
 from thriftune.spec import Target
 
 _MOST_PARTS = 1_000
@@ -33,14 +37,21 @@ _MOST_PARTS = 1_000
 _MOST_BYTES = 256 << 20
 """Larger arrays and files are compared by their size. Reading this much takes about half a second."""
 
-_CODE_SUFFIXES = frozenset(
-    {".bash", ".cfg", ".ini", ".jl", ".js", ".json", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".toml", ".ts"}
-    | {".yaml", ".yml"}
-)
+_CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".ts"})
+"""A command may write other files that it names, so these are told as data."""
+
+_DEEPEST, _NESTED, _MOST_ITEMS = 100, 20, 200
+"""How far objects are followed, how deep containers are read, and how much of one that holds other objects."""
+
+_LARGEST_SHOWN = 100_000
+"""Smaller numbers are kept as they stand, so that a change can be told; a larger one may be a secret."""
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _INSTALLED = tuple(
     dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 )
+
+_EMPTY_CELL = CellType()
 
 Fingerprint = Mapping[str, str]
 
@@ -65,7 +76,8 @@ def changes(before: Fingerprint, now: Fingerprint) -> Changes:
             continue
         kind, _, name = key.partition(" ")
         if kind == "value":
-            found.data.append(f"{name} was {old}, is now {new}" if _is_shown(old, new) else f"{name} has changed")
+            shown = not any(text.startswith(_DIGEST) for text in (old, new))
+            found.data.append(f"{name} was {old}, is now {new}" if shown else f"{name} has changed")
         elif kind == "data":
             found.data.append(f"the data of {name} have changed")
         else:
@@ -90,7 +102,7 @@ def of_target(target: Target) -> dict[str, str]:
         names = [source] if source.endswith(".py") else [f"{parts}.py", f"{parts}/__init__.py"]
         for name in names:
             if (folder / name).is_file():
-                found[f"file {name}"] = _file(folder / name)
+                _add_file(found, "file", name, folder)
         return found
     if target.kind != "command":
         return {}
@@ -105,118 +117,255 @@ def of_target(target: Target) -> dict[str, str]:
             continue
         if is_file:
             kind = "file" if path.suffix.lower() in _CODE_SUFFIXES else "data"
-            found[f"{kind} {argument}"] = _file(path)
+            _add_file(found, kind, argument, folder)
     return found
+
+
+def _add_file(found: dict[str, str], kind: str, name: str, folder: Path) -> None:
+    """Add a file and, if it is Python, the files of the user's that it imports."""
+    key = f"{kind} {name}"
+    if key in found or len(found) >= _MOST_PARTS:
+        return
+    path = folder / name
+    found[key] = _file(path)
+    if path.suffix == ".py":
+        for imported in _imports(path, folder.resolve()):
+            with contextlib.suppress(ValueError):  # it lies elsewhere
+                _add_file(found, "file", str(imported.relative_to(folder.resolve())), folder)
+
+
+def _imports(path: Path, folder: Path) -> Iterator[Path]:
+    """Yield the files that a Python file imports from its own folder or from `folder`; nothing is run for it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    own = path.resolve().parent
+    for node in ast.walk(tree):
+        homes = [own, folder]
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                homes = [[own, *own.parents][node.level - 1]]
+            module = f"{node.module}." if node.module else ""
+            modules = [module.removesuffix("."), *(f"{module}{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for home in dict.fromkeys(homes):
+            for module in modules:
+                steps = module.split(".") if module else []
+                for depth in range(1, len(steps) + 1):
+                    place = home.joinpath(*steps[:depth])
+                    yield from (each for each in (Path(f"{place}.py"), place / "__init__.py") if each.is_file())
+
+
+def of_imported(train: Callable[..., Any]) -> dict[str, str]:
+    """Return the parts of a fingerprint that a pickled function imports, and does not bring along."""
+    walk = _Walk(imported_only=True)
+    walk.add(getattr(train, "__name__", type(train).__name__), train)
+    return walk.found
 
 
 class _Walk:
     """Collects the parts that a function reaches, each once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, imported_only: bool = False) -> None:
         self.found: dict[str, str] = {}
-        self._seen: set[int] = set()
+        self._imported_only = imported_only
+        self._seen: dict[int, Any] = {}  # by id; kept, so that no other object gets the same one
+        self._depth = 0
 
     def add(self, name: str, what: Any) -> None:
         """Add the part of that name, and what it reaches."""
-        if id(what) in self._seen or len(self.found) >= _MOST_PARTS:
+        if id(what) in self._seen or len(self.found) >= _MOST_PARTS or self._depth >= _DEEPEST:
             return
-        if isinstance(what, functools.partial):
+        self._depth += 1
+        try:
+            self._add(name, what)
+        finally:
+            self._depth -= 1
+
+    def _add(self, name: str, what: Any) -> None:
+        if isinstance(what, FunctionType):
+            self._add_function(name, what)
+        elif isinstance(what, functools._lru_cache_wrapper):
+            self.add(name, what.__wrapped__)
+        elif isinstance(what, functools.partial):
             self.add(name, what.func)
             for key, value in (*enumerate(what.args), *what.keywords.items()):
                 self.add(f"{name}({key}=)", value)
         elif isinstance(what, MethodType):
             self.add(name, what.__func__)
             self.add(f"{name}'s object", what.__self__)
-        elif isinstance(what, FunctionType) or hasattr(what, "__wrapped__"):
-            self._add_function(name, inspect.unwrap(what))
         elif isinstance(what, type):
-            if _is_users(what.__module__):
-                self._add_class(what)
+            self._add_class(what)
         elif isinstance(what, ModuleType):
-            if _is_users(what.__name__) and what.__name__ != "__main__":
-                self._seen.add(id(what))
-                self.found[f"file {what.__name__}"] = _file(Path(what.__file__ or ""))
-        elif _is_plain(what):
-            # Text may be a password, and a study may be read by others.
-            shown = isinstance(what, (int, float, type(None)))
-            self.found[f"value {name}"] = repr(what) if shown else _digest(repr(what).encode())
+            if _is_users(what.__name__) and what.__name__ not in SCRIPTS and what.__file__:
+                self._seen[id(what)] = what
+                self._add_module(what.__name__, Path(what.__file__))
+        elif (text := _text(what)) is not None:
+            self._add_value(f"value {name}", text if _is_shown(what) else _digest(text.encode()))
         elif (data := _data(what)) is not None:
-            self.found[f"data {name}"] = data
-        elif _is_users(type(what).__module__) and not isinstance(what, type):
-            self._seen.add(id(what))
-            self._add_class(type(what))
-            for key, value in sorted(getattr(what, "__dict__", {}).items()):
-                self.add(f"{name}.{key}", value)
+            self._add_value(f"data {name}", data)
+        elif isinstance(what, (dict, list, tuple, set, frozenset)):
+            self._seen[id(what)] = what
+            items = what.items() if isinstance(what, dict) else enumerate(what)
+            for key, value in itertools.islice(items, _MOST_ITEMS):
+                self.add(f"{name}[{key if _text(key) is not None else '...'}]", value)
+        elif _is_users(type(what).__module__):
+            self._add_object(name, what)
 
-    def _add_function(self, name: str, function: Any) -> None:
-        if not isinstance(function, FunctionType) or not _is_users(function.__module__):
+    def _add_value(self, key: str, text: str) -> None:
+        if not self._imported_only:
+            self.found[key] = text
+
+    def _add_function(self, name: str, function: FunctionType) -> None:
+        if not _is_users(function.__module__):
             return
-        self._seen.add(id(function))
-        self.found[f"code {name}"] = _source(function) or _code(function.__code__)
+        self._seen[id(function)] = function
+        code = function.__code__
+        if self._counts(function.__module__):
+            self.found[f"code {name}"] = _source(code) or _code(code)
         for number, value in enumerate(function.__defaults__ or ()):
             self.add(f"{name}(default {number})", value)
         for key, value in (function.__kwdefaults__ or {}).items():
             self.add(f"{name}({key}=)", value)
-        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            try:
+        for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            if cell != _EMPTY_CELL:
                 self.add(key, cell.cell_contents)
-            except ValueError:  # not assigned yet
-                continue
-        for key in dict.fromkeys(_names(function.__code__)):
+        used = _Used(code)
+        for key in used.names:
             if key in function.__globals__:
                 self.add(key, function.__globals__[key])
+        for module in used.modules:
+            self._add_imported(module)
+
+    def _add_imported(self, module: str) -> None:
+        """Add a module that a function imports when it is called."""
+        top = module.partition(".")[0]
+        if module in sys.modules or top in sys.modules:
+            self.add(module, sys.modules.get(module, sys.modules.get(top)))
+            return
+        for folder in sys.path:
+            for path in (Path(folder, f"{top}.py"), Path(folder, top, "__init__.py")):
+                if path.is_file():
+                    if not _is_installed(str(path.resolve())):
+                        self._add_module(top, path)
+                    return
+
+    def _add_module(self, name: str, path: Path) -> None:
+        """Add a module's file, and the files beside it that it imports."""
+        root = path.parent.parent if path.name == "__init__.py" else path.parent
+        self.found[f"file {name}"] = _file(path)
+        left, seen = [path], {path.resolve()}
+        while left:
+            for imported in _imports(left.pop(), root.resolve()):
+                if imported not in seen and len(self.found) < _MOST_PARTS:
+                    seen.add(imported)
+                    left.append(imported)
+                    with contextlib.suppress(ValueError):  # it lies elsewhere
+                        self.found[f"file {imported.relative_to(root.resolve())}"] = _file(imported)
+
+    def _counts(self, module: str) -> bool:
+        if not self._imported_only:
+            return True
+        return module not in SCRIPTS and getattr(sys.modules.get(module), "__spec__", None) is not None
 
     def _add_class(self, kind: type) -> None:
-        if id(kind) in self._seen:
+        if not _is_users(kind.__module__):
             return
-        self._seen.add(id(kind))
+        self._seen[id(kind)] = kind
         source = _source(kind)
-        if source is not None:
+        if source is not None and self._counts(kind.__module__):
             self.found[f"code {kind.__name__}"] = source
         for key, member in vars(kind).items():
             function = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
             if isinstance(function, property):
                 function = function.fget
             if isinstance(function, FunctionType):
-                self._add_function(f"{kind.__name__}.{key}", function)
+                self.add(f"{kind.__name__}.{key}", function)
         for base in kind.__bases__:
-            if _is_users(base.__module__):
-                self._add_class(base)
+            self.add(base.__name__, base)
+
+    def _add_object(self, name: str, what: Any) -> None:
+        self._seen[id(what)] = what
+        self.add(type(what).__name__, type(what))
+        try:  # not by way of the object's own __getattr__, which may do anything
+            attributes = object.__getattribute__(what, "__dict__")
+        except AttributeError:
+            return
+        if isinstance(attributes, dict):
+            for key, value in itertools.islice(attributes.items(), _MOST_ITEMS):
+                self.add(f"{name}.{key}", value)
+
+
+class _Used:
+    """The names of globals that a function uses, and the modules that it imports; also those within it."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.names: dict[str, None] = {}
+        self.modules: dict[str, None] = {}
+        left = [code]
+        while left:
+            one = left.pop()
+            for instruction in dis.get_instructions(one):
+                if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                    self.names[instruction.argval] = None
+                elif instruction.opname == "IMPORT_NAME":
+                    self.modules[instruction.argval] = None
+            left += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
 
 
 def _is_users(module: str | None) -> bool:
     """Return whether a module is the user's own code: neither installed nor of Python, nor thriftune itself."""
     if module is None or module.partition(".")[0] == "thriftune":
         return False
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return module == "__main__"  # such as a notebook; others are built in
-    return not file.startswith(_INSTALLED) and not module.startswith("importlib")
+    found = sys.modules.get(module)
+    file = getattr(found, "__file__", None)
+    if file is None:  # built in, or made by hand, as by a notebook or another console
+        return found is None or module == "__main__"
+    return not _is_installed(file) and not module.startswith("importlib")
 
 
-def _is_plain(what: Any) -> bool:
+def _is_installed(file: str) -> bool:
+    parts = Path(file).parts
+    return file.startswith(_INSTALLED) or "site-packages" in parts or "dist-packages" in parts
+
+
+def _text(what: Any, depth: int = _NESTED) -> str | None:
+    """Return the same text for equal plain values, also within containers; None for what holds anything else."""
     if isinstance(what, _PLAIN):
-        return True
-    if isinstance(what, (tuple, list)):
-        return all(map(_is_plain, what))
-    return type(what) is dict and all(_is_plain(key) and _is_plain(value) for key, value in what.items())
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """Yield the names of globals that a function uses, also in the functions within it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
-
-
-def _source(what: Any) -> str | None:
-    """Return a digest of the source without comments, docstrings and layout; None where that cannot be had."""
-    if getattr(what, "__name__", "") == "<lambda>":  # whose source is the whole statement that it stands in
+        with contextlib.suppress(ValueError):  # an integer of thousands of digits
+            return repr(what)
         return None
+    if depth == 0:
+        return None
+    if isinstance(what, dict):
+        parts = [_text(each, depth - 1) for item in what.items() for each in item]
+    elif isinstance(what, (list, tuple, set, frozenset)):
+        parts = [_text(each, depth - 1) for each in what]
+    else:
+        return None
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    kind = type(what).__name__
+    return f"{kind}({', '.join(sorted(known) if isinstance(what, (set, frozenset)) else known)})"
+
+
+def _is_shown(what: Any) -> bool:
+    """Return whether a value is kept as it stands: a small number, which is no password."""
+    return what is None or (isinstance(what, (int, float)) and abs(what) < _LARGEST_SHOWN)
+
+
+def _source(what: type | CodeType) -> str | None:
+    """Return a digest of the source without comments, docstrings and layout; None where that cannot be had."""
+    if isinstance(what, CodeType) and what.co_name == "<lambda>":
+        return None  # whose source is the whole statement that it stands in
     try:
         return _digest(_normal(textwrap.dedent(inspect.getsource(what))).encode())
-    except (OSError, TypeError, SyntaxError):
+    except (OSError, TypeError, SyntaxError, ValueError, RecursionError):
         return None
 
 
@@ -269,7 +418,7 @@ def _data(what: Any) -> str | None:
 
         try:
             return _digest(hash_pandas_object(what).to_numpy().tobytes())
-        except TypeError:  # it holds what cannot be hashed
+        except (TypeError, ValueError):  # it holds what cannot be hashed
             return _digest(repr(getattr(what, "shape", "")).encode())
     return None
 
@@ -288,11 +437,6 @@ def _file(path: Path) -> str:
         except (SyntaxError, ValueError):  # as while it is being written
             return _digest(content)
     return _digest(content)
-
-
-def _is_shown(old: str, new: str) -> bool:
-    """Return whether both are values as they stand, and no digests of long ones."""
-    return not any(text.startswith(_DIGEST) for text in (old, new))
 
 
 _DIGEST = "blake2b-"

@@ -456,7 +456,7 @@ class History:
         trial.machine = event.machine
         trial.started_at = event.at
         trial.resumed_from, trial.step_before = event.resume_step, trial.step
-        if trial.failures:
+        if trial.failures_since_retry:
             self._count_all_reports(trial)
         self._set(trial, State.RUNNING)
         return True
@@ -634,13 +634,13 @@ class History:
     def _retry(self, event: ev.Retry) -> bool:
         trial = self.trials[event.trial]
         has_failed = trial.state is State.FAILED and trial.origin != ev.KNOWN
-        if not has_failed and not (trial.state is State.WAITING and trial.failures):
+        if not has_failed and not (trial.state is State.WAITING and trial.failures_since_retry):
             return False
         if trial.state is State.FAILED:
             self.ended.remove(trial)
             trial.ended_at = None
         self._count_all_reports(trial)
-        trial.failures = trial.stalled_losses = 0
+        trial.failures_before_retry, trial.stalled_losses = trial.failures, 0
         trial.failed_at, trial.seconds_before_retry = None, trial.seconds
         self._set(trial, State.WAITING)
         return True

@@ -1,7 +1,7 @@
 """Says how to go on with a study that has stopped, and ends a script that does not catch the exception.
 
-Python shows an exception that nobody catches with its whole traceback. After Ctrl-C, and where all trials fail, a
-user needs the message instead.
+Python shows an exception that nobody catches with its whole traceback. After Ctrl-C, where all trials fail, and
+where a study cannot go on with other code, a user needs the message instead.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from thriftune.errors import StudyFailed, StudyInterrupted
+from thriftune.errors import StudyFailed, StudyInterrupted, StudyMismatch
 
 INTERRUPTED = 130
 """Exit status after an interruption, as shells have it for a program that Ctrl-C has ended."""
+
+_SHORT = (StudyFailed, StudyInterrupted, StudyMismatch)
+"""Exceptions whose message says all that a user of a script needs to know."""
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
@@ -45,7 +48,7 @@ def stopping_now(study: str, store_url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_if_uncaught() -> Iterator[None]:
-    """Let a script that does not catch StudyInterrupted or StudyFailed end with the message alone.
+    """Let a script that does not catch one of the exceptions above end with the message alone.
 
     The exit status is 130 after an interruption, else 1.
 
@@ -53,7 +56,7 @@ def short_if_uncaught() -> Iterator[None]:
     """
     try:
         yield
-    except (StudyFailed, StudyInterrupted):
+    except _SHORT:
         if not _is_interactive() and not isinstance(sys.excepthook, _ShortHook):
             sys.excepthook = _ShortHook(sys.excepthook)
         raise
@@ -66,7 +69,7 @@ class _ShortHook:
         self._before = before
 
     def __call__(self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        if not isinstance(error, (StudyFailed, StudyInterrupted)):
+        if not isinstance(error, _SHORT):
             self._before(kind, error, traceback)
             return
         if sys.stderr is not None:

@@ -35,10 +35,10 @@ from thriftune.errors import (
 from thriftune.events import Event, Retry
 from thriftune.failures import to_retry, why_stopped
 from thriftune.files import StudyFiles
-from thriftune.fingerprint import changes, of_target
+from thriftune.fingerprint import changes, of_function, of_imported, of_target
 from thriftune.history import History
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
-from thriftune.objectives import Names, parse_constraints, parse_objectives
+from thriftune.objectives import Names, conjunction, parse_constraints, parse_objectives
 from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
@@ -205,10 +205,10 @@ def enter(
     if differences:
         learn = ""
         if not asked.warm_start and (asked.metric, asked.maximize) == (there.metric, there.maximize):
-            learn = f' (warm_start="{there.name}" then has it learn from that one)'
+            learn = f', with warm_start="{there.name}" if it is to learn from that one'
         raise StudyMismatch(
             f"study {asked.name!r} is there already and asks another question: {'; '.join(differences)}. "
-            f"Give this one another name{learn}, or delete that one"
+            f"Give this one another name{learn}, or start over with fresh=True (--fresh), which keeps that one"
         )
     check_code(store, there, asked, on_change, say)
     return there.with_limits_of(asked)
@@ -238,6 +238,25 @@ def check_code(
             "on, and compares old values with new ones"
         )
     say(f"study {there.name!r}: {values} from before a change: {'; '.join([*code, *found.data])}")
+
+
+def _with_kept_code(
+    store: Store, spec: Spec, train: Any, on_change: ChangePolicy, say: Callable[[str], object]
+) -> Spec:
+    """Return the settings with the code that a kept function imports today, checked as by check_code().
+
+    The function itself is as it was, whatever its script says now.
+    """
+    imported = of_imported(train)
+    now = replace(spec, code={**spec.code, **imported})
+    check_code(store, spec, now, on_change, say)
+    of_script = {key: digest for key, digest in of_function(train).items() if key not in imported}
+    if found := changes(spec.code, of_script).code:
+        say(
+            f"study {spec.name!r} goes on with its function as it was, although in its script "
+            f"{conjunction(found)}; run the script instead to use that"
+        )
+    return now
 
 
 def _find(store: Store, name: str) -> Spec | None:
@@ -270,6 +289,7 @@ def drive(
     function: bytes | None = None,
     told: Sequence[Event] = (),
     retry_failed: bool = False,
+    on_change: ChangePolicy = "stop",
     remark: Callable[[], str] = str,
     callbacks: Callbacks | None = None,
 ) -> Result:
@@ -296,6 +316,7 @@ def drive(
             kept = _load_kept(spec, files)
             searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
             stopper, system = kept.get("stopper"), kept.get("system")
+            spec = _with_kept_code(store, spec, kept["train"], on_change, view.say)
         searcher = searcher or SEARCHERS.make(spec.searcher, spec.searcher_options)
         stopper = stopper or _named_stopper(spec)
         files.claim()
@@ -331,8 +352,9 @@ def drive(
             if tuner is not None and (problem := remember(tuner, history, spec, store)) is not None:
                 view.note(problem)
     if history.failed_alike:
-        in_script = spec.target.kind == "pickled"
-        again = "run the script again" if in_script else f"type {resume_line(spec.name, store.url)}"
+        again = "run the script again"
+        if spec.target.kind != "pickled":
+            again = f"run the study file again (if it is unchanged: {resume_line(spec.name, store.url)})"
         raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
         result = Result(spec, history)
@@ -397,11 +419,12 @@ def resume(
     if spec.target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; it cannot be resumed")
     spec = with_limits(spec, limits or {})
+    on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
     if code := of_target(spec.target):
         now = replace(spec, code=code)
-        check_code(store, spec, now, "go_on" if retry_failed else on_change, view.say)
+        check_code(store, spec, now, on_change, view.say)
         spec = now
-    return drive(store, spec, view, retry_failed=retry_failed)
+    return drive(store, spec, view, retry_failed=retry_failed, on_change=on_change)
 
 
 def with_limits(spec: Spec, limits: Mapping[str, Any]) -> Spec:

@@ -114,7 +114,8 @@ class TrialRecord(Configured):
     metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
     reports: list[Report] = field(default_factory=list)  # one a step, steps rising
     attempts: int = 0  # times it was started, for whatever reason
-    failures: int = 0  # attempts that failed by the trial's own fault, since a Retry if there was one
+    failures: int = 0  # attempts that failed by the trial's own fault
+    failures_before_retry: int = 0  # of these, those before its last Retry, which count for no limit
     failed_at: float | None = None  # when the last attempt failed; None if that is not how it ended, or runs
     losses: int = 0  # attempts that vanished through no fault of the trial's
     stalled_losses: int = 0  # losses in a row without a step of progress between them
@@ -159,6 +160,11 @@ class TrialRecord(Configured):
             value = f" values=({', '.join(f'{each:.6g}' for each in self.values)})"
         error = f" error={last_line(self.error)!r}" if self.state is State.FAILED else ""
         return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
+
+    @property
+    def failures_since_retry(self) -> int:
+        """How often it has failed since it was made, or its user last had it run again."""
+        return self.failures - self.failures_before_retry
 
     @property
     def finished(self) -> bool:

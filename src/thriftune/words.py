@@ -141,8 +141,8 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     else:
         what = _what_is_missing(history, spec)
     notes = []
-    if trial.failures:
-        notes.append(f"retry {trial.failures} of {spec.retries} after {last_line(trial.error)}")
+    if trial.failures_since_retry:
+        notes.append(f"retry {trial.failures_since_retry} of {spec.retries} after {last_line(trial.error)}")
     elif trial.losses:
         notes.append("its worker was lost")
     if trial.attempts:

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -42,7 +42,7 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     stream.write(json.dumps({"argv": [str(argument) for argument in sys.argv]}).encode() + b"\n")
     try:
-        with _by_value("__mp_main__"):
+        with _by_value({getattr(contents.get("train"), "__module__", ""), "__mp_main__"}):
             _Pickler(stream).dump(contents)
     except Exception as error:
         raise SettingError(
@@ -53,17 +53,20 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
 
 
 @contextlib.contextmanager
-def _by_value(module: str) -> Iterator[None]:
-    """Have what is of the module pickled by value, as no other process can import it."""
-    found = sys.modules.get(module)
-    if found is None:
-        yield
-        return
-    cloudpickle.register_pickle_by_value(found)
+def _by_value(modules: Collection[str]) -> Iterator[None]:
+    """Have what is of these modules pickled by value, if no other process can import them.
+
+    That is so for a script that multiprocessing or runpy.run_path() runs. cloudpickle knows it of __main__.
+    """
+    found = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
+    alone = [each for each in found if each.__name__ in SCRIPTS or getattr(each, "__spec__", None) is None]
+    for module in alone:
+        cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(found)
+        for module in alone:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def keep(path: Path, dumped: bytes) -> None:
