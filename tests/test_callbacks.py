@@ -211,3 +211,18 @@ def test_a_callback_may_stop_the_study(tmp_path: Path) -> None:
     with pytest.raises(StudyInterrupted, match="stopped by thriftune stop"):
         study(tmp_path, on_trial_end=on_trial_end, trials=1_000)
     assert tt.load("s", store=tmp_path / "s.db").trials[0].state is State.COMPLETED
+
+
+def test_a_callback_that_asks_the_study_to_stop_is_heard_at_once(tmp_path: Path) -> None:
+    def stop(trial: tt.TrialRecord) -> None:
+        tt.stop("s", tmp_path / "s.db")
+
+    def train(trial: tt.Trial) -> float:
+        return float(trial["x"])
+
+    with pytest.raises(tt.StudyInterrupted):
+        tt.tune(
+            train, {"x": tt.Float(0, 1)}, minimize="loss", trials=500, workers=1, name="s", progress=False,
+            store=tmp_path / "s.db", on_trial_end=stop,
+        )  # fmt: skip
+    assert len(tt.load("s", tmp_path / "s.db").trials) < 10

@@ -408,3 +408,31 @@ def test_a_retried_trial_has_all_its_reports() -> None:
     table(ev.Retry(table.now, 0))
     assert table.trial(0).metrics == {"accuracy": 0.2, "loss": 0.4}
     assert table.start() == ["place 0/3 from 1"]
+
+
+def test_failed_trials_are_not_retried_where_nothing_would_run(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        if trial.id and not (tmp_path / "mended").exists():
+            raise ValueError("not yet")
+        return 0.1
+
+    settings: dict[str, Any] = {"minimize": "loss", "trials": 4, "retries": 0, "name": "s", "workers": 1}
+    settings |= {"store": tmp_path / "s.db", "progress": False}
+    tt.tune(train, {"lr": tt.Float(0, 1)}, **settings)
+    (tmp_path / "mended").touch()
+    limits: list[dict[str, Any]] = [{"target": 0.5}, {"deadline": 1e-6}]
+    for limit in limits:
+        result = tt.tune(train, {"lr": tt.Float(0, 1)}, retry_failed=True, **settings, **limit)
+        assert [trial.state for trial in result.trials].count(State.FAILED) == 3
+    result = tt.tune(train, {"lr": tt.Float(0, 1)}, retry_failed=True, **settings)
+    assert [trial.state for trial in result.trials].count(State.COMPLETED) == 4
+
+
+def test_show_says_why_a_study_has_stopped(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> float:
+        raise RuntimeError("boom")
+
+    with pytest.raises(tt.StudyFailed):
+        tt.tune(train, {"lr": tt.Float(0, 1)}, minimize="loss", trials=6, name="s", store=tmp_path / "s.db")
+    shown = run(tmp_path, "-m", "thriftune", "show", "s", "--store", "s.db").stdout
+    assert "stopped, as trials 0, 1 and 2 have all failed alike" in " ".join(shown.split())

@@ -214,3 +214,16 @@ def test_a_fixed_value_has_no_axis() -> None:
 def test_a_contour_over_steps() -> None:
     assert "dropout" in texts(study().plot("contour", params=["dropout", "lr"]))
     assert "128" in texts(study().plot("contour", params=["batch", "shape"]))
+
+
+def test_a_known_result_on_the_front_has_no_curve(tmp_path: Path) -> None:
+    def train(trial: tt.Trial) -> None:
+        for step in trial.steps():
+            trial.report(a=trial["x"] / step, b=(1.0 - trial["x"]) / step)
+
+    known = [({"x": 0.5}, {"a": 0.1, "b": 0.1})]
+    result = tt.tune(
+        train, {"x": tt.Float(0, 1)}, minimize=["a", "b"], max_steps=2, trials=3, known=known,
+        store=tmp_path / "s.db", progress=False,
+    )  # fmt: skip
+    assert "front" in texts(result.plot())

@@ -229,3 +229,9 @@ def test_the_command_gives_a_table_and_json(tmp_path: Path) -> None:
     refused = CliRunner().invoke(cli, ["importance", "s", "--store", store, "--metric", "acc"])
     assert refused.exit_code == 1
     assert "metric: 'acc' was not reported" in refused.output
+
+
+def test_values_that_no_model_can_be_made_of() -> None:
+    study = random_study(floats(1), lambda config: math.copysign(1.7e308, config["x1"] - 0.5), 20)
+    with pytest.raises(ThriftuneError, match="has values beyond 1e\\+100"):
+        study.importance()

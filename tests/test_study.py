@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import math
 import multiprocessing
@@ -149,7 +150,7 @@ def test_a_mismatch_says_how_to_begin_with_what_was_learned(tmp_path: Path) -> N
     store = tmp_path / "s.db"
     again = tt.tune(square, wider, minimize="loss", trials=2, name="wider", warm_start="s", store=store)
     assert len(again.history.earlier[0].trials) == 6
-    with pytest.raises(StudyMismatch, match="Give this one another name, or delete that one"):
+    with pytest.raises(StudyMismatch, match="Give this one another name, or start over with fresh=True"):
         tune(square, tmp_path, minimize="error")
 
 
@@ -631,3 +632,43 @@ def test_a_loaded_study_cannot_make_up_its_users_searcher(tmp_path: Path) -> Non
     tt.Study({"x": tt.Float(0, 1)}, minimize="loss", searcher=Mine(), name="a", store=tmp_path)
     with pytest.raises(SettingError, match=r"a searcher of its user's own, Mine, .* searcher=Mine\(\)\)"):
         tt.load("a", store=tmp_path).ask()
+
+
+@pytest.mark.parametrize("trial", [True, 1.0, "1", None])
+def test_what_is_no_trial_is_refused_and_nothing_is_recorded(trial: Any, tmp_path: Path) -> None:
+    study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="n", store=tmp_path / "s.db")
+    study.ask()
+    study.ask()
+    with pytest.raises(SettingError, match="is no trial"):
+        study.tell(trial, 1.0)
+    if trial is not None:
+        with pytest.raises(SettingError, match="is no trial"):
+            study.set_attr("k", 1, trial=trial)
+    study.set_attr("k", 1, trial=np.int64(1))  # type: ignore[arg-type]
+    study.tell(np.int64(0), 0.5)  # type: ignore[arg-type]
+    again = tt.load("n", tmp_path / "s.db")
+    assert [trial.attrs for trial in again.trials] == [{}, {"k": 1}]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("on_change", "zzz"),
+        ("on_change", []),
+        ("fresh", "yes"),
+        ("retry_failed", [5]),
+        ("timeout", 10**400),
+        ("target", 10**400),
+        ("target", math.nan),
+        ("budget", 10**400),
+        ("deadline", 10**400),
+        ("deadline", "2026-11-20 09:00 +25:00"),
+        ("deadline", "0001-01-01 00:00"),
+        ("deadline", datetime.datetime.min),
+    ],
+    ids=range(12),
+)
+def test_settings_that_cannot_be_are_refused(name: str, value: Any, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=name):
+        tune(square, tmp_path, **{name: value})
+    assert tt.studies(tmp_path / "s.db") == []

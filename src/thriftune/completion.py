@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING
 
+from thriftune.entry_checks import LARGEST_INT
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.events import SEARCHER
 from thriftune.objectives import Objective, conjunction
@@ -33,7 +33,7 @@ def check_criteria(spec: Spec) -> None:
     if target is not None:
         if isinstance(target, bool) or not isinstance(target, (int, float)):
             raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
-        if not isfinite(target):
+        if not -LARGEST_INT < target < LARGEST_INT:
             raise SettingError(f"target: {target} must be finite")
     if not isinstance(spec.stop_when_converged, bool):
         raise SettingError(f"stop_when_converged: {spec.stop_when_converged!r} must be true or false")

@@ -175,6 +175,10 @@ class Conductor:
             if machine_id in fleet.rented_ids:
                 self._decide(ev.Release(now, machine_id))
 
+    def limit_reached(self, now: float) -> bool:
+        """Return whether time, money or the target would keep every trial from running."""
+        return self._out_of(now) is not None
+
     def nothing_left(self, now: float) -> bool:
         """Whether a drive would have nothing to do, so that it need not begin."""
         if self.history.running:  # with a driver that was killed: there may be reports to recover

@@ -21,6 +21,10 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LIKE = "'2026-11-20 09:00', '2026-11-20 09:00 Europe/Berlin' or '2026-11-20 09:00 +01:00'"
 
 
+_LATEST = 1e11
+"""Unix seconds, in the year 5138, as the log can hold."""
+
+
 class When(NamedTuple):
     """A deadline, as a duration or as a moment; at most one of them is given."""
 
@@ -33,6 +37,18 @@ def parse_deadline(given: Deadline | None) -> When:
 
     A time without a zone is this machine's local time.
     """
+    try:
+        when = _parsed(given)
+    except SettingError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise SettingError(f"deadline: {given!r} cannot be used ({error}); write a time like {_LIKE}") from None
+    if when.at is not None and not 0 <= when.at < _LATEST:
+        raise SettingError(f"deadline: {given!r} is too long ago, or too far ahead; write a time like {_LIKE}")
+    return when
+
+
+def _parsed(given: Deadline | None) -> When:
     if isinstance(given, datetime.datetime):
         return When(None, given.timestamp())
     if isinstance(given, str) and (found := _MOMENT.fullmatch(given.strip())):

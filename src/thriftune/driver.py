@@ -167,6 +167,7 @@ class Driver:
         """Call the user's functions. `ended`: how many trials had ended before what is in the log."""
         try:
             callbacks.tell(log, self._history.ended[ended:], self._history)
+            self._looked_at = float("-inf")  # one may have asked the study to stop
         except Exception as error:
             self._callback_error, self._callbacks = error, None
             self._interrupted = self._interrupted or f"an error in a callback ({type(error).__name__})"

@@ -307,8 +307,10 @@ def drive(
         history = load_history(store, spec)
         here = replace(spec, storage=str(files.folder))
         clock = WallClock()
-        retried = to_retry(history.trials) if retry_failed or history.failed_alike else []
-        record(store, history, spec.name, [*told, *(Retry(clock.now(), trial) for trial in retried)])
+        record(store, history, spec.name, told)
+        now = clock.now()
+        if (retry_failed or history.failed_alike) and not _looker(here, history, stopper).limit_reached(now):
+            record(store, history, spec.name, [Retry(now, trial) for trial in to_retry(history.trials)])
         if _nothing_left(here, history, stopper, clock.now()):
             view.note(nothing_left_line(spec, history))
             return Result(spec, history)
@@ -377,9 +379,12 @@ def _nothing_left(spec: Spec, history: History, stopper: Stopper | None, now: fl
         if history.counts[State.PAUSED]:
             return False
         stopper = STOPPERS.make("none", {})
-    searcher = SEARCHERS.make("random", {})  # it is not asked for anything
-    conductor = Conductor(spec, history, searcher, PresentMachines(), stopper or _named_stopper(spec))
-    return conductor.nothing_left(now)
+    return _looker(spec, history, stopper or _named_stopper(spec)).nothing_left(now)
+
+
+def _looker(spec: Spec, history: History, stopper: Stopper | None) -> Conductor:
+    """Return a conductor that is asked how the study stands, and decides nothing."""
+    return Conductor(spec, history, SEARCHERS.make("random", {}), PresentMachines(), stopper)
 
 
 def _named_stopper(spec: Spec) -> Stopper:

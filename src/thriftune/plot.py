@@ -139,7 +139,8 @@ def _scatter(axes: Any, points: Sequence[tuple[float, float]], **style: Any) -> 
 def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, float]]]) -> None:
     spec = result.spec
     several = len(spec.objectives) > 1
-    leading = [trial.id for trial in (result.front if several else result.front[:1])]
+    front = result.front if several else result.front[:1]
+    leading = [trial.id for trial in front if trial.id in curves]  # a known result has none
     others = [number for number in curves if number not in leading]
     chosen = others[:: max(1, -(-len(others) // _MOST_CURVES))]
     alpha = max(0.15, min(0.7, 12 / max(len(chosen), 1)))

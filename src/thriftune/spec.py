@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from thriftune.command_line import check_command
 from thriftune.completion import check_criteria
+from thriftune.entry_checks import LARGEST_INT
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.objectives import (
@@ -112,7 +112,7 @@ class Spec:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise SettingError(f"{_as_given(name)}: {value!r} must be a number")
-            if not (math.isfinite(value) and value > 0):
+            if not 0 < value < LARGEST_INT:
                 raise SettingError(f"{_as_given(name)}: {value} must be above zero and finite")
         check_criteria(self)
         for name in ("disk_full", "on_failure"):
@@ -275,6 +275,8 @@ def seconds(name: str, value: Duration | None) -> float | None:
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if isinstance(value, int) and value > LARGEST_INT:
+            raise SettingError(f"{name}: {value!r} is too long; write seconds, or '90s', '20m', '1h30m', '2d'")
         return float(value)
     if isinstance(value, str):
         text = value.strip()

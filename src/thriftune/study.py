@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import functools
 import inspect
+import operator
 import re
 import secrets
 import threading
@@ -13,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from thriftune import events as ev
 from thriftune.attributes import checked_attribute
@@ -138,6 +139,11 @@ def tune(
       as such things happen, after they were recorded. An error in one stops the study, which can be resumed.
     """
     callbacks = Callbacks(on_report, on_trial_end, on_study_end)
+    for setting, value_given in (("retry_failed", retry_failed), ("fresh", fresh)):
+        if not isinstance(value_given, bool):
+            raise SettingError(f"{setting}: {value_given!r} must be True or False")
+    if on_change not in get_args(ChangePolicy):
+        raise SettingError(f"on_change: {on_change!r} must be 'stop' or 'go_on'")
     _check_function(train)
     sources = _sources(warm_start)
     spec = make_spec(
@@ -442,9 +448,10 @@ class Study(Looking):
 
     def _trial_number(self, trial: TrialRecord | int, who: str) -> int:
         """Return the id of a trial of this study; `who` was given it."""
-        if not isinstance(trial, int | TrialRecord):
+        given = trial.id if isinstance(trial, TrialRecord) else trial
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
             raise SettingError(f"{who}: {trial!r} is no trial; give one that ask() returned, or its id, a number")
-        number = trial if isinstance(trial, int) else trial.id
+        number = operator.index(given)
         count = len(self.history.trials)
         if not 0 <= number < count:
             raise SettingError(f"{who}: study {self.name!r} has no trial {number}; it has {count}")

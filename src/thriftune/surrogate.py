@@ -23,6 +23,9 @@ from thriftune.trial import State
 FEWEST = 10
 """Trials with a value that a model needs; and twice as many as there are parameters that vary."""
 
+_LARGEST = 1e100
+"""Squares of larger values are no numbers any more."""
+
 MOST = 500
 """Trials in the model at most, evenly from all: more cost much and change little."""
 
@@ -46,6 +49,8 @@ class Surrogate:
                 f"a model of {self.metric!r} over {varying} parameters needs {fewest} trials with a value; "
                 f"there are {len(configs)}"
             )
+        if float(np.abs(values).max()) > _LARGEST:
+            raise ThriftuneError(f"{self.metric!r} has values beyond {_LARGEST:g}, which no model can be made of")
         y = tamed(values)
         self._middle, self._scale = float(y.mean()), float(y.std())
         if self._scale <= 1e-12 * max(1e-300, float(np.abs(values).max())):

@@ -24,6 +24,7 @@ from thriftune.figures import FIGURES
 from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
+from thriftune.objectives import conjunction
 from thriftune.printed import escaped, plain
 from thriftune.result import Result, format_seconds
 from thriftune.spec import Spec
@@ -210,8 +211,10 @@ def _state(spec: Spec, history: History, store: Store) -> str:
         why = "the disk was full"
     elif history.stop_requested:
         why = f"stopped by {history.stop_requested}"
+    elif history.failed_alike:
+        why = f"stopped, as trials {conjunction(history.failed_alike)} have all failed alike"
     else:
-        why = "not started yet"
+        why = "stopped" if history.trials else "not started yet"
     return f"{why}; to go on: thriftune resume {spec.name} --store {store.url}"
 
 
