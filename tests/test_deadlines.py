@@ -236,3 +236,11 @@ def test_a_plan_counts_from_now_to_the_moment(tmp_path: Path) -> None:
     past = planned("--deadline", "2001-01-01 09:00 UTC")
     assert past.exit_code == 1
     assert "ago; give a later one" in past.stderr
+
+
+@pytest.mark.parametrize(
+    "given", ["23:00", " 9:30 ", "23:00:15", "11:00 PM", "09:00 Europe/Berlin", "09:00+01:00"]
+)
+def test_a_time_without_a_date_is_told_so(given: str) -> None:
+    with pytest.raises(SettingError, match="is a time without a date; write it like '2026-11-20 09:00'"):
+        parse_deadline(given)

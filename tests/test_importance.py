@@ -188,10 +188,12 @@ def test_several_objectives_and_other_metrics() -> None:
 @pytest.mark.parametrize("trials", [0, 1, 9])
 def test_too_few_trials_are_told_with_how_many_it_takes(trials: int) -> None:
     study = random_study(floats(2), lambda config: float(config["x1"]), trials)
-    with pytest.raises(
-        ThriftuneError, match=f"over 2 parameters needs 10 trials with a value; there are {trials}$"
-    ):
+    there = "there is 1" if trials == 1 else f"there are {trials}"
+    with pytest.raises(ThriftuneError, match=f"over 2 parameters needs 10 trials with a value; {there}$"):
         study.importance()
+    alone = random_study(floats(1), lambda config: float(config["x1"]), trials)
+    with pytest.raises(ThriftuneError, match="over 1 parameter needs 10 trials"):
+        alone.importance()
     wide = random_study(floats(8), lambda config: float(config["x1"]), 12)
     with pytest.raises(ThriftuneError, match="over 8 parameters needs 16 trials"):
         wide.importance()

@@ -451,7 +451,7 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({}, "the space is empty; name at least one Float, Int or Choice"),
     ({1: X}, "1 cannot name a parameter; use a string that is not empty"),
     ({"": X}, "'' cannot name a parameter; use a string that is not empty"),
-    ({"lr": (0, 1)}, "the space has fixed values only, so nothing varies; make one a Float, Int or Choice"),
+    ({"lr": 0.1}, "the space has fixed values only, so nothing varies; make one a Float, Int or Choice"),
     (
         {"lr": Float},
         "lr: <class 'thriftune.parameters.Float'> is no parameter; use Float, Int, Choice or a value",

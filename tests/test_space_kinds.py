@@ -20,6 +20,7 @@ from thriftune.command_line import arguments
 from thriftune.curve_tables import read_table
 from thriftune.errors import SpaceError
 from thriftune.objectives import Objective
+from thriftune.parameters import Fixed
 from thriftune.space import Space
 
 LAYERS = tt.Choice([(64, 64), (128,), [32, [16]]])
@@ -84,10 +85,10 @@ def test_every_searcher_suggests_steps_and_keeps_fixed_values(searcher: str) -> 
 
 
 def test_a_plain_value_is_in_every_configuration_and_is_not_searched() -> None:
-    space = Space({"lr": tt.Float(0, 1), "epochs": 10, "act": "relu", "layers": (64, 64), "none": None})
+    space = Space({"lr": tt.Float(0, 1), "epochs": 10, "act": "relu", "none": None})
     assert space.dimensions == 1
     assert space.searched == ("lr",)
-    assert space.from_unit([0.5]) == {"lr": 0.5, "epochs": 10, "act": "relu", "layers": (64, 64), "none": None}
+    assert space.from_unit([0.5]) == {"lr": 0.5, "epochs": 10, "act": "relu", "none": None}
     assert space.check({"lr": 0.5}) == space.from_unit([0.5]), "it need not be given"
     with pytest.raises(SpaceError, match="epochs: 11 is not its fixed value; use 10 or leave it out"):
         space.check({"lr": 0.5, "epochs": 11})
@@ -96,12 +97,39 @@ def test_a_plain_value_is_in_every_configuration_and_is_not_searched() -> None:
 
 
 def test_fixed_values_in_a_study_file() -> None:
-    made = Space({"lr": tt.Float(0, 1), "epochs": 10, "layers": [64, 64]})
-    plain: dict[str, Any] = {"lr": {"type": "float", "low": 0, "high": 1}, "epochs": 10, "layers": [64, 64]}
+    made = Space({"lr": tt.Float(0, 1), "epochs": 10, "layers": Fixed([64, 64])})
+    plain: dict[str, Any] = {
+        "lr": {"type": "float", "low": 0, "high": 1},
+        "epochs": 10,
+        "layers": {"value": [64, 64]},
+    }
     assert Space.from_json(plain) == made
+    assert Space.from_json(made.to_json()) == made
     assert Space.from_json({**plain, "epochs": {"value": 10}}) == made
     assert made.difference(Space({**made, "epochs": 20})) == ["epochs: value was 10, is now 20"]
     assert made.difference(Space({**made, "epochs": tt.Int(1, 20)})) == ["epochs: was fixed at 10, is now Int"]
+
+
+@pytest.mark.parametrize(("given", "itself"), [(["relu", "tanh"], "[...]"), ((0, 1), "(...)"), ([], "[...]")])
+def test_a_list_or_tuple_is_refused_and_a_choice_of_one_holds_it(given: Any, itself: str) -> None:
+    kind = type(given).__name__
+    with pytest.raises(SpaceError) as refused:
+        Space({"lr": tt.Float(0, 1), "act": given})
+    assert str(refused.value) == (
+        f"act: a {kind} is no parameter; write tt.Choice([...]) to choose from it, tt.Float(low, high) or "
+        f"tt.Int(low, high) for a range, or tt.Choice([{itself}]) for the {kind} itself"
+    )
+    space = Space({"lr": tt.Float(0, 1), "act": tt.Choice([given])})
+    assert same(space.from_unit([0.5, 0.5]), {"lr": 0.5, "act": given})
+
+
+def test_a_bare_list_in_a_study_file_is_refused() -> None:
+    lr = {"type": "float", "low": 0, "high": 1}
+    with pytest.raises(
+        SpaceError, match=r"act: a list is no parameter; write \[space.act\] and in it type = 'choice'"
+    ):
+        Space.from_json({"lr": lr, "act": ["relu", "tanh"]})  # type: ignore[dict-item]
+    assert Space.from_json({"lr": lr, "act": {"value": ["relu"]}}).from_unit([0.5])["act"] == ["relu"]
 
 
 def test_a_fixed_value_may_decide_what_is_active() -> None:
@@ -123,7 +151,7 @@ def test_the_same_study_with_another_fixed_value_asks_another_question(tmp_path:
 def test_a_fixed_value_does_not_change_what_is_suggested(searcher: str) -> None:
     space = {"lr": tt.Float(0, 1), "act": tt.Choice(["a", "b"])}
     suggested = []
-    for fixed in ({}, {"epochs": 10, "layers": [8]}):
+    for fixed in ({}, {"epochs": 10, "seed": 8}):
         study = tt.Study({**fixed, **space}, minimize="loss", searcher=searcher, seed=5)
         for _ in range(8):
             trial = study.ask()

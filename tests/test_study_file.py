@@ -276,3 +276,9 @@ def test_mistakes_about_the_engine_are_named_before_anything_runs(tmp_path: Path
     with pytest.raises(SettingError) as error:
         read(tmp_path, f"{BASE}{line}\n{SPACE}")
     assert says in str(error.value)
+
+
+def test_a_python_file_is_no_study_file(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def train(trial): ...\n")
+    with pytest.raises(SettingError, match=r"train\.py: is a Python file.* run it with python .*'train\.py:NAME'"):
+        read_study_file(tmp_path / "train.py")

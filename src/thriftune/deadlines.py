@@ -18,6 +18,9 @@ Deadline = Duration | datetime.datetime
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})[ T]+(\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(\S*)")
 _OFFSET = re.compile(r"Z|[+-]\d{2}:?\d{2}", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_CLOCK = re.compile(
+    r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:\s*[AaPp]\.?[Mm]\.?|\s*Z|\s*[+-]\d{2}:?\d{2}|\s+\S+)?"
+)
 _LIKE = "'2026-11-20 09:00', '2026-11-20 09:00 Europe/Berlin' or '2026-11-20 09:00 +01:00'"
 
 
@@ -55,6 +58,8 @@ def _parsed(given: Deadline | None) -> When:
         return When(None, _moment(given, *found.groups()))
     if isinstance(given, str) and _DATE.fullmatch(given.strip()):
         raise SettingError(f"deadline: {given!r} has no time of day; write it like {_LIKE}")
+    if isinstance(given, str) and _CLOCK.fullmatch(given.strip()):
+        raise SettingError(f"deadline: {given!r} is a time without a date; write it like {_LIKE}")
     try:
         return When(seconds("deadline", given), None)
     except SettingError as error:

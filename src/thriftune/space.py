@@ -61,7 +61,7 @@ class Space(Mapping[str, Parameter]):
     axes: Mapping[str, Axis]
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """`parameters`: a Float, Int or Choice each; any other value is fixed. Raises SpaceError."""
+        """`parameters`: a Float, Int or Choice each, or a fixed value, but no list or tuple. Raises SpaceError."""
         if not isinstance(parameters, Mapping):
             raise SpaceError(f"a space maps names to parameters, which {parameters!r} does not; use a dict")
         if not parameters:
@@ -72,6 +72,13 @@ class Space(Mapping[str, Parameter]):
                 raise SpaceError(f"{name!r} cannot name a parameter; use a string that is not empty")
             if isinstance(parameter, type):
                 raise SpaceError(f"{name}: {parameter!r} is no parameter; use Float, Int, Choice or a value")
+            if is_nested(parameter):
+                raise SpaceError(
+                    f"{name}: a {type(parameter).__name__} is no parameter; write tt.Choice([...]) to choose from "
+                    "it, tt.Float(low, high) or tt.Int(low, high) for a range, or "
+                    f"tt.Choice([{'(...)' if isinstance(parameter, tuple) else '[...]'}]) for the "
+                    f"{type(parameter).__name__} itself"
+                )
             made = parameter if isinstance(parameter, Parameter) else Fixed(parameter)
             checked[name] = made._check(name)
         if all(isinstance(parameter, Fixed) for parameter in checked.values()):
@@ -347,11 +354,17 @@ class Space(Mapping[str, Parameter]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, Any]]) -> Space:
-        """The inverse of to_json(). A value that is no table is fixed."""
+        """The inverse of to_json(). A value that is no table is fixed; a list must be in one."""
         if not isinstance(data, Mapping):
             raise SpaceError(f"a space is a table of parameters, not {data!r}; write [space]")
         parameters: dict[str, Any] = {}
         for name, table in data.items():
+            if is_nested(table):
+                raise SpaceError(
+                    f"{name}: a list is no parameter; write [space.{name}] and in it type = 'choice' and "
+                    "choices = [...] to choose from it, type = 'float' or 'int', low and high for a range, or "
+                    "value = [...] for the list itself"
+                )
             if not isinstance(table, Mapping):
                 parameters[name] = Fixed(table)
                 continue

@@ -119,6 +119,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path}: is no UTF-8 text; a study file is TOML") from None
     except OSError as error:
         raise SettingError(f"{path}: the study file cannot be read ({error.strerror})") from None
+    if path.suffix == ".py":
+        raise SettingError(
+            f"{path}: is a Python file, and a study file is TOML; if it calls tune(), run it with "
+            f"python {path}, else describe the study in a file of its own (docs/study-file.md), with "
+            f"function = '{path.name}:NAME'"
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -19,6 +19,7 @@ from thriftune.search.bayes.posterior import Posterior
 from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unfinished import final_values
 from thriftune.trial import State
+from thriftune.words import several
 
 FEWEST = 10
 """Trials with a value that a model needs; and twice as many as there are parameters that vary."""
@@ -46,8 +47,8 @@ class Surrogate:
         fewest = max(FEWEST, 2 * varying)
         if len(configs) < fewest:
             raise ThriftuneError(
-                f"a model of {self.metric!r} over {varying} parameters needs {fewest} trials with a value; "
-                f"there are {len(configs)}"
+                f"a model of {self.metric!r} over {several(varying, 'parameter')} needs {fewest} trials with a "
+                f"value; there {'is' if len(configs) == 1 else 'are'} {len(configs)}"
             )
         if float(np.abs(values).max()) > _LARGEST:
             raise ThriftuneError(f"{self.metric!r} has values beyond {_LARGEST:g}, which no model can be made of")

@@ -102,6 +102,7 @@ def test_list_of_nothing(typed: Type, where: Path) -> None:
     result = typed("list")
     assert result.stdout == ""
     assert f"there is no store at {where}" in result.stderr
+    assert "name it with --store PATH, or set THRIFTUNE_STORE" in result.stderr
     assert strict(typed("list", "--json").stdout) == []
     assert not where.exists()
     open_store(where).close()

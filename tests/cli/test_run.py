@@ -60,10 +60,12 @@ def running(folder: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
 
 def test_run_then_run_again_then_more(tmp_path: Path) -> None:
     slow_study(tmp_path, pause=0)
-    out, _ = run("run", str(tmp_path / "study.toml"), cwd=Path("/"))
+    out, err = run("run", str(tmp_path / "study.toml"), cwd=Path("/"))
+    assert f"more    thriftune show study --store {tmp_path / 'studies.db'}\n" in err
     assert "study study: all 4 trials done" in out
     assert "4 completed" in out
     assert "if rented (AWS " in out
+    assert "thriftune show" not in run("run", "study.toml", "--json", cwd=tmp_path)[1]
     again = run_json("run", "study.toml", cwd=tmp_path)
     assert again["counts"] == {"COMPLETED": 4}
     assert again["state"] == "finished"

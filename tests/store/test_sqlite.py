@@ -124,7 +124,7 @@ def test_other_urls_are_refused_without_telling_passwords(where: str) -> None:
 
 def test_looking_makes_no_store(tmp_path: Path) -> None:
     with pytest.raises(
-        StudyNotFound, match=f"there is no store at {tmp_path}/a/s.db: no study has been run there yet"
+        StudyNotFound, match=f"there is no store at {tmp_path}/a/s.db: no study has been run there yet; if yours"
     ):
         open_store(tmp_path / "a" / "s.db", create=False)
     assert list(tmp_path.iterdir()) == []

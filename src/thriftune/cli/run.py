@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,5 +183,5 @@ def _show(result: Result, store: Store) -> None:
         if better := model(result.history):
             click.echo(f"model   {better}")
     click.echo(f"cost    {result.cost}")
-    if (where_to_look := show_line(result.name, store.url)) and sys.stderr.isatty():
+    if where_to_look := show_line(result.name, store.url):
         click.echo(f"more    {where_to_look}", err=True)

@@ -309,7 +309,10 @@ class SqliteStore:
     def _check_place(self, path: Path, create: bool) -> None:
         """Make the store's folder; raise where there is no store to look at or the file cannot be one."""
         if not create and not (path.exists() and path.stat().st_size):
-            raise StudyNotFound(f"there is no store at {path}: no study has been run there yet")
+            raise StudyNotFound(
+                f"there is no store at {path}: no study has been run there yet; if yours is in another store, "
+                "name it with --store PATH, or set THRIFTUNE_STORE"
+            )
         # SQLite and our locks find a file's companions by its name.
         if path.is_file() and (names := path.stat().st_nlink) > 1:
             raise StoreError(
