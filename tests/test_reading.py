@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -177,6 +179,29 @@ def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
     assert remarks(history) == ["the training function never read 'a' (set in 1 of 1 trial)"]
 
 
+BRANCHES = {
+    "kind": tt.Choice(["tree", "linear"]),
+    "depth": tt.Int(1, 9, when={"kind": "tree"}),
+    "rate": tt.Float(0, 1, when={"depth": tt.between(1, 9)}),
+    "dropout": tt.Float(0, 1),
+}
+
+
+def branches(trial: tt.Trial) -> float:
+    return float(trial.get("rate", 2.0))
+
+
+def test_a_parameter_that_a_condition_asks_of_need_not_be_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    both = [{"kind": "tree"}, {"kind": "linear"}]
+    tt.tune(
+        branches, BRANCHES, minimize="n", trials=2, enqueue=both, store=tmp_path / "s.db", name="a", progress=False
+    )
+    told = ["the training function never read 'dropout' (set in 2 of 2 trials)"]
+    assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
+
+
 def test_nothing_is_told_of_ask_and_tell() -> None:
     study = tt.Study(SPACE, minimize="loss")
     study.tell(study.ask(), 1.0)
@@ -205,3 +230,65 @@ def test_a_log_of_an_older_version_says_nothing_of_what_was_read() -> None:
     assert history.unread.sentences() == []
     with pytest.raises(ValueError, match="unread"):
         ev.Codec.event("Ended", '{"at":1.0,"trial":0,"attempt":1,"seconds":1.0,"unread":"ab"}')
+
+
+# --- a loop of its own that goes on past the last step ----------------------------------------------------
+
+
+def own_loop(trial: tt.Trial) -> None:
+    for epoch in range(10):
+        trial.report(loss=epoch + trial["x"])
+    (trial.folder / "after").touch()
+
+
+def ends_in_time(trial: tt.Trial) -> None:
+    for epoch in range(trial.max_steps or 0):
+        trial.report(loss=epoch + trial["x"])
+    (trial.folder / "after").touch()
+
+
+@pytest.mark.parametrize("function", [own_loop, ends_in_time])
+def test_a_report_past_max_steps_warns_once_in_a_study(
+    function: Callable[[tt.Trial], None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "s.db"
+    for trials in (3, 5):
+        result = tt.tune(
+            function, {"x": tt.Float(0, 1)}, minimize="loss", max_steps=4, trials=trials, stopping="none",
+            workers=2, store=store, name="a", progress=False,
+        )  # fmt: skip
+    warning = (
+        "the training function went on after max_steps (4): it is ended at its next report, so what follows its "
+        "loop is not run"
+    )
+    expected = [warning] if function is own_loop else []
+    assert [line for line in capfd.readouterr().err.splitlines() if "max_steps" in line] == expected
+    assert result.history.warnings == expected
+    assert [trial.step for trial in result.trials] == [4] * 5
+    ran_on = [Path(trial.folder, "after").exists() for trial in result.trials]
+    assert ran_on == [function is ends_in_time] * 5
+
+
+COMMAND = """
+minimize = "loss"
+max_steps = 2
+trials = 1
+command = [{python!r}, "train.py", "{{x}}"]
+[space.x]
+type = "float"
+low = 0
+high = 1
+"""
+
+
+@pytest.mark.parametrize("prints", [True, False])
+def test_a_command_that_goes_on_past_max_steps_is_ended_without_a_warning(prints: bool, tmp_path: Path) -> None:
+    report = "print(f'loss={i}', flush=True); time.sleep(0.1)" if prints else "thriftune.report(loss=i)"
+    (tmp_path / "train.py").write_text(f"import time, thriftune\nfor i in range(100):\n    {report}\n")
+    metrics = "[metrics]\nloss = 'loss=(.+)'\n" if prints else ""
+    (tmp_path / "a.toml").write_text(COMMAND.format(python=sys.executable) + metrics)
+    store = tmp_path / "s.db"
+    CliRunner().invoke(cli, ["run", str(tmp_path / "a.toml"), "--store", str(store)])
+    result = tt.load("a", store)
+    assert [trial.step for trial in result.trials] == [2]
+    assert result.history.warnings == []

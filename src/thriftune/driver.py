@@ -309,6 +309,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         save_every=trial.save_every,
         system=trial.setting if measured else None,
         names=spec.space.names,
+        asked_of=sorted({name for each in spec.space.parameters for name in each.when or {}}),
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
         saves=known_saves(trial, spec.objectives, spec.constraints),
     )

@@ -165,8 +165,8 @@ _set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_sa
 class Ended(Event):
     """An attempt ended in good order. `cut`: because it was told to, before its own end.
 
-    `seconds` is what the training function itself took. `unread`: the parameters that it did not read; empty also
-    where that is not known, as of commands.
+    `seconds` is what the training function itself took. `unread`: the parameters that it did not read, but for
+    those that conditions of others ask of; empty also where that is not known, as of commands.
     """
 
     trial: int

@@ -127,6 +127,7 @@ class CommandTrial(Trial):
 
     def __init__(self, run: Run, link: Link) -> None:
         super().__init__(run, link)
+        self.warns_past_end = False
         self.numbers = StepNumbers(run.folder)
 
     def _step_of(self, given: int | None) -> int:

@@ -285,6 +285,7 @@ class Run:
     key: str = ""  # which they show there
     saves: Mapping[str, Any] | None = None  # what is known of saved steps, from known_saves(); None: no best one
     names: Sequence[str] = ()  # of all parameters of the space, also inactive ones; empty where not known
+    asked_of: Sequence[str] = ()  # parameters that conditions of others ask of: these have an effect unread
 
 
 class Link(Protocol):
@@ -343,6 +344,7 @@ class Trial(Configured):
         self.run = run
         self.gang = gang
         self._gauge = gauge
+        self.warns_past_end = True  # of a report past the last step; once, and not of a command's
         self.in_step = True  # its workers look alike often whether to end; those of a command do not
         self._link = link
         self._group: Group | None = None
@@ -365,7 +367,7 @@ class Trial(Configured):
         self._unsaved: tuple[int, Metrics, Callable[[Path], object]] | None = None  # the step reported last, if so
         self._loops = False  # the training function loops over steps()
         self.cut = False  # ended because told to, before its own end
-        self._unread = set(run.config)  # active parameters that have not been read
+        self._unread = run.config.keys() - set(run.asked_of)  # active parameters that should have been read
         self._missed: set[str] = set()  # names that get() was asked for and the space does not have
 
     @property
@@ -458,7 +460,10 @@ class Trial(Configured):
 
     @property
     def unread(self) -> list[str]:
-        """The active parameters whose values nobody has asked for, in the order of the space."""
+        """The active parameters whose values nobody has asked for, in the order of the space.
+
+        One that conditions of others ask of is not among them: its value may be told by what is active.
+        """
         return [name for name in self.run.config if name in self._unread]
 
     def restore(self, load: Callable[[Path], object]) -> int:
@@ -616,6 +621,12 @@ class Trial(Configured):
                     self._resumable = step, self.attempt
                     self._saved_steps.reported(step, metrics, saved=True)
 
+    def _is_past_end(self, max_steps: int) -> None:
+        """Called where a report is past the last step, and the training function does not loop over steps()."""
+        if self.warns_past_end:
+            self.warns_past_end = False
+            self.relay(Warned(wall_time(), self.id, self.attempt, past_end(max_steps), once=True))
+
     def note(self, metrics: Metrics, step: int | None = None, *, saved: bool) -> None:
         """Records a report whose state, if `saved`, is in a checkpoint already."""
         self._send_report(metrics, self._step_of(step), saved=saved)
@@ -731,6 +742,7 @@ class Trial(Configured):
                 way_out = ": a loop that counts from 0 reports step=epoch + 1" if given == 0 else ""
                 raise SettingError(f"step {given!r} must be a whole number from 1{way_out}")
         if not self._loops and self.max_steps is not None and step > self.max_steps:
+            self._is_past_end(self.max_steps)
             raise EndTrial
         if given is None:
             self._step = step
@@ -748,6 +760,14 @@ def no_value(missing: Iterable[str], reported: Iterable[str]) -> str:
     """Return the error of a trial that ended without these metrics."""
     names = conjunction(map(repr, missing))
     return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
+
+
+def past_end(max_steps: int) -> str:
+    """Return the warning about a training function that is ended in the middle, as it reports too many steps."""
+    return (
+        f"the training function went on after max_steps ({max_steps}): it is ended at its next report, so what "
+        "follows its loop is not run"
+    )
 
 
 def cannot_take_one(function: Callable[..., object]) -> str | None:

@@ -46,6 +46,7 @@ class Command:
         self._folder = folder
 
     def __call__(self, trial: Trial) -> None:
+        trial.warns_past_end = False
         memory_kills = MemoryKills()
         with _door(trial.folder, trial.rank) as door, self._start(trial, door.getsockname()) as process:
             try:
