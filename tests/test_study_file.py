@@ -110,7 +110,7 @@ def test_a_function_is_looked_for_and_not_imported(tmp_path: Path) -> None:
     text = BASE.replace('command = ["train", "--lr", "{lr}"]', 'function = "train.py:train"') + SPACE
     with pytest.raises(SettingError, match=r"function: there is no file .*/train\.py"):
         read(tmp_path, text)
-    (tmp_path / "train.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "train.py").write_text("def train(trial): ...\nraise SystemExit('imported')")
     target = read(tmp_path, text).spec.target
     assert (target.kind, target.where, target.folder) == ("function", "train.py:train", str(tmp_path))
     assert read(tmp_path, text.replace("train.py:", "package.module:")).spec.target.where == "package.module:train"

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from thriftune.bound_names import check_bound
 from thriftune.clock import WallClock
 from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
@@ -230,8 +231,10 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
     if not source or not name.isidentifier():
         raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
     # Not imported here: that may take long, or do things, and is for the workers.
-    if source.endswith(".py") and not (folder / source).is_file():
-        raise SettingError(f"function: there is no file {folder / source}")
+    if source.endswith(".py"):
+        if not (folder / source).is_file():
+            raise SettingError(f"function: there is no file {folder / source}")
+        check_bound(folder / source, name)
     if "metrics" in data:
         raise SettingError("metrics: are read from the output of a command; a function reports them itself")
     return Target("function", where=where, folder=str(folder))

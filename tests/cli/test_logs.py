@@ -185,3 +185,43 @@ def test_following_ends_when_the_study_is_killed(tmp_path: Path) -> None:
             assert following.wait(60) == 0
     again = run("logs", "study", "--trial", "0", "--follow", *store, cwd=tmp_path)
     assert again == ("begun 1\n", "study 'study' is not running\n")
+
+
+ONE_BY_ONE = """
+import os, time
+from pathlib import Path
+
+trial = os.environ["THRIFTUNE_TRIAL"]
+print("trial", trial)
+while not Path("go" + trial).exists():
+    time.sleep(0.02)
+print("loss=1")
+"""
+
+
+def test_following_waits_for_a_trial_that_has_not_begun_and_ends_if_none_comes(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(ONE_BY_ONE)
+    (tmp_path / "study.toml").write_text(FILE.format(python=sys.executable).replace("trials = 1", "trials = 2"))
+    store = ("--store", str(tmp_path / "studies.db"))
+    with start("run", "study.toml", cwd=tmp_path) as study:
+        until((tmp_path / "studies.db.files" / "study" / "trials" / "0" / "output").exists)
+        with (
+            start("logs", "study", "--trial", "1", "--follow", *store, cwd=tmp_path) as following,
+            start("logs", "study", "--trial", "1", "--attempt", "1", "--follow", *store, cwd=tmp_path) as attempt,
+            start("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path) as never,
+        ):
+            for each, number in ((following, 1), (attempt, 1), (never, 2)):
+                assert each.stderr is not None
+                assert each.stderr.readline() == f"waiting for trial {number}\n"
+            (tmp_path / "go0").touch()
+            (tmp_path / "go1").touch()
+            assert following.communicate(timeout=60) == ("trial 1\nloss=1\n", "")
+            assert attempt.communicate(timeout=60) == ("trial 1\nloss=1\n", "")
+            assert never.communicate(timeout=60) == (
+                "",
+                "error: study 'study' runs no more, and had no trial 2; it has 2\n",
+            )
+            assert (following.returncode, attempt.returncode, never.returncode) == (0, 0, 1)
+        study.communicate(timeout=60)
+    over = run("logs", "study", "--trial", "2", "--follow", *store, cwd=tmp_path, status=1)
+    assert "has no trial 2; it has 0 to 1" in over[1], "it does not wait where nothing runs"

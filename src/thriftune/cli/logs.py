@@ -37,7 +37,7 @@ _ORDER = {State.FAILED: 0, State.RUNNING: 1}
     metavar="R",
     help="Another worker than 0, where it has several.",
 )
-@click.option("--follow", is_flag=True, help="Go on until the trial has ended.")
+@click.option("--follow", is_flag=True, help="Wait for the trial if need be, and go on until it has ended.")
 def logs_command(
     name: str, store: str | None, number: int | None, attempt: int | None, rank: int, follow: bool
 ) -> None:
@@ -53,6 +53,8 @@ def logs_command(
         if number is None:
             _list(history, name, opened)
             return
+        if follow and number >= len(history.trials) and opened.driver(name) is not None:
+            _await(history, number, attempt, name, opened)
         trial = trial_of(history, name, number)
         if attempt is not None and attempt > trial.attempts:
             have = f"1 to {trial.attempts}" if trial.attempts else "none yet"
@@ -93,6 +95,24 @@ def _show(trial: TrialRecord, attempt: int | None, rank: int) -> None:
     if trial.attempts > 1:
         click.echo(f"attempt {shown} of {trial.attempts}", err=True)
     click.echo(_Lines(trial.folder, shown, rank).new(last=True), nl=False)
+
+
+def _await(history: History, number: int, attempt: int | None, name: str, store: Store) -> None:
+    """Return when there is such a trial, and its attempt if one is given; raise SettingError if none comes."""
+    click.echo(f"waiting for trial {number}", err=True)
+    while True:
+        driven = store.driver(name) is not None  # before the look: what it wrote last is seen, too
+        catch_up(history, store, name)
+        if number < len(history.trials):
+            trial = history.trials[number]
+            if trial.state.ended or trial.attempts >= (attempt or 0):
+                return
+        elif not driven:
+            have = f"it has {len(history.trials)}" if history.trials else "it has none"
+            raise SettingError(f"study {name!r} runs no more, and had no trial {number}; {have}")
+        if not driven:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _follow(history: History, number: int, attempt: int | None, rank: int, name: str, store: Store) -> None:
