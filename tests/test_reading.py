@@ -269,6 +269,38 @@ def test_a_report_past_max_steps_warns_once_in_a_study(
     assert ran_on == [function is ends_in_time] * 5
 
 
+def catches(trial: tt.Trial) -> None:
+    for epoch in range(10):
+        try:
+            trial.report(loss=epoch + trial["x"])
+        except Exception:
+            (trial.folder / "caught").touch()
+
+
+def raises_again(trial: tt.Trial) -> None:
+    for epoch in range(10):
+        try:
+            trial.report(loss=epoch + trial["x"])
+        except:
+            (trial.folder / "cleaned").touch()
+            raise
+    (trial.folder / "after").touch()
+
+
+@pytest.mark.parametrize(("function", "left"), [(catches, []), (raises_again, ["cleaned"])])
+def test_what_handlers_in_a_loop_of_its_own_see(
+    function: Callable[[tt.Trial], None], left: list[str], tmp_path: Path
+) -> None:
+    result = tt.tune(
+        function, {"x": tt.Float(0, 1)}, minimize="loss", max_steps=4, trials=1, store=tmp_path / "s.db",
+        progress=False,
+    )  # fmt: skip
+    (trial,) = result.trials
+    assert trial.state is tt.State.COMPLETED
+    assert trial.step == 4
+    assert [name for name in ("caught", "cleaned", "after") if Path(trial.folder, name).exists()] == left
+
+
 COMMAND = """
 minimize = "loss"
 max_steps = 2
