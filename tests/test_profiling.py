@@ -143,7 +143,7 @@ def test_trials_have_so_many_cores_and_threads_and_differ_in_nothing_else(make: 
 
 
 def test_the_configuration_is_the_first_of_random_search_with_the_seed(make: MakeSpec) -> None:
-    spec = make("")
+    spec = make("def train(trial): ...")
     assert first_config(spec) == first_config(spec)
     assert first_config(spec) != first_config(replace(spec, seed=4))
 
