@@ -13,40 +13,43 @@ has itself changed.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dis
 import functools
-import hashlib
-import inspect
 import itertools
 import sys
 import sysconfig
-import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from thriftune.code_digests import (
+    DIGEST,
+    code_digest,
+    data_digest,
+    digest,
+    file_digest,
+    imports_of,
+    of_other_python,
+    source_digest,
+    text_of,
+)
 from thriftune.engines.pickled import SCRIPTS
 from thriftune.spec import Target
 
 _MOST_PARTS = 1_000
 """A function that reaches more than this is compared in the first parts only."""
 
-_MOST_BYTES = 256 << 20
-"""Larger arrays and files are compared by their size. Reading this much takes about half a second."""
-
 _CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".ts"})
 """A command may write other files that it names, so these are told as data."""
 
-_DEEPEST, _NESTED, _MOST_ITEMS = 100, 20, 200
-"""How far objects are followed, how deep containers are read, and how much of one that holds other objects."""
+_DEEPEST, _MOST_ITEMS = 100, 200
+"""How far objects are followed, and how many items of a container that holds any."""
 
 _LARGEST_SHOWN = 100_000
 """Smaller numbers are kept as they stand, so that a change can be told; a larger one may be a secret."""
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _INSTALLED = tuple(
     dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 )
@@ -72,11 +75,11 @@ def changes(before: Fingerprint, now: Fingerprint) -> Changes:
     found = Changes([], [])
     for key in before.keys() & now.keys():
         old, new = before[key], now[key]
-        if old == new or _of_other_python(old, new):
+        if old == new or of_other_python(old, new):
             continue
         kind, _, name = key.partition(" ")
         if kind == "value":
-            shown = not any(text.startswith(_DIGEST) for text in (old, new))
+            shown = not any(text.startswith(DIGEST) for text in (old, new))
             found.data.append(f"{name} was {old}, is now {new}" if shown else f"{name} has changed")
         elif kind == "data":
             found.data.append(f"the data of {name} have changed")
@@ -106,7 +109,7 @@ def of_target(target: Target) -> dict[str, str]:
         return found
     if target.kind != "command":
         return {}
-    found = {"code the command": _digest(repr((target.command, sorted(target.patterns.items()))).encode())}
+    found = {"code the command": digest(repr((target.command, sorted(target.patterns.items()))).encode())}
     for number, argument in enumerate(target.command):
         path = folder / argument
         if number == 0 and Path(argument).is_absolute():
@@ -127,37 +130,11 @@ def _add_file(found: dict[str, str], kind: str, name: str, folder: Path) -> None
     if key in found or len(found) >= _MOST_PARTS:
         return
     path = folder / name
-    found[key] = _file(path)
+    found[key] = file_digest(path)
     if path.suffix == ".py":
-        for imported in _imports(path, folder.resolve()):
+        for imported in imports_of(path, folder.resolve()):
             with contextlib.suppress(ValueError):  # it lies elsewhere
                 _add_file(found, "file", str(imported.relative_to(folder.resolve())), folder)
-
-
-def _imports(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files that a Python file imports from its own folder or from `folder`; nothing is run for it."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return
-    own = path.resolve().parent
-    for node in ast.walk(tree):
-        homes = [own, folder]
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                homes = [[own, *own.parents][node.level - 1]]
-            module = f"{node.module}." if node.module else ""
-            modules = [module.removesuffix("."), *(f"{module}{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for home in dict.fromkeys(homes):
-            for module in modules:
-                steps = module.split(".") if module else []
-                for depth in range(1, len(steps) + 1):
-                    place = home.joinpath(*steps[:depth])
-                    yield from (each for each in (Path(f"{place}.py"), place / "__init__.py") if each.is_file())
 
 
 def of_imported(train: Callable[..., Any]) -> dict[str, str]:
@@ -204,15 +181,15 @@ class _Walk:
             if _is_users(what.__name__) and what.__name__ not in SCRIPTS and what.__file__:
                 self._seen[id(what)] = what
                 self._add_module(what.__name__, Path(what.__file__))
-        elif (text := _text(what)) is not None:
-            self._add_value(f"value {name}", text if _is_shown(what) else _digest(text.encode()))
-        elif (data := _data(what)) is not None:
+        elif (text := text_of(what)) is not None:
+            self._add_value(f"value {name}", text if _is_shown(what) else digest(text.encode()))
+        elif (data := data_digest(what)) is not None:
             self._add_value(f"data {name}", data)
         elif isinstance(what, (dict, list, tuple, set, frozenset)):
             self._seen[id(what)] = what
             items = what.items() if isinstance(what, dict) else enumerate(what)
             for key, value in itertools.islice(items, _MOST_ITEMS):
-                self.add(f"{name}[{key if _text(key) is not None else '...'}]", value)
+                self.add(f"{name}[{key if text_of(key) is not None else '...'}]", value)
         elif _is_users(type(what).__module__):
             self._add_object(name, what)
 
@@ -226,7 +203,7 @@ class _Walk:
         self._seen[id(function)] = function
         code = function.__code__
         if self._counts(function.__module__):
-            self.found[f"code {name}"] = _source(code) or _code(code)
+            self.found[f"code {name}"] = source_digest(code) or code_digest(code)
         for number, value in enumerate(function.__defaults__ or ()):
             self.add(f"{name}(default {number})", value)
         for key, value in (function.__kwdefaults__ or {}).items():
@@ -257,15 +234,15 @@ class _Walk:
     def _add_module(self, name: str, path: Path) -> None:
         """Add a module's file, and the files beside it that it imports."""
         root = path.parent.parent if path.name == "__init__.py" else path.parent
-        self.found[f"file {name}"] = _file(path)
+        self.found[f"file {name}"] = file_digest(path)
         left, seen = [path], {path.resolve()}
         while left:
-            for imported in _imports(left.pop(), root.resolve()):
+            for imported in imports_of(left.pop(), root.resolve()):
                 if imported not in seen and len(self.found) < _MOST_PARTS:
                     seen.add(imported)
                     left.append(imported)
                     with contextlib.suppress(ValueError):  # it lies elsewhere
-                        self.found[f"file {imported.relative_to(root.resolve())}"] = _file(imported)
+                        self.found[f"file {imported.relative_to(root.resolve())}"] = file_digest(imported)
 
     def _counts(self, module: str) -> bool:
         if not self._imported_only:
@@ -276,7 +253,7 @@ class _Walk:
         if not _is_users(kind.__module__):
             return
         self._seen[id(kind)] = kind
-        source = _source(kind)
+        source = source_digest(kind)
         if source is not None and self._counts(kind.__module__):
             self.found[f"code {kind.__name__}"] = source
         for key, member in vars(kind).items():
@@ -333,114 +310,6 @@ def _is_installed(file: str) -> bool:
     return file.startswith(_INSTALLED) or "site-packages" in parts or "dist-packages" in parts
 
 
-def _text(what: Any, depth: int = _NESTED) -> str | None:
-    """Return the same text for equal plain values, also within containers; None for what holds anything else."""
-    if isinstance(what, _PLAIN):
-        with contextlib.suppress(ValueError):  # an integer of thousands of digits
-            return repr(what)
-        return None
-    if depth == 0:
-        return None
-    if isinstance(what, dict):
-        parts = [_text(each, depth - 1) for item in what.items() for each in item]
-    elif isinstance(what, (list, tuple, set, frozenset)):
-        parts = [_text(each, depth - 1) for each in what]
-    else:
-        return None
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    kind = type(what).__name__
-    return f"{kind}({', '.join(sorted(known) if isinstance(what, (set, frozenset)) else known)})"
-
-
 def _is_shown(what: Any) -> bool:
     """Return whether a value is kept as it stands: a small number, which is no password."""
     return what is None or (isinstance(what, (int, float)) and abs(what) < _LARGEST_SHOWN)
-
-
-def _source(what: type | CodeType) -> str | None:
-    """Return a digest of the source without comments, docstrings and layout; None where that cannot be had."""
-    if isinstance(what, CodeType) and what.co_name == "<lambda>":
-        return None  # whose source is the whole statement that it stands in
-    try:
-        return _digest(_normal(textwrap.dedent(inspect.getsource(what))).encode())
-    except (OSError, TypeError, SyntaxError, ValueError, RecursionError):
-        return None
-
-
-def _normal(source: str) -> str:
-    """Return Python source in one layout, without docstrings. Raises SyntaxError or ValueError if it is none."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)) and (
-            ast.get_docstring(node, clean=False) is not None
-        ):
-            node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
-def _code(code: CodeType) -> str:
-    """Return a digest of compiled code. It says for which Python, as another one compiles differently."""
-
-    def parts(code: CodeType) -> Iterator[str]:
-        yield repr((code.co_code, code.co_names, code.co_varnames))
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from parts(constant)
-            elif isinstance(constant, frozenset):  # whose order differs from process to process
-                yield repr(sorted(map(repr, constant)))
-            else:
-                yield repr(constant)
-
-    return f"{_python()}:{_digest(''.join(parts(code)).encode())}"
-
-
-def _python() -> str:
-    return f"py{sys.version_info.major}.{sys.version_info.minor}"
-
-
-def _of_other_python(old: str, new: str) -> bool:
-    """Return whether one is of compiled code and the other not of the same Python, so that neither tells."""
-    before, now = (text.partition(":")[0] if text.startswith("py") else "" for text in (old, new))
-    return before != now
-
-
-def _data(what: Any) -> str | None:
-    """Return a digest of an array or a data frame; None for anything else."""
-    module = type(what).__module__.partition(".")[0]
-    if module == "numpy" and hasattr(what, "tobytes"):
-        about = f"{what.dtype} {what.shape}"
-        small = not what.dtype.hasobject and what.nbytes <= _MOST_BYTES
-        return _digest(about.encode() + (what.tobytes() if small else b""))
-    if module == "pandas" and hasattr(what, "memory_usage"):
-        from pandas.util import hash_pandas_object
-
-        try:
-            return _digest(hash_pandas_object(what).to_numpy().tobytes())
-        except (TypeError, ValueError):  # it holds what cannot be hashed
-            return _digest(repr(getattr(what, "shape", "")).encode())
-    return None
-
-
-def _file(path: Path) -> str:
-    """Return a digest of a file: of Python code as code, of others as they are."""
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            return f"{path.stat().st_size} bytes"
-        content = path.read_bytes()
-    except OSError:
-        return "cannot be read"
-    if path.suffix == ".py":
-        try:
-            return _digest(_normal(content.decode()).encode())
-        except (SyntaxError, ValueError):  # as while it is being written
-            return _digest(content)
-    return _digest(content)
-
-
-_DIGEST = "blake2b-"
-
-
-def _digest(content: bytes) -> str:
-    return _DIGEST + hashlib.blake2b(content, digest_size=12).hexdigest()
