@@ -508,3 +508,33 @@ def test_a_resumed_script_s_changed_modules_are_noticed(tmp_path: Path) -> None:
     assert kept.returncode == 0, kept.stderr
     assert "goes on with its function as it was, although in its script train has changed" in kept.stderr
     assert len(tt.load("s", tmp_path / "s.db").trials) == 6
+
+
+KILLED = """
+import os, signal, sys
+import thriftune.launch as launch
+import script
+
+set_aside = launch.set_aside
+
+def set_aside_and_die(store, name):
+    set_aside(store, name)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+launch.set_aside = set_aside_and_die
+script.tune(fresh=True)
+"""
+
+
+def test_a_kill_between_setting_a_study_aside_and_starting_over_loses_neither(tmp_path: Path) -> None:
+    body, _, rest = SCRIPT.partition('if __name__ == "__main__":\n')
+    own = f"{body}def tune(**settings):\n{rest.replace('s.db' + chr(34), 's.db' + chr(34) + ', **settings')}"
+    (tmp_path / "script.py").write_text(own)
+    (tmp_path / "killed.py").write_text(KILLED)
+    assert run(tmp_path, "-c", "import script; script.tune()").stdout == "4\n"
+    assert run(tmp_path, "killed.py").returncode == -9
+    (kept,) = tt.studies(tmp_path / "s.db")
+    assert (kept.name.startswith("s-before-"), kept.trials) == (True, 4)
+    again = run(tmp_path, "-c", "import script; script.tune(fresh=True)")
+    assert again.stdout == "4\n", again.stderr
+    assert {each.name: each.trials for each in tt.studies(tmp_path / "s.db")} == {"s": 4, kept.name: 4}

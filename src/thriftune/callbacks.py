@@ -39,7 +39,7 @@ class Callbacks:
 
     @property
     def during(self) -> bool:
-        """Whether any of them is called while trials run."""
+        """Return whether any of them is called while trials run."""
         return self.on_report is not None or self.on_trial_end is not None
 
     def tell(self, log: Iterable[ev.Event], ended: Sequence[TrialRecord], history: History) -> None:

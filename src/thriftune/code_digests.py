@@ -18,7 +18,7 @@ _MOST_BYTES = 256 << 20
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NESTED, _MOST_ITEMS = 20, 100_000
-"""How deep containers are read, and of how many items."""
+"""Containers are read this deep, and only if they have at most this many items."""
 
 
 def source_digest(what: type | CodeType) -> str | None:

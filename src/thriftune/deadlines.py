@@ -1,4 +1,4 @@
-"""By when shall a study be done? A deadline is a duration, or a moment that the wall clock shows."""
+"""Reads deadlines: a duration, or a moment that the wall clock shows."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", "
 """A command may write other files that it names, so these are told as data."""
 
 _DEEPEST, _MOST_ITEMS = 100, 200
-"""How far objects are followed, and how many items of a container that holds any."""
+"""Objects are followed this deep, and this many items of a container that holds any."""
 
 _LARGEST_SHOWN = 100_000
 """Smaller numbers are kept as they stand, so that a change can be told; a larger one may be a secret."""

@@ -24,7 +24,7 @@ class WorkerOutput:
 
     @property
     def begun(self) -> bool:
-        """Whether the run that was started last has begun."""
+        """Return whether the run that was started last has begun."""
         return not self._awaited
 
     @property
