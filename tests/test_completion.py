@@ -459,7 +459,7 @@ def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
         ({"target_value": math.nan}, "target: nan must be finite"),
         ({"target_value": "0.9"}, "target: '0.9' must be a number, a value of 'loss'"),
         ({"target_value": True}, "target: True must be a number"),
-        ({"patience": 0}, "patience: 0 must be at least 1"),
+        ({"patience": 0}, "patience: 0 must be a whole number, at least 1"),
         ({"stop_when_converged": "yes"}, "stop_when_converged: 'yes' must be true or false"),
     ],
 )

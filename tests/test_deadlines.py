@@ -17,7 +17,8 @@ import thriftune as tt
 from tests.tables import START, Table
 from thriftune import words
 from thriftune.cli import cli
-from thriftune.deadlines import as_duration, check_ahead, moment, parse_deadline
+from thriftune.common.formatting import moment
+from thriftune.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.errors import SettingError
 from thriftune.progress import aim
 from thriftune.study_file import read_study_file

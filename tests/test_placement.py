@@ -447,11 +447,11 @@ def test_a_large_machine_is_not_let_go_if_trials_would_have_to_wait_for_it() -> 
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: place({3: 0}, fleet(4)), "trial 3: workers 0 must be a whole number, at least 1"),
-        (lambda: place({3: True}, fleet(4)), "trial 3: workers True"),
-        (lambda: place({3: 1.5}, fleet(4)), "trial 3: workers 1.5"),  # type: ignore[dict-item]
-        (lambda: place({3: 1}, {"a": 0}), "machine a: slots 0 must be a whole number, at least 1"),
-        (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a -1 must"),
+        (lambda: place({3: 0}, fleet(4)), "trial 3: workers: 0 must be a whole number, at least 1"),
+        (lambda: place({3: True}, fleet(4)), "trial 3: workers: True"),
+        (lambda: place({3: 1.5}, fleet(4)), "trial 3: workers: 1.5"),  # type: ignore[dict-item]
+        (lambda: place({3: 1}, {"a": 0}), "machine a: slots: 0 must be a whole number, at least 1"),
+        (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a: -1 must"),
         (lambda: place({3: 1}, fleet(4), {}, [3]), "reserved: trial 3 has no place in before"),
         (lambda: place({3: 1}, fleet(4), {3: {}}, [3]), "reserved: trial 3 has no place in before"),
         (lambda: place({}, fleet(4), {3: {"a": 2}, 4: {"a": 3}}, [3, 4]), "trial 4 has no room on a beside"),
@@ -460,7 +460,7 @@ def test_a_large_machine_is_not_let_go_if_trials_would_have_to_wait_for_it() -> 
             "trial 4 has no room on a, b",
         ),
         (lambda: emptied({3: 1}, fleet(4), {}, -1), "keep: -1 must be a whole number, at least 0"),
-        (lambda: emptied({3: 0}, fleet(4), {}, 1), "trial 3: workers 0"),
+        (lambda: emptied({3: 0}, fleet(4), {}, 1), "trial 3: workers: 0"),
     ],
 )
 def test_what_cannot_be_is_said(call: Callable[[], object], said: str) -> None:

@@ -270,10 +270,10 @@ def test_a_function_that_hangs_after_its_first_step_is_ended(
         ({"workers": [1, 4096]}, f"workers: 4096 are more than can be had here, {cores()}"),
         ({"workers": [1, 1]}, "workers: 1, 1: must have 1"),
         ({"workers": []}, "workers: none: must have 1"),
-        ({"workers": [0, 1]}, "workers 0 must be a whole number"),
+        ({"workers": [0, 1]}, "workers: 0 must be a whole number"),
         ({"seconds": 0}, "seconds: 0 must be a number above 0"),
         ({"seconds": float("nan")}, "seconds: nan must be"),
-        ({"repeats": 0}, "repeats 0 must be a whole number"),
+        ({"repeats": 0}, "repeats: 0 must be a whole number"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(make: MakeSpec, options: dict[str, Any], says: str) -> None:

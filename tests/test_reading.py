@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import thriftune as tt
 from thriftune import events as ev
 from thriftune.cli import cli
-from thriftune.near import did_you_mean, nearest
+from thriftune.common.suggestions import did_you_mean, nearest
 from thriftune.space import Space
 from thriftune.unread import Unread, remarks
 

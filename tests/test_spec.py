@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from thriftune.common.durations import seconds
 from thriftune.errors import SettingError
 from thriftune.objectives import Constraint, Objective
 from thriftune.parameters import Choice, Float, Int
 from thriftune.space import Space
-from thriftune.spec import Spec, Target, command_target, seconds
+from thriftune.spec import Spec, Target, command_target
 
 PARAMETERS: dict[str, Float | Int | Choice] = {
     "opt": Choice(["sgd", "adam"]),
@@ -53,18 +54,18 @@ def test_names_that_cannot_be(name: Any) -> None:
         ({"objectives": (Objective("", False),)}, "the metric to optimise must be a name, not ''"),
         ({"objectives": ()}, "there is no metric to optimise; name at least one"),
         ({"objectives": LOSS * 2}, "loss: is named twice; name each metric once, in minimize or in maximize"),
-        ({"trials": 0}, "trials: 0 must be at least 1"),
-        ({"trials": 1.5}, "trials: 1.5 must be a whole number"),
-        ({"trials": True}, "trials: True must be a whole number"),
-        ({"trials": "9"}, "trials: '9' must be a whole number"),
-        ({"max_steps": 0}, "max_steps: 0 must be at least 1"),
-        ({"retries": -1}, "retries: -1 must be at least 0"),
-        ({"retries": None}, "retries: None must be a whole number"),
-        ({"workers": 0}, "workers: 0 must be at least 1"),
+        ({"trials": 0}, "trials: 0 must be a whole number, at least 1"),
+        ({"trials": 1.5}, "trials: 1.5 must be a whole number, at least 1"),
+        ({"trials": True}, "trials: True must be a whole number, at least 1"),
+        ({"trials": "9"}, "trials: '9' must be a whole number, at least 1"),
+        ({"max_steps": 0}, "max_steps: 0 must be a whole number, at least 1"),
+        ({"retries": -1}, "retries: -1 must be a whole number, at least 0"),
+        ({"retries": None}, "retries: None must be a whole number, at least 0"),
+        ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
         ({"workers": None}, "workers: None must be a whole number"),
-        ({"keep": 1}, "keep: 1 must be at least 2"),
-        ({"seed": -1}, "seed: -1 must be at least 0"),
-        ({"seed": None}, "seed: None must be a whole number"),
+        ({"keep": 1}, "keep: 1 must be a whole number, at least 2"),
+        ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
+        ({"seed": None}, "seed: None must be a whole number, at least 0"),
         ({"deadline_seconds": 0}, "deadline: 0 must be above zero and finite"),
         ({"deadline_seconds": math.inf}, "deadline: inf must be above zero and finite"),
         ({"timeout_seconds": -1}, "timeout: -1 must be above zero and finite"),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import thriftune as tt
-from thriftune.clock import WallClock
+from thriftune.common.clock import WallClock
 from thriftune.errors import (
     NoBestTrial,
     NothingLeft,
@@ -295,11 +295,11 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"constraints": ["loss < 3"]}, "constraints: 'loss < 3' is none; write NAME <= NUMBER or NAME >= NUMBER"),
         ({"constraints": ["gap >= 3", "gap <= 2"]}, "nothing can meet both gap >= 3 and gap <= 2"),
         ({"trials": None}, "give at least one limit: trials=, deadline= or budget="),
-        ({"trials": 0}, "trials: 0 must be at least 1"),
+        ({"trials": 0}, "trials: 0 must be a whole number, at least 1"),
         ({"trials": 2.5}, "trials: 2.5 must be a whole number"),
-        ({"max_steps": 0}, "max_steps: 0 must be at least 1"),
-        ({"workers": 0}, "workers: 0 must be at least 1"),
-        ({"retries": -1}, "retries: -1 must be at least 0"),
+        ({"max_steps": 0}, "max_steps: 0 must be a whole number, at least 1"),
+        ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
+        ({"retries": -1}, "retries: -1 must be a whole number, at least 0"),
         ({"deadline": "soon"}, "deadline: 'soon' is no duration"),
         ({"deadline": -1}, "deadline: -1.0 must be above zero"),
         ({"timeout": math.nan}, "timeout: nan must be above zero and finite"),
@@ -311,8 +311,8 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"searcher": object()}, r"searcher: <object .*> has no method suggest\(past, rng\)"),
         ({"searcher": None}, r"searcher: None has no method suggest.* or one of 'bayes', 'random', 'sobol'"),
         ({"name": ".."}, "name: '..' must be letters"),
-        ({"seed": -1}, "seed: -1 must be at least 0"),
-        ({"keep": 1}, "keep: 1 must be at least 2"),
+        ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
+        ({"keep": 1}, "keep: 1 must be a whole number, at least 2"),
         ({"disk_full": "wait"}, "disk_full: 'wait' must be 'stop' or 'go_on'"),
         ({"storage": "s3://bucket"}, "only folders are supported"),
     ],

@@ -90,7 +90,7 @@ def test_several_objectives_and_constraints(tmp_path: Path) -> None:
 
 def test_overrides_win_and_are_checked(tmp_path: Path) -> None:
     assert read(tmp_path, BASE + SPACE, trials=3, name="x").spec.trials == 3
-    with pytest.raises(SettingError, match="trials: 0 must be at least 1"):
+    with pytest.raises(SettingError, match="trials: 0 must be a whole number, at least 1"):
         read(tmp_path, BASE + SPACE, trials=0)
 
 
@@ -128,12 +128,12 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         (BASE + SPACE + "x = [1,", "is no valid TOML: Invalid value (at line 9, the end of the file)"),
         (BASE.replace("8", "'ten'") + SPACE, "trials: 'ten' must be a whole number"),
         (BASE.replace("8", "true") + SPACE, "trials: True must be a whole number"),
-        (BASE.replace("8", "0") + SPACE, "trials: 0 must be at least 1"),
+        (BASE.replace("8", "0") + SPACE, "trials: 0 must be a whole number, at least 1"),
         ("budget = 'much'\n" + BASE + SPACE, "budget: 'much' must be a number"),
         ("budget = -1\n" + BASE + SPACE, "budget: -1 must be above zero and finite"),
         ("deadline = 'soon'\n" + BASE + SPACE, "deadline: 'soon' is no duration"),
         ("store = 5\n" + BASE + SPACE, "store: 5 must be a path"),
-        ("keep = 1\n" + BASE + SPACE, "keep: 1 must be at least 2"),
+        ("keep = 1\n" + BASE + SPACE, "keep: 1 must be a whole number, at least 2"),
         ("disk_full = 'cry'\n" + BASE + SPACE, "disk_full: 'cry' must be 'stop' or 'go_on'"),
         ("name = 'a/b'\n" + BASE + SPACE, "name: 'a/b' must be letters"),
         ("storage = 's3://bucket'\n" + BASE + SPACE, "storage: 's3://bucket' is no folder"),

@@ -9,8 +9,9 @@ from tests.cli import studies
 from tests.tables import Table
 from thriftune import events as ev
 from thriftune import words
+from thriftune.common import formatting
+from thriftune.common.text import escaped, last_line, plain
 from thriftune.objectives import parse_constraints
-from thriftune.printed import escaped, last_line, plain
 from thriftune.stopping import ASHA
 from thriftune.trial import State, TrialRecord
 
@@ -90,8 +91,8 @@ def test_settings_and_numbers() -> None:
         words.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True}) == "lr=0.1235 n=3 act=relu on=True"
     )
     assert words.config_line({"a\x07": "\x1b[2J\n", "b": ["\x9b1m"]}) == r"a\x07=\x1b[2J\n b=['\x9b1m']"
-    assert words.number(None) == "-"
-    assert words.number(float("nan")) == "nan"
+    assert formatting.number(None) == "-"
+    assert formatting.number(float("nan")) == "nan"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_settings_and_numbers() -> None:
     ],
 )
 def test_energy(joules: float, text: str) -> None:
-    assert words.energy(joules) == text
+    assert formatting.energy(joules) == text
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_energy(joules: float, text: str) -> None:
     ],
 )
 def test_energy_line(joules: float, estimated: float, line: str) -> None:
-    assert words.energy_line(joules, estimated) == line
+    assert formatting.energy_line(joules, estimated) == line
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_energy_line(joules: float, estimated: float, line: str) -> None:
     [(0.0, "0"), (0.00107, "0.00107"), (12.34, "12.3"), (999.6, "1k"), (20_620_000.0, "20.6M"), (3e12, "3T")],
 )
 def test_short(value: float, text: str) -> None:
-    assert words.short(value) == text
+    assert formatting.short(value) == text
 
 
 ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]
@@ -265,7 +266,7 @@ def test_the_states_of_a_finished_study() -> None:
 
 
 def test_a_unit_that_fits() -> None:
-    assert [words.time_unit(seconds)[0] for seconds in (12.0, 300.0, 17_999.0, 18_000.0)] == [
+    assert [formatting.time_unit(seconds)[0] for seconds in (12.0, 300.0, 17_999.0, 18_000.0)] == [
         "seconds", "minutes", "minutes", "hours",
     ]  # fmt: skip
 

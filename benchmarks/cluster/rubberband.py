@@ -191,9 +191,9 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
 
 def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
     """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
-    from thriftune.clock import WallClock
     from thriftune.clouds.ray import RayCloud
     from thriftune.cluster_kinds import node_types
+    from thriftune.common.clock import WallClock
     from thriftune.conductor import Conductor
     from thriftune.driver import Driver
     from thriftune.engines.ray import RayEngine

@@ -18,10 +18,10 @@ import numpy as np
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from benchmarks.system.workloads import WORKLOADS
+from thriftune.common.threads import VARIABLES
 from thriftune.system.knowledge import Learned
 from thriftune.system.known_work import Work
 from thriftune.system.similarity import SIMILARITIES, Agreement, Nearest, agreement
-from thriftune.threads import VARIABLES
 
 CONFIGURATIONS, EPOCHS = 5, 10
 

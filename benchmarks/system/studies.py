@@ -23,8 +23,8 @@ from typing import IO, Any, NamedTuple
 import thriftune as tt
 from benchmarks.common import fresh
 from benchmarks.system.workloads import WORKLOADS, Workload
+from thriftune.common.threads import VARIABLES, limited_to
 from thriftune.system.energy import estimate
-from thriftune.threads import VARIABLES, limited_to
 
 SIDES = ("thriftune", "V1", "V2", "plain")
 RATIO = "accuracy_a_second"

@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'thriftune' has no attribute {name!r}")
     if sys.platform != "linux":
-        import_module("thriftune.platforms").require_linux()
+        import_module("thriftune.common.platforms").require_linux()
     return getattr(import_module(_HOME[name]), name)
 
 

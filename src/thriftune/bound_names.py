@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from thriftune.common.suggestions import did_you_mean
 from thriftune.errors import SettingError
-from thriftune.near import did_you_mean
 
 _BINDS_ANY = frozenset({"globals", "locals", "vars", "exec", "setattr"})
 """A file in which one of these appears may bind names that its text does not tell."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from thriftune import words
+from thriftune.common import formatting
+from thriftune.common.formatting import format_seconds
 from thriftune.history import History
-from thriftune.result import format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State
 
@@ -21,7 +22,8 @@ def end_line(spec: Spec, history: History, now: float) -> str:
 
 def short_end_line(spec: Spec, history: History, now: float) -> str:
     """Return what came of a study that took so little time that nothing was shown of it."""
-    done = f"{words.several(words.ended(history), 'trial')} done in {format_seconds(history.driven_seconds(now))}"
+    ended, seconds = words.ended(history), format_seconds(history.driven_seconds(now))
+    done = f"{formatting.several(ended, 'trial')} done in {seconds}"
     return f"{spec.name}: {_with_failed(done, history)}{_best(history)}"
 
 
@@ -30,7 +32,9 @@ def nothing_left_line(spec: Spec, history: History) -> str:
     why = f"nothing left to do ({history.finished})" if history.finished else "nothing left to do"
     ways = ["To run more, raise its limits", "to start over, fresh=True (--fresh)"]
     if failed := history.counts[State.FAILED]:
-        ways.append(f"to run {words.several(failed, 'failed trial')} again, retry_failed=True (--retry-failed)")
+        ways.append(
+            f"to run {formatting.several(failed, 'failed trial')} again, retry_failed=True (--retry-failed)"
+        )
     return f"{spec.name}: {_with_failed(why, history)}{_best(history)}. {'; '.join(ways)}"
 
 

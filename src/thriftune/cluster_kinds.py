@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from thriftune.cluster import NodeType
 from thriftune.cluster_template import machine_and_market, node_type
+from thriftune.common.suggestions import nearest
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
-from thriftune.near import nearest
 from thriftune.sharing import fitting
 
 if TYPE_CHECKING:

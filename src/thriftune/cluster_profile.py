@@ -17,6 +17,8 @@ from thriftune.clouds.node_types import type_of
 from thriftune.clouds.ray import RayCloud
 from thriftune.cluster import Cluster
 from thriftune.cluster_kinds import kinds_of, node_types
+from thriftune.common.formatting import several
+from thriftune.common.text import last_line
 from thriftune.engines import Engine
 from thriftune.engines.choice import Ray
 from thriftune.engines.ray import RayEngine
@@ -36,11 +38,9 @@ from thriftune.placement import together
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured
-from thriftune.printed import last_line
 from thriftune.profiling import Say, measure
 from thriftune.spec import Spec
 from thriftune.trial import Run
-from thriftune.words import several
 
 _LOOK_SECONDS = 0.1
 _STARTS_SECONDS = 120.0

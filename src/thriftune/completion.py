@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from thriftune.entry_checks import LARGEST_INT
+from thriftune.common.checks import LARGEST_INT
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.events import SEARCHER
 from thriftune.objectives import Objective, conjunction

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, KeysView
 from typing import Any
 
+from thriftune.common.suggestions import did_you_mean
 from thriftune.events import Config
-from thriftune.near import did_you_mean
 from thriftune.values import own
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from thriftune.common.text import escaped
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.figures import Shown
 from thriftune.importance import shares
 from thriftune.parameter_axis import ends, is_discrete, place, set_axis
 from thriftune.parameters import Choice, Float, Int
 from thriftune.pictures import ACCENT, INK, drawing
-from thriftune.printed import escaped
 from thriftune.search.bayes.kernel import Array
 from thriftune.space import Space
 from thriftune.surrogate import Surrogate

@@ -14,6 +14,7 @@ from typing import Any
 
 from thriftune.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
+from thriftune.common.formatting import format_dollars, format_seconds, several
 from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError
 from thriftune.planning.choosing import plan
@@ -23,9 +24,7 @@ from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
 from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
-from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
-from thriftune.words import several
 
 _MEASURED_SHARE = 0.1
 """Of the deadline, at most, goes into measuring; but not less than a few seconds for each number of workers."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
 from dataclasses import replace
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from thriftune.common.durations import Duration, seconds
+from thriftune.common.formatting import format_seconds, moment
 from thriftune.errors import SettingError
-from thriftune.result import format_seconds
-from thriftune.spec import Duration, Spec, seconds
+from thriftune.spec import Spec
 
 Deadline = Duration | datetime.datetime
 
@@ -100,9 +100,3 @@ def as_duration(spec: Spec, now: float, driven_seconds: float = 0.0) -> Spec:
     if spec.deadline_at is None or spec.deadline_at <= now:
         return spec
     return replace(spec, deadline_at=None, deadline_seconds=driven_seconds + spec.deadline_at - now)
-
-
-def moment(at: float) -> str:
-    """Return a moment in local time, such as "2026-11-20 09:00 CET"; with seconds where it has some."""
-    shown = time.localtime(at)
-    return time.strftime("%Y-%m-%d %H:%M:%S %Z" if shown.tm_sec else "%Y-%m-%d %H:%M %Z", shown)

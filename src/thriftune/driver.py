@@ -14,8 +14,8 @@ from typing import Any, Protocol, Self
 
 from thriftune import events as ev
 from thriftune.callbacks import Callbacks
-from thriftune.clock import Clock
 from thriftune.clouds import Cloud
+from thriftune.common.clock import Clock
 from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import NoBestTrial, StoreFull

@@ -9,11 +9,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
-LATEST_AT = 1e11
-"""Unix seconds, in the year 5138. Later times cannot be shown as a date everywhere."""
-
-LARGEST_INT = 10**308
-"""Larger whole numbers cannot be made a float, as plots and rules do."""
+from thriftune.common.checks import LARGEST_INT, LATEST_AT
 
 
 def is_time(value: Any) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from thriftune.common.text import last_line, plain
 from thriftune.events import KNOWN
 from thriftune.history import History
-from thriftune.printed import last_line, plain
 from thriftune.trial import State, TrialRecord
 
 ALIKE = 3

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from thriftune import words
+from thriftune.common.text import last_line
 from thriftune.errors import MissingExtra
 from thriftune.history import History
 from thriftune.parameters import Int
-from thriftune.printed import last_line
 from thriftune.trial import TrialRecord
 
 if TYPE_CHECKING:

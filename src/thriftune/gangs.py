@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from thriftune.clock import wall_time
+from thriftune.common.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.events import Ended, Event, Failed, Lost
 from thriftune.trial import EndTrial, Gang, Meeting, Run, TrialLost

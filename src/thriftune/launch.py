@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.callbacks import Callbacks
-from thriftune.clock import WallClock
 from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
 from thriftune.command_line import shared_folder
+from thriftune.common.clock import WallClock
+from thriftune.common.durations import Duration, seconds
 from thriftune.completion import check_foresight
 from thriftune.conductor import Conductor
 from thriftune.deadlines import Deadline, check_ahead, parse_deadline
@@ -44,16 +45,7 @@ from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import (
-    ChangePolicy,
-    DiskFullPolicy,
-    Duration,
-    FailurePolicy,
-    Spec,
-    Target,
-    ValuePolicy,
-    seconds,
-)
+from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store

@@ -7,8 +7,8 @@ from math import inf, isfinite, nan
 from operator import gt, le
 from typing import NamedTuple
 
+from thriftune.common.text import last_line
 from thriftune.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
-from thriftune.printed import last_line
 from thriftune.reports import step_of_values, value_by
 from thriftune.trial import State, TrialRecord
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from thriftune.checkpoints import Checkpoints, in_sentences
+from thriftune.common.callables import cannot_take_one
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
 from thriftune.reports import counted
 from thriftune.saved_steps import Saved, saved_steps
-from thriftune.trial import Report, State, TrialRecord, cannot_take_one
+from thriftune.trial import Report, State, TrialRecord
 
 if TYPE_CHECKING:
     from thriftune.history import History

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from thriftune.common.text import escaped
 from thriftune.parameters import Choice, Float, Int
-from thriftune.printed import escaped
 from thriftune.space import Space
 
 _FEW = 8

@@ -24,8 +24,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
-from thriftune.stopping.checks import check_whole
 
 Placement = Mapping[int, Mapping[str, int]]
 """Trial -> machine -> workers of the trial there."""
@@ -113,7 +113,7 @@ def emptied(
     Machines of reserved trials never go, even if more than `keep` stay. Look at `unplaced` before letting any go.
     """
     _check(wanted, machines, before, reserved)
-    check_whole("keep:", keep, 0)
+    check_whole("keep", keep, 0)
     rooms, _ = _settled(wanted, machines, before, reserved)
     choices = []
     for goes in map(set, rooms.to_let_go(len(machines) - keep)):

@@ -9,7 +9,8 @@ from itertools import accumulate, cycle, pairwise
 from pathlib import Path
 from typing import Any
 
-from thriftune.clock import WallClock
+from thriftune.common.clock import WallClock
+from thriftune.common.durations import seconds
 from thriftune.deadlines import as_duration, check_ahead
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import SettingError
@@ -21,7 +22,7 @@ from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
 from thriftune.planning.spec import JobSpec, Stage, asha
-from thriftune.spec import Spec, seconds
+from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping import brackets as halving
 from thriftune.stopping.asha import ASHA

@@ -7,11 +7,10 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from thriftune.common.formatting import format_dollars, format_seconds, time_unit
 from thriftune.curves import wants_log
 from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.planning import Plan
-from thriftune.result import format_dollars, format_seconds
-from thriftune.words import time_unit
 
 _MARKS = {
     "exact": ("D", SERIES[1]),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune import words
+from thriftune.common import formatting
 from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.errors import ThriftuneError
 from thriftune.history import History
@@ -51,7 +52,7 @@ def _title(result: Result) -> str:
     found = words.found(result.history)
     if found.name == "front":
         note = words.unfinished(result.front[0], result.history)
-        front = f"front of {words.several(len(result.front), 'trial')}"
+        front = f"front of {formatting.several(len(result.front), 'trial')}"
         return f"{result.name}: {front}" + (f" ({note})" if note else "")
     if found.name == "best":
         return f"{result.name}: best {found.text}"

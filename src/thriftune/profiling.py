@@ -21,18 +21,19 @@ from typing import Protocol
 import numpy as np
 
 from thriftune.clouds.local import cores
+from thriftune.common.checks import check_whole
+from thriftune.common.formatting import several
+from thriftune.common.text import last_line, plain
+from thriftune.common.threads import VARIABLES, limited_to
 from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
 from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
 from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
-from thriftune.printed import last_line, plain
 from thriftune.search.random import Random
 from thriftune.spec import Spec, Target
-from thriftune.stopping.checks import check_whole
-from thriftune.threads import VARIABLES, limited_to
 from thriftune.trial import Run
-from thriftune.words import config_line, several
+from thriftune.words import config_line
 
 Say = Callable[[str], object]
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 from thriftune import words
 from thriftune.closing import end_line, short_end_line
+from thriftune.common import formatting
+from thriftune.common.formatting import format_dollars, format_seconds
+from thriftune.common.text import last_line, plain
 from thriftune.driver import View
 from thriftune.engines import Doing
 from thriftune.history import History
-from thriftune.printed import last_line, plain
-from thriftune.result import format_dollars, format_seconds
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
 
@@ -180,7 +181,7 @@ def aim(spec: Spec) -> str:
 
 def _at_a_time(spec: Spec) -> str:
     where = "" if spec.engine == "local" else f" on {spec.engine.capitalize()}"
-    workers = words.several(spec.workers, "worker") if spec.workers else "as many workers as find room"
+    workers = formatting.several(spec.workers, "worker") if spec.workers else "as many workers as find room"
     return workers + where
 
 
@@ -287,9 +288,9 @@ def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, m
         now_doing = f"waits for {work.waits_for}" if work.waits_for else _now_doing(trial)
         doing_now = Text(plain(now_doing), no_wrap=True, overflow="ellipsis")
         since = format_seconds(max(0.0, now - (trial.started_at or now)))
-        table.add_row(number, str(trial.id), step, words.number(trial.value), since, doing_now)
+        table.add_row(number, str(trial.id), step, formatting.number(trial.value), since, doing_now)
     if more := len(doing) - shown:
-        what = Text(f"and {words.several(more, 'more worker')}", no_wrap=True, overflow="ellipsis")
+        what = Text(f"and {formatting.several(more, 'more worker')}", no_wrap=True, overflow="ellipsis")
         table.add_row("", "", "", "", "", what, style="dim")
     return table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.looking import Looking
@@ -103,16 +104,3 @@ class Result(Looking):
 
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
         return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"
-
-
-def format_seconds(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def format_dollars(dollars: float) -> str:
-    """Enough digits that a small sum is not shown as nothing."""
-    return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.4f}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
 from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
+from thriftune.common.durations import Duration, seconds
 from thriftune.conductor import Conductor
 from thriftune.curve_tables import read_table
 from thriftune.driver import make_run
@@ -21,7 +22,7 @@ from thriftune.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import Duration, Spec, seconds
+from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 

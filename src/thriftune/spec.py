@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from thriftune.command_line import check_command
+from thriftune.common.checks import LARGEST_INT, check_whole
 from thriftune.completion import check_criteria
-from thriftune.entry_checks import LARGEST_INT
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.objectives import (
@@ -30,7 +29,6 @@ DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
 ChangePolicy = Literal["stop", "go_on"]
 ValuePolicy = Literal["auto", "best", "last"]
-Duration = float | str | datetime.timedelta
 
 
 TargetKind = Literal["pickled", "function", "command", "outside"]
@@ -101,9 +99,9 @@ class Spec:
         check_objectives(self.objectives)
         for name, least in (("trials", 1), ("max_steps", 1), ("workers", 1), ("patience", 1)):
             if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), least)
+                check_whole(name, getattr(self, name), least)
         for name, least in (("seed", 0), ("retries", 0), ("keep", 2)):
-            _check_whole(name, getattr(self, name), least)
+            check_whole(name, getattr(self, name), least)
         if self.workers is None and self.engine == "local":
             raise SettingError("workers: None must be a whole number")
         for name in ("deadline_seconds", "budget_dollars", "timeout_seconds", "max_trial_seconds"):
@@ -254,38 +252,6 @@ def _check_name(name: str) -> None:
             f"name: {name!r} must be letters, digits, '.', '_' and '-', begin with a letter or digit, "
             "and be at most 100 long"
         )
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        way_out = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
-        raise SettingError(f"{name}: {value!r} must be a whole number{way_out}")
-    if value < least:
-        raise SettingError(f"{name}: {value} must be at least {least}")
-
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])\s*")
-
-
-def seconds(name: str, value: Duration | None) -> float | None:
-    """A duration as a user writes it: 90, "90s", "20m", "1h30m", "2d" or a timedelta."""
-    if value is None:
-        return None
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if isinstance(value, int) and value > LARGEST_INT:
-            raise SettingError(f"{name}: {value!r} is too long; write seconds, or '90s', '20m', '1h30m', '2d'")
-        return float(value)
-    if isinstance(value, str):
-        text = value.strip()
-        parts = list(_DURATION.finditer(text))
-        if parts and "".join(part.group(0) for part in parts) == text:
-            return sum(float(part.group(1)) * _UNITS[part.group(2)] for part in parts)
-        if re.fullmatch(r"\d+(?:\.\d+)?", text):
-            return float(text)
-    raise SettingError(f"{name}: {value!r} is no duration; write seconds, or '90s', '20m', '1h30m', '2d'")
 
 
 def command_target(

@@ -19,7 +19,9 @@ from typing import Any, TypeAlias, get_args
 from thriftune import events as ev
 from thriftune.attributes import checked_attribute
 from thriftune.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
-from thriftune.clock import WallClock
+from thriftune.common.callables import cannot_take_one
+from thriftune.common.clock import WallClock
+from thriftune.common.durations import Duration
 from thriftune.conductor import Conductor
 from thriftune.deadlines import Deadline
 from thriftune.driver import record, summarize
@@ -39,13 +41,13 @@ from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space import Space
-from thriftune.spec import ChangePolicy, DiskFullPolicy, Duration, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.told import told_before
-from thriftune.trial import State, Trial, TrialRecord, cannot_take_one
+from thriftune.trial import State, Trial, TrialRecord
 from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.bound_names import check_bound
-from thriftune.clock import WallClock
+from thriftune.common.clock import WallClock
 from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Event

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from thriftune.common.formatting import several
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.history import History
 from thriftune.search.bayes.cube import Cube
@@ -19,7 +20,6 @@ from thriftune.search.bayes.posterior import Posterior
 from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unfinished import final_values
 from thriftune.trial import State
-from thriftune.words import several
 
 FEWEST = 10
 """Trials with a value that a model needs; and twice as many as there are parameters that vary."""

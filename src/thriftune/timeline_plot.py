@@ -9,11 +9,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from thriftune.common.formatting import format_dollars, several, time_unit
 from thriftune.errors import ThriftuneError
 from thriftune.ledger import Ledger, Row, Work
 from thriftune.pictures import INK, MUTED, SERIES, check, legend, picture
-from thriftune.result import format_dollars
-from thriftune.words import several, time_unit
 
 _MACHINE = "machine"
 _WAITS = "#d9dde4"

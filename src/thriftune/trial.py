@@ -6,7 +6,6 @@ is given; it runs in a worker process, so this module imports nothing heavy.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import math
 import threading
@@ -21,13 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from thriftune.attributes import checked_attribute
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
-from thriftune.clock import wall_time
+from thriftune.common.callables import cannot_take_one, function_name
+from thriftune.common.clock import wall_time
+from thriftune.common.text import last_line
 from thriftune.configured import Configured, unknown_name
 from thriftune.errors import SettingError
 from thriftune.events import AttributeSet, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
 from thriftune.objectives import conjunction
 from thriftune.output_files import attempts_with_output, read_output
-from thriftune.printed import last_line
 from thriftune.saved_steps import SavedSteps
 
 if TYPE_CHECKING:
@@ -472,7 +472,9 @@ class Trial(Configured):
         if not callable(load):
             raise SettingError(f"restore: {load!r} is no function; give one that takes a folder and reads from it")
         if why := cannot_take_one(load):
-            raise SettingError(f"restore: {_name(load)}() {why}; it is called with one, the checkpoint's folder")
+            raise SettingError(
+                f"restore: {function_name(load)}() {why}; it is called with one, the checkpoint's folder"
+            )
         if not self.run.resume_step:
             return 0
         found = self._find()
@@ -585,7 +587,9 @@ class Trial(Configured):
                     self._unsaved = at_step, values, save
             self._send_report(values, at_step, saved=saved)
         if isinstance(problem, TypeError) and (why := cannot_take_one(save)):
-            raise SettingError(f"save: {_name(save)}() {why}; it is called with one, a folder") from problem
+            raise SettingError(
+                f"save: {function_name(save)}() {why}; it is called with one, a folder"
+            ) from problem
         if problem is not None:
             raise problem
 
@@ -768,25 +772,6 @@ def past_end(max_steps: int) -> str:
         f"the training function went on after max_steps ({max_steps}): it is ended at its next report, so what "
         "follows its loop is not run"
     )
-
-
-def cannot_take_one(function: Callable[..., object]) -> str | None:
-    """Why a function cannot be called with one argument; None if it can, or does not tell what it takes."""
-    try:
-        # Not of what it wraps: a wrapper may well fill in the rest.
-        takes = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):
-        return None
-    try:
-        takes.bind(None)
-        return None
-    except TypeError:
-        bare = [each.replace(annotation=each.empty) for each in takes.parameters.values()]
-        return f"takes the arguments {inspect.Signature(bare)}" if bare else "takes no argument"
-
-
-def _name(function: object) -> str:
-    return getattr(function, "__name__", type(function).__name__)
 
 
 def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

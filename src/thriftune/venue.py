@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.autoscaler import check_autoscaler
-from thriftune.clock import WallClock
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
+from thriftune.common.clock import WallClock
+from thriftune.common.formatting import amounts, several
 from thriftune.deadlines import as_duration
 from thriftune.engines import Engine
 from thriftune.engines.choice import Ray, engine_of
@@ -26,7 +27,6 @@ from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.sharing import fitting
 from thriftune.spec import Spec
-from thriftune.words import amounts, several
 
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster

@@ -10,6 +10,7 @@ from math import isfinite, nan
 from pathlib import Path
 
 from thriftune import events as ev
+from thriftune.common.formatting import several
 from thriftune.earlier import FEWEST, Earlier, translate
 from thriftune.errors import SettingError
 from thriftune.history import History
@@ -18,7 +19,6 @@ from thriftune.result import Result
 from thriftune.search import BLIND
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
-from thriftune.words import several
 
 Source = str | Result
 

@@ -14,9 +14,9 @@ import numpy as np
 from thriftune.cloud_simulation import Replayed, replay
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.clouds.traces import Trace, read_trace
+from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 from thriftune.plan_file import job_of
-from thriftune.planning.checks import check_number
 from thriftune.provisioning import POLICIES, policy
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms

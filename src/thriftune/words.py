@@ -9,62 +9,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from thriftune import events as ev
-from thriftune.deadlines import moment
+from thriftune.common.formatting import (
+    amounts,
+    format_dollars,
+    format_seconds,
+    moment,
+    number,
+    several,
+    unfinished_at,
+)
+from thriftune.common.text import escaped, last_line, last_lines
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
 from thriftune.history import History
 from thriftune.models import find_best_model
-from thriftune.printed import escaped, last_line, last_lines, unfinished_at
-from thriftune.result import SPOT_PRICE_UNKNOWN, format_dollars, format_seconds
+from thriftune.result import SPOT_PRICE_UNKNOWN
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
-
-
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
-
-
-def several(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
-
-
-def short(value: float) -> str:
-    """In three digits, with the letters that stand for thousands: 20.6M."""
-    for letter, size in _THOUSANDS:
-        if abs(value) >= 0.9995 * size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
-
-
-_THOUSANDS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
-
-
-def energy(joules: float) -> str:
-    """In the unit that people know for so much."""
-    for unit, size in _ENERGIES:
-        if joules >= 0.9995 * size:
-            amount = joules / size
-            return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
-    return f"{joules:.3g} J"
-
-
-_ENERGIES = (("kWh", 3.6e6), ("Wh", 3600.0), ("kJ", 1000.0))
-
-
-def energy_line(joules: float, estimated: float) -> str:
-    """`estimated`: the part of them that no meter has told."""
-    if not estimated:
-        return energy(joules)
-    if estimated < 0.995 * joules:
-        return f"{energy(joules)}, {max(0.01, estimated / joules):.0%} of it not metered (estimate)"
-    return f"{energy(joules)} (estimate)"
-
-
-def time_unit(longest_seconds: float) -> tuple[str, float]:
-    """For a column or an axis that goes so far: its name, and its seconds."""
-    if longest_seconds < 300.0:
-        return "seconds", 1.0
-    return ("minutes", 60.0) if longest_seconds < 18_000.0 else ("hours", 3600.0)
 
 
 def config_line(config: Mapping[str, Any]) -> str:
@@ -166,14 +127,6 @@ def stands_still(history: History, spec: Spec) -> str:
     each = f"{amounts(where.worker)} each" if where.gang > 1 else amounts(where.worker)
     there = f"there is room for {slots}" if slots else "no machine that is there has room for one"
     return f"waits for {several(where.gang, 'worker')} of {each}: {there}"
-
-
-def amounts(worker: Mapping[str, float]) -> str:
-    """What a worker gets, as in "2 CPU, 1 GPU"."""
-    return ", ".join(
-        f"{amount / 2**30:.3g} GB memory" if name == "memory" else f"{amount:g} {name}"
-        for name, amount in worker.items()
-    )
 
 
 def _with_room(spec: Spec) -> str:

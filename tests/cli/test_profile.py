@@ -119,7 +119,7 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
         (("--workers", "1,4096"), 1, "workers: 4096 are more than can be had here"),
         (("--workers", "4,2"), 1, "workers: "),
         (("--seconds", "-1"), 1, "seconds: -1.0 must be a number above 0"),
-        (("--repeats", "0"), 1, "repeats 0 must be a whole number"),
+        (("--repeats", "0"), 1, "repeats: 0 must be a whole number"),
     ],
 )
 def test_mistakes_are_told(study: Path, args: tuple[str, ...], status: int, says: str) -> None:

@@ -48,11 +48,11 @@ def test_a_finished_study_goes_on_with_more_trials(store: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--trials", "0"), "trials: 0 must be at least 1"),
+        (("--trials", "0"), "trials: 0 must be a whole number, at least 1"),
         (("--budget", "-1"), "budget: -1.0 must be above zero and finite"),
         (("--budget", "nan"), "budget: nan must be above zero and finite"),
         (("--deadline", "soon"), "deadline: 'soon' is no duration; write seconds, or '90s'"),
-        (("--workers", "0"), "workers: 0 must be at least 1"),
+        (("--workers", "0"), "workers: 0 must be a whole number, at least 1"),
         (("--trials", "many"), "Invalid value for '--trials'"),
     ],
 )

@@ -127,21 +127,21 @@ def test_asha_has_no_rung_from_which_less_than_eta_times_as_much_is_left() -> No
 
 
 def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(SettingError, match="n 0 must be a whole number, at least 1"):
+    with pytest.raises(SettingError, match="n: 0 must be a whole number, at least 1"):
         successive_halving(0, 1, 10)
     with pytest.raises(SettingError, match="r: 20 steps are more than R, 10"):
         successive_halving(4, 20, 10)
-    with pytest.raises(SettingError, match="eta 1 must be a whole number, at least 2"):
+    with pytest.raises(SettingError, match="eta: 1 must be a whole number, at least 2"):
         hyperband(1, 10, eta=1)
-    with pytest.raises(SettingError, match=r"R 10\.5 must be a whole number"):
+    with pytest.raises(SettingError, match=r"R: 10\.5 must be a whole number"):
         asha(4, 1, 10.5)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="n True must be a whole number"):
+    with pytest.raises(SettingError, match="n: True must be a whole number"):
         successive_halving(True, 1, 10)
     with pytest.raises(SettingError, match="a job needs at least one stage"):
         JobSpec.of([])
-    with pytest.raises(SettingError, match="trials 0 must be a whole number"):
+    with pytest.raises(SettingError, match="trials: 0 must be a whole number"):
         JobSpec.of([(4, 1), (0, 2)])
-    with pytest.raises(SettingError, match="steps 0 must be a whole number"):
+    with pytest.raises(SettingError, match="steps: 0 must be a whole number"):
         JobSpec.of([(4, 0)])
 
 

@@ -73,11 +73,11 @@ def test_what_is_no_rule_is_refused(given: Any, says: str) -> None:
     ("name", "options", "says"),
     [
         ("asha", {"etta": 3}, "asha does not take etta; its options: min_steps, eta, how"),
-        ("asha", {"eta": 1}, "eta 1 must be a whole number, at least 2"),
+        ("asha", {"eta": 1}, "eta: 1 must be a whole number, at least 2"),
         ("asha", {"how": "kill"}, "how 'kill' must be 'stop' or 'pause'"),
-        ("median", {"share": 0}, "share 0 must be above 0 and at most 1"),
-        ("median", {"fewest": True}, "fewest True must be a whole number"),
-        ("halving", {"n": 0}, "n 0 must be a whole number, at least 1"),
+        ("median", {"share": 0}, "share: 0 must be above 0 and at most 1"),
+        ("median", {"fewest": True}, "fewest: True must be a whole number"),
+        ("halving", {"n": 0}, "n: 0 must be a whole number, at least 1"),
         ("none", {"eta": 3}, "none does not take eta; its options: none"),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_first_rung_beyond_the_last_step_is_refused(rule: Stopper, tmp_path: P
 
 
 def test_rules_are_named_as_they_were_given() -> None:
-    with pytest.raises(SettingError, match="hyperband: eta 1"):
+    with pytest.raises(SettingError, match="hyperband: eta: 1"):
         stopping.Hyperband(eta=1)
     assert {"ASHA", "SuccessiveHalving", "Verdict"} < set(dir(stopping))
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from thriftune.entry_checks import LATEST_AT
+from thriftune.common.checks import LATEST_AT
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.events import Codec, Create, Event, Failed, Reported
 from thriftune.store import Driver, Store

@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 from thriftune import __version__
+from thriftune.common.platforms import require_linux
 from thriftune.errors import StudyInterrupted, ThriftuneError
 from thriftune.interruption import INTERRUPTED
-from thriftune.platforms import require_linux
 
 _COMMANDS = {
     "run": "run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.printed import escaped
+from thriftune.common.text import escaped
 from thriftune.study import load
 from thriftune.surrogate import checked_metric
 

@@ -12,12 +12,12 @@ import numpy as np
 from rich.text import Text
 
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section, table
+from thriftune.common.formatting import format_seconds
 from thriftune.market import lifetime, summary
 from thriftune.market.checkpoint_schedule import Schedule, young_daly_hours
 from thriftune.market.lifetime.pooling import WORTH
 from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
-from thriftune.result import format_seconds
 
 _MARKETS_SHOWN, _LOST_SHOWN, _SEGMENTS_SHOWN = 60, 12, 10
 _NEVER = 1000.0  # times the hours of a job: nobody waits so long

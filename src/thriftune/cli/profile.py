@@ -71,8 +71,8 @@ def profile_command(
 
     FILE may also be a Python file with a function train(trial) and a space = {...}.
     """
+    from thriftune.common.durations import seconds as seconds_of
     from thriftune.planning.profile import profile_path
-    from thriftune.spec import seconds as seconds_of
 
     began = time.monotonic()
     allowed = seconds_of("limit", limit)

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from thriftune.cli.common import existing_store, store_option
+from thriftune.common.formatting import several
 from thriftune.errors import SettingError
-from thriftune.words import several
 
 # What is heavy is imported when the command runs: `thriftune --help` needs none of it.
 

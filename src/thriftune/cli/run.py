@@ -12,9 +12,9 @@ import click
 
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
+from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
 from thriftune.launch import drive, enter, resume
-from thriftune.printed import last_line
 from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.spec import ChangePolicy, Spec

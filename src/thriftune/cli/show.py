@@ -18,6 +18,9 @@ from thriftune.cli.as_json import best_json, front_json, report_json, result_jso
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
 from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
+from thriftune.common import formatting
+from thriftune.common.formatting import format_seconds
+from thriftune.common.text import escaped, plain
 from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial
 from thriftune.figures import FIGURES
@@ -25,8 +28,7 @@ from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
 from thriftune.objectives import conjunction
-from thriftune.printed import escaped, plain
-from thriftune.result import Result, format_seconds
+from thriftune.result import Result
 from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.study import load
@@ -130,7 +132,7 @@ def best_command(
         if number:
             click.echo()
         values = (
-            f"{each.metric} = {words.number(words.metric_of(trial, each.metric, history))}"
+            f"{each.metric} = {formatting.number(words.metric_of(trial, each.metric, history))}"
             for each in history.objectives
         )
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
@@ -159,11 +161,11 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     facts.add_row("state", Text(_state(spec, history, store)))
     facts.add_row("runs", Text(_what_runs(spec)))
     if sources := taken(spec, history):
-        begun = ", ".join(f"{name} ({words.several(count, 'trial')})" for name, count in sources)
+        begun = ", ".join(f"{name} ({formatting.several(count, 'trial')})" for name, count in sources)
         facts.add_row("warm start", Text(begun))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
     if history.known:
-        facts.add_row("known", Text(f"{words.several(history.known, 'result')} from elsewhere"))
+        facts.add_row("known", Text(f"{formatting.several(history.known, 'result')} from elsewhere"))
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
     if criteria := words.criteria(spec):
@@ -179,7 +181,7 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         facts.add_row("cost", Text(words.cost_line(history, now)))
         ledger = Ledger.of(history, now)
         if ledger.joules:
-            facts.add_row("energy", Text(words.energy_line(ledger.joules, ledger.estimated_joules)))
+            facts.add_row("energy", Text(formatting.energy_line(ledger.joules, ledger.estimated_joules)))
     console.print(facts)
 
     curve = [(float(point.trials), point.value) for point in best_so_far(history)]
@@ -266,7 +268,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         table.add_row(
             str(trial.id),
             words.state_line(trial, history, driven),
-            *(words.number(words.metric_of(trial, metric, history)) for metric in spec.needed),
+            *(formatting.number(words.metric_of(trial, metric, history)) for metric in spec.needed),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
             format_seconds(words.seconds_of(trial, driven, now)),
@@ -289,7 +291,7 @@ def _show_failed(console: Console, spec: Spec, history: History, store: Store) -
         return
     section(console, "failed trials")
     for trial in failed[-_FAILED_SHOWN:][::-1]:
-        attempts = words.several(trial.attempts, "attempt")
+        attempts = formatting.several(trial.attempts, "attempt")
         what = f"trial {trial.id}: {trial.error_kind}, {attempts}, {words.config_line(trial.config)}"
         console.print(Text(what, style="red"))
         for line in plain(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
@@ -306,7 +308,7 @@ def _show_warnings(console: Console, history: History) -> None:
             by_text.setdefault(plain(warning), []).append(trial.id)
     lines = []
     for text, trials in by_text.items():
-        others = f" and {words.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
+        others = f" and {formatting.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
     general = [plain(each) for each in remarks(history)]
     if lines or general:
@@ -356,7 +358,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         if others:
             section(console, f"other metrics at step {trial.step}")
             listed(
-                console, [f"{escaped(name)} {words.number(value)}" for name, value in others.items()], len(others)
+                console,
+                [f"{escaped(name)} {formatting.number(value)}" for name, value in others.items()],
+                len(others),
             )
     for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
         if text:
@@ -374,5 +378,5 @@ def _value(trial: TrialRecord, metric: str, history: History) -> str:
     """Return the value that counts and, if it is not the last one, its step and the last one."""
     value, last = words.metric_of(trial, metric, history), trial.metrics.get(metric)
     if value == last:
-        return words.number(value)
-    return f"{words.number(value)} at step {history.value_step(trial)} (last {words.number(last)})"
+        return formatting.number(value)
+    return f"{formatting.number(value)} at step {history.value_step(trial)} (last {formatting.number(last)})"

@@ -9,13 +9,14 @@ import click
 from click.core import ParameterSource
 
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
+from thriftune.common.durations import seconds as duration
+from thriftune.common.formatting import format_seconds
 from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
 from thriftune.objectives import parse_objectives
 from thriftune.recordings import Recording, of_result
-from thriftune.result import Result, format_seconds
+from thriftune.result import Result
 from thriftune.simulation import simulate
-from thriftune.spec import seconds as duration
 from thriftune.study import load
 from thriftune.words import counts, counts_line, values_and_progress
 

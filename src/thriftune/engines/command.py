@@ -19,8 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from thriftune import gangs
-from thriftune.clock import wall_time
 from thriftune.command_line import arguments
+from thriftune.common.clock import wall_time
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number
 from thriftune.engines.wire import from_line

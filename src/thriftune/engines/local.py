@@ -18,14 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.clock import WallClock
+from thriftune.common.clock import WallClock
+from thriftune.common.threads import limited_to
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.events import AttributeSet, DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
-from thriftune.threads import limited_to
 from thriftune.trial import Run
 
 _CLOSED_WITHIN_SECONDS = 10.0

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.clock import WallClock
 from thriftune.cluster import Cluster, Node
+from thriftune.common.clock import WallClock
+from thriftune.common.formatting import amounts
+from thriftune.common.threads import limited_to
 from thriftune.engines import Doing, alive
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.events import Ended, Event, Failed, Killed, Lost
-from thriftune.threads import limited_to
 from thriftune.trial import Run
-from thriftune.words import amounts
 
 End = Ended | Failed | Killed | Lost
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thriftune.clock import set_offset, wall_time
+from thriftune.common.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings

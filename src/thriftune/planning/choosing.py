@@ -9,10 +9,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from thriftune.common.checks import check_number
+from thriftune.common.durations import Duration
+from thriftune.common.durations import seconds as seconds_of
+from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.errors import SettingError
 from thriftune.planning import exact, planners
 from thriftune.planning.allocation import Choice
-from thriftune.planning.checks import check_number
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.graph import Graph
 from thriftune.planning.model import Model
@@ -21,9 +24,6 @@ from thriftune.planning.planners import Asked, Totals
 from thriftune.planning.profile import Profile
 from thriftune.planning.simulate import Durations
 from thriftune.planning.spec import JobSpec
-from thriftune.result import format_dollars, format_seconds
-from thriftune.spec import Duration
-from thriftune.spec import seconds as seconds_of
 
 Planner = Literal["exact", "greedy", "static", "naive_elastic"]
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
+from thriftune.common.checks import check_number, check_whole
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
 from thriftune.market.catalog import Offer
 from thriftune.market.survival import Survival
-from thriftune.planning.checks import check_number
 from thriftune.planning.latency import Latency
-from thriftune.stopping.checks import check_whole
 
 By = Literal["per_instance", "per_function"]
 
@@ -48,9 +47,9 @@ class CloudProfile:
     init_latency: Latency = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_whole("cloud: slots:", self.slots, 1)
+        check_whole("cloud: slots", self.slots, 1)
         if self.max_machines is not None:
-            check_whole("cloud: max_machines:", self.max_machines, 1)
+            check_whole("cloud: max_machines", self.max_machines, 1)
         for name in ("price_per_hour", "minimum", "data_gb", "data_price", "speed"):
             check_number(f"cloud: {name}", getattr(self, name), above_zero=name == "speed")
         if not isinstance(self.name, str):

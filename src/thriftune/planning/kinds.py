@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from thriftune.common.checks import check_number, check_whole
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND, Billing
 from thriftune.market.prices import PriceSeries
 from thriftune.market.survival import Survival
-from thriftune.planning.checks import check_number
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.latency import Latency
-from thriftune.stopping.checks import check_whole
 
 _HOUR = 3600.0
 _TO_THE_MOMENT = 1e-6
@@ -65,9 +64,9 @@ class Kind:
     init_latency: Latency = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_whole(f"{self.name}: slots:", self.slots, 1)
+        check_whole(f"{self.name}: slots", self.slots, 1)
         if self.most is not None:
-            check_whole(f"{self.name}: most:", self.most, 1)
+            check_whole(f"{self.name}: most", self.most, 1)
         if self.billing.by_use:
             raise SettingError(f"{self.name}: is billed by use, not by the machine: it cannot be rented")
         for name in ("speed", "notice_seconds", "data_gb"):

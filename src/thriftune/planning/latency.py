@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
-from thriftune.planning.checks import check_number
 
 Floats = NDArray[np.float64]
 

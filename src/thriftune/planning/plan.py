@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from thriftune.common.checks import check_whole
 from thriftune.planning.allocation import Choice
 from thriftune.planning.model import Model
 from thriftune.planning.simulate import Executions, executions
-from thriftune.stopping.checks import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Plan:
 
     def simulate(self, n: int = 1000, seed: int = 0) -> Executions:
         """The plan, carried out so many times with latencies that are drawn."""
-        check_whole("n:", n, 1)
+        check_whole("n", n, 1)
         rng = np.random.default_rng(seed)
         return executions(self.model.spec, self.model.profile, self.choices, n, rng)
 

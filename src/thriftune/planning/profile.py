@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
-from thriftune.planning.checks import check_number
 
 LEAST_FACTOR = 0.05
 """No trial is faster than so much of the mean, however large `std` is."""

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from thriftune.common.durations import Duration
+from thriftune.common.durations import seconds as seconds_of
 from thriftune.errors import SettingError
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
@@ -16,8 +18,6 @@ from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
-from thriftune.spec import Duration
-from thriftune.spec import seconds as seconds_of
 
 Floats = NDArray[np.float64]
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
-from thriftune.stopping import brackets, checks
+from thriftune.stopping import brackets
 from thriftune.stopping.halving import Hyperband, stages
 
 
@@ -41,8 +42,8 @@ class JobSpec:
                 f"stages: {stages!r} must be pairs of trials and steps, such as [(64, 4)]"
             ) from None
         for trials, steps in pairs:
-            checks.check_whole("trials", trials, 1)
-            checks.check_whole("steps", steps, 1)
+            check_whole("trials", trials, 1)
+            check_whole("steps", steps, 1)
             more = not found or trials > found[-1].trials
             begins.append(0 if more else begins[-1] + found[-1].steps)
             found.append(Stage(trials, steps))
@@ -93,6 +94,6 @@ def _job(found: Sequence[brackets.Stage]) -> JobSpec:
 
 def _check(r: int, R: int, eta: int, n: int = 1) -> None:
     for name, value, least in (("n", n, 1), ("r", r, 1), ("R", R, 1), ("eta", eta, 2)):
-        checks.check_whole(name, value, least)
+        check_whole(name, value, least)
     if r > R:
         raise SettingError(f"r: {r} steps are more than R, {R}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thriftune.parts import Parts
+from thriftune.common.registry import Parts
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.terms import Terms

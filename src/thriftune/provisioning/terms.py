@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from thriftune.common.checks import check_number, check_whole
 from thriftune.history import History
 from thriftune.market.checkpoint_schedule import young_daly_hours
-from thriftune.planning.checks import check_number
 from thriftune.planning.spec import JobSpec
-from thriftune.stopping.checks import check_whole
 
 _MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding
 
@@ -37,9 +36,9 @@ class Terms:
     job: JobSpec | None = None
 
     def __post_init__(self) -> None:
-        check_whole("at_a_time:", self.at_a_time, 1)
+        check_whole("at_a_time", self.at_a_time, 1)
         if self.trials is not None:
-            check_whole("trials:", self.trials, 1)
+            check_whole("trials", self.trials, 1)
         if self.deadline_seconds is not None:
             check_number("deadline_seconds", self.deadline_seconds, above_zero=True)
         for name in ("seconds_per_step", "restart_seconds", "save_seconds"):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from thriftune.clouds.traces import Trace
+from thriftune.common.formatting import several
 from thriftune.reproduce import Entry, Reproduction, Request, Section
 from thriftune.reproduce import spottune_plot as plot
 from thriftune.reproduce.spottune_studies import (
@@ -31,7 +32,6 @@ from thriftune.reproduce.spottune_studies import (
     runs_of,
     types,
 )
-from thriftune.words import several
 
 WORKLOADS = {  # ours, in the order of the paper's Table II, and what they are called there
     "logistic": "LoR", "svm": "SVM", "trees": "GBTR", "linear": "LiR", "convolutional": "AlexNet",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from thriftune.common.registry import Parts
 from thriftune.events import Config
 from thriftune.objectives import Constraint, Objective
-from thriftune.parts import Parts
 from thriftune.space import Space
 
 if TYPE_CHECKING:

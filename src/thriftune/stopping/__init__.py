@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thriftune.parts import Parts
+from thriftune.common.registry import Parts
 
 if TYPE_CHECKING:
     from thriftune.history import History

@@ -10,16 +10,6 @@ from thriftune.errors import SettingError
 _NEEDS = {"max_steps": "how many steps a trial has", "trials": "after how many trials there are no more"}
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise SettingError(f"{name} {value!r} must be a whole number, at least {least}")
-
-
-def check_share(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
-        raise SettingError(f"{name} {value!r} must be above 0 and at most 1")
-
-
 def check_needs(rule: type, options: Mapping[str, Any], max_steps: int | None, trials: int | None) -> None:
     """`rule.needs`: which of these settings it cannot do without. `options`: its own."""
     given = {"max_steps": max_steps, "trials": trials}

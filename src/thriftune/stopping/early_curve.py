@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
+from thriftune.common.checks import check_share, check_whole
 from thriftune.errors import SettingError
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
-from thriftune.stopping.checks import check_share, check_whole
 from thriftune.stopping.curve_fits import Prediction, plateau, predict
 from thriftune.trial import TrialRecord
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from thriftune.common.checks import check_whole
 from thriftune.history import History
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
-from thriftune.stopping.checks import check_whole
 from thriftune.trial import TrialRecord
 
 

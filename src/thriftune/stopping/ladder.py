@@ -8,9 +8,9 @@ from bisect import insort
 from functools import partial
 from typing import Any
 
+from thriftune.common.checks import check_whole
 from thriftune.history import History
 from thriftune.stopping import Verdict
-from thriftune.stopping.checks import check_whole
 from thriftune.stopping.rungs import Rungs
 from thriftune.trial import State, TrialRecord
 

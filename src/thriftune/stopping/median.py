@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import insort
 
+from thriftune.common.checks import check_share, check_whole
 from thriftune.history import History
 from thriftune.stopping import Verdict
-from thriftune.stopping.checks import check_share, check_whole
 from thriftune.trial import State, TrialRecord
 
 _GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up

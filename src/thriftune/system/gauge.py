@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from thriftune.clock import wall_time
+from thriftune.common.clock import wall_time
 from thriftune.events import Measured
 from thriftune.system.counters import Counters, rates
 from thriftune.system.energy import Energy

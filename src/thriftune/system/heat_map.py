@@ -12,10 +12,10 @@ from itertools import pairwise
 from math import fsum, isfinite
 from typing import NamedTuple
 
+from thriftune.common.formatting import short
 from thriftune.events import Measured
 from thriftune.history import History
 from thriftune.system.counters import GAUGES
-from thriftune.words import short
 
 PACE = "seconds_a_step"
 """The first row: not a counter, but what all of this is about."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
+from thriftune.common.threads import VARIABLES
 from thriftune.history import History
 from thriftune.spec import Spec
 from thriftune.store import Store
@@ -14,7 +15,6 @@ from thriftune.system.knobs import BUILT_IN, Knob
 from thriftune.system.known_work import KnownWork
 from thriftune.system.similarity import SIMILARITIES
 from thriftune.system.tuner import Room, SystemTuner
-from thriftune.threads import VARIABLES
 
 _FILE = ".known-work.jsonl"
 """In the store's folder; no study can have such a name."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from thriftune.parts import Parts
-from thriftune.stopping.checks import check_whole
+from thriftune.common.checks import check_whole
+from thriftune.common.registry import Parts
 from thriftune.system.known_work import UNTURNED, Work, best, merged
 from thriftune.system.profiles import Profiles
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from thriftune.common.threads import VARIABLES
 from thriftune.system.knobs.knob import CannotTurn, Knob, one_of, powers_of_two, whole
-from thriftune.threads import VARIABLES
 
 
 class Threads(Knob):

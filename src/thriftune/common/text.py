@@ -37,8 +37,3 @@ def last_lines(output: str, count: int) -> list[str]:
 
 
 _LINE_CHARACTERS = 300
-
-
-def unfinished_at(step: int, max_steps: int | None) -> str:
-    """Return how far a leading trial has come that has not finished, such as "unfinished, step 3 of 10"."""
-    return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")

@@ -1,0 +1,1 @@
+"""Small helpers used everywhere: durations, formatting, checks, text, the clock."""

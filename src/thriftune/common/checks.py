@@ -1,0 +1,35 @@
+"""Checks of single values, as users give them."""
+
+from __future__ import annotations
+
+import math
+
+from thriftune.errors import SettingError
+
+LATEST_AT = 1e11
+"""Unix seconds, in the year 5138. Later times cannot be shown as a date everywhere."""
+
+LARGEST_INT = 10**308
+"""Larger whole numbers cannot be made a float, as plots and rules do."""
+
+
+def check_number(what: str, value: object, *, above_zero: bool = False) -> None:
+    """Raise SettingError unless the value is a finite number, 0 or more."""
+    right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value < math.inf
+    if not right or (above_zero and not value):
+        raise SettingError(
+            f"{what}: {value!r} must be a finite number, {'above 0' if above_zero else '0 or more'}"
+        )
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise SettingError unless the value is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        way_out = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
+        raise SettingError(f"{name}: {value!r} must be a whole number, at least {least}{way_out}")
+
+
+def check_share(name: str, value: object) -> None:
+    """Raise SettingError unless the value is a number above 0 and at most 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
+        raise SettingError(f"{name}: {value!r} must be above 0 and at most 1")
