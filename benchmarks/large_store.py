@@ -23,9 +23,9 @@ from thriftune.conductor import Conductor
 from thriftune.driver import summarize
 from thriftune.history import History
 from thriftune.launch import enter, make_spec
-from thriftune.parameters import Parameter
 from thriftune.planning import PresentMachines
 from thriftune.search import SEARCHERS
+from thriftune.space.parameters import Parameter
 from thriftune.spec import Spec, Target
 from thriftune.store import open_store
 from thriftune.stored import load_history

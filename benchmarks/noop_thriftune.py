@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import thriftune as tt
-from thriftune.parameters import Parameter
+from thriftune.space.parameters import Parameter
 
 SPACE: dict[str, Parameter] = {
     "lr": tt.Float(1e-4, 1e-1, log=True),

@@ -24,13 +24,13 @@ from thriftune.market.billing import (
 )
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning import PresentMachines
 from thriftune.planning.kinds import Kind
 from thriftune.search.random import Random
 from thriftune.simulation import drive
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.trial import TrialRecord
 

@@ -18,12 +18,12 @@ from thriftune.events import Codec
 from thriftune.failures import retry_seconds
 from thriftune.fleet import Fleet
 from thriftune.history import History
-from thriftune.objectives import Objective
-from thriftune.parameters import Choice, Float
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.search import Searcher
 from thriftune.search.random import Random
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Choice, Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper
 from thriftune.trial import TrialRecord

@@ -19,10 +19,10 @@ from thriftune.cli import cli
 from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.conductor import GRACE_SECONDS
 from thriftune.errors import SettingError
-from thriftune.objectives import Objective, parse_constraints
 from thriftune.progress import aim
 from thriftune.search import Past
 from thriftune.search.random import Random
+from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.stopping import ASHA
 from thriftune.trial import State
 

@@ -14,12 +14,12 @@ from thriftune import events as ev
 from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.errors import ThriftuneError
 from thriftune.history import History
-from thriftune.objectives import Objective, parse_constraints
-from thriftune.parameters import Choice, Float
 from thriftune.planning import PresentMachines
 from thriftune.search import Past
 from thriftune.search.grid import Grid
-from thriftune.space import Space
+from thriftune.space.objectives import Objective, parse_constraints
+from thriftune.space.parameters import Choice, Float
+from thriftune.space.space import Space
 from thriftune.stopping import Verdict
 from thriftune.trial import State, TrialRecord
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.test_space import built, choices, conditions, fixed, floats, ints, same, stepped
+from tests.space.test_space import built, choices, conditions, fixed, floats, ints, same, stepped
 from thriftune.earlier import Earlier, Translated, translate
 from thriftune.events import Config
-from thriftune.parameters import Choice, Float, Int, Parameter
-from thriftune.space import Space
+from thriftune.space.parameters import Choice, Float, Int, Parameter
+from thriftune.space.space import Space
 
 LINEAR, LOG = Float(0, 1), Float(1e-5, 1, log=True)
 

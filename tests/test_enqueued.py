@@ -20,7 +20,7 @@ from thriftune.cli import cli
 from thriftune.enqueued import checked_queue, complete
 from thriftune.errors import NothingLeft, SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.grid import Grid
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.store import open_store
 
 LAYERS = Space(

@@ -17,7 +17,7 @@ from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
 from thriftune.figures import FIGURES
-from thriftune.objectives import parse_constraints
+from thriftune.space.objectives import parse_constraints
 
 pytest.importorskip("matplotlib")
 

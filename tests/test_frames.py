@@ -14,8 +14,8 @@ import thriftune as tt
 from tests.cli import studies
 from thriftune import events as ev
 from thriftune.errors import MissingExtra
-from thriftune.objectives import parse_constraints
 from thriftune.result import Result
+from thriftune.space.objectives import parse_constraints
 
 pd = pytest.importorskip("pandas")
 

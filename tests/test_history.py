@@ -19,8 +19,8 @@ from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial
 from thriftune.failures import MOST_BACKOFF_SECONDS, to_retry
 from thriftune.history import History
-from thriftune.objectives import Objective, parse_constraints
 from thriftune.search.random import Random
+from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.spec import Target
 from thriftune.trial import State
 

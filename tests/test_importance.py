@@ -19,7 +19,7 @@ from thriftune.cli import cli
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.history import History
 from thriftune.importance import importance
-from thriftune.parameters import Parameter
+from thriftune.space.parameters import Parameter
 from thriftune.surrogate import Surrogate, tamed
 
 Function = Callable[[Mapping[str, Any]], float]

@@ -15,7 +15,7 @@ from thriftune import words
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.bayes.observations import Reader
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.store import open_store
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.tables import Table
 from thriftune.leaders import Leaders
-from thriftune.objectives import Objective, parse_constraints
 from thriftune.reports import metrics_of
+from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.trial import Report, State, TrialRecord
 
 OBJECTIVES = (Objective("loss", False), Objective("accuracy", True), Objective("size", False))

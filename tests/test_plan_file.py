@@ -16,12 +16,12 @@ from thriftune import planning
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential, Phases
-from thriftune.objectives import parse_objectives
 from thriftune.plan_file import PlanFile, clouds_of, job_of, read_plan_file
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import profile_path
-from thriftune.space import Space
+from thriftune.space.objectives import parse_objectives
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.study_file import read_study_file

@@ -12,8 +12,8 @@ from tests.cli import studies
 from thriftune import events as ev
 from thriftune.engines import Doing
 from thriftune.history import History
-from thriftune.objectives import parse_constraints
 from thriftune.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
+from thriftune.space.objectives import parse_constraints
 from thriftune.spec import Spec
 
 DOING = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None)]

@@ -16,7 +16,7 @@ import thriftune as tt
 from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.common.suggestions import did_you_mean, nearest
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.unread import Unread, remarks
 
 SPACE = {

@@ -19,8 +19,8 @@ from thriftune import recordings
 from thriftune.curve_tables import read_table
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.objectives import Objective, parse_constraints
 from thriftune.recordings import Recording
+from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.trial import State
 
 LOSS = (Objective("loss", False),)

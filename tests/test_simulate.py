@@ -14,11 +14,11 @@ from thriftune.curve_tables import read_table
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.events import Config
-from thriftune.objectives import Objective
 from thriftune.recordings import Recording, of_result
 from thriftune.search.random import Random
 from thriftune.simulation import run
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.trial import State
 from thriftune.words import found

@@ -13,9 +13,9 @@ import pytest
 
 from thriftune.common.durations import seconds
 from thriftune.errors import SettingError
-from thriftune.objectives import Constraint, Objective
-from thriftune.parameters import Choice, Float, Int
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 from thriftune.spec import Spec, Target, command_target
 
 PARAMETERS: dict[str, Float | Int | Choice] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from thriftune.errors import SettingError
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.study_file import StudyFile, read_study_file
 

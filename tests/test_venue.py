@@ -14,12 +14,12 @@ from thriftune.cluster import Cluster, Node
 from thriftune.cluster_kinds import kinds_of
 from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.plan_file import job_of
 from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.choosing import plan
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.venue import _check_room, within
 

@@ -13,8 +13,8 @@ from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.parameters import Float
 from thriftune.planning.kinds import Kind
+from thriftune.space.parameters import Float
 from thriftune.stopping import Verdict
 from thriftune.stopping.early_curve import EarlyCurve
 from thriftune.stopping.halving import SuccessiveHalving

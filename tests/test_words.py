@@ -11,7 +11,7 @@ from thriftune import events as ev
 from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain
-from thriftune.objectives import parse_constraints
+from thriftune.space.objectives import parse_constraints
 from thriftune.stopping import ASHA
 from thriftune.trial import State, TrialRecord
 

@@ -36,12 +36,12 @@ from thriftune.driver import Driver
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
 from thriftune.events import Decision, Ended, Event, Place, Reported
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning import PresentMachines
 from thriftune.progress import Silent
 from thriftune.search.random import Random
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store

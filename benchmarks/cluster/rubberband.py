@@ -119,7 +119,6 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.cluster_profile import OnCluster
     from thriftune.engines.choice import Ray
     from thriftune.launch import make_spec
-    from thriftune.parameters import Float
     from thriftune.plan_file import job_of
     from thriftune.planning.choosing import frontier, plan
     from thriftune.planning.cloud import awaited
@@ -128,6 +127,7 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.planning.profile import Profile
     from thriftune.profiling import measure as profiled
     from thriftune.profiling import powers_of_two
+    from thriftune.space.parameters import Float
     from thriftune.spec import Target
     from thriftune.stopping.halving import SuccessiveHalving
 

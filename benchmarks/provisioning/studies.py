@@ -7,12 +7,12 @@ import numpy as np
 from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
 from thriftune.events import Config
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
 from thriftune.search.random import Random
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.what_if import Asked
 

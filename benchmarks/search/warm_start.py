@@ -21,7 +21,7 @@ import thriftune as tt
 from benchmarks.common import Row, main, say
 from benchmarks.search import make_tables, tables
 from benchmarks.search.tables import Grid
-from thriftune.space import Space
+from thriftune.space.space import Space
 
 DATASETS = {
     "mlp": ("australian", "car", "kc1", "phoneme", "segment", "vehicle"),

@@ -16,9 +16,9 @@ from thriftune import simulation
 from thriftune.engines import simulated
 from thriftune.engines.simulated import Curve
 from thriftune.events import Config
-from thriftune.objectives import Objective
 from thriftune.search import SEARCHERS, Past, Searcher
 from thriftune.simulation import Curves
+from thriftune.space.objectives import Objective
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 

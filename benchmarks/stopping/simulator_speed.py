@@ -20,11 +20,11 @@ from typing import Any
 from benchmarks.common import Row, main, say
 from thriftune.engines.simulated import Curve
 from thriftune.events import Config
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.search.random import Random
 from thriftune.simulation import Curves, run
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.trial import State

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 import thriftune as tt
 from benchmarks.search.tables import data
-from thriftune.parameters import Parameter
+from thriftune.space.parameters import Parameter
 
 FILES = {"mnist": "mnist_12k.npz", "fashion": "fashion_mnist_12k.npz"}
 """Ten thousand images each to train on and two thousand to validate on."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune import system as system
-    from thriftune.conditions import between as between
     from thriftune.engines.choice import Ray as Ray
     from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
@@ -31,13 +30,14 @@ if TYPE_CHECKING:
     from thriftune.manage import stop as stop
     from thriftune.manage import studies as studies
     from thriftune.models import BestModel as BestModel
-    from thriftune.parameters import Choice as Choice
-    from thriftune.parameters import Float as Float
-    from thriftune.parameters import Int as Int
     from thriftune.planning.choosing import plan as plan
     from thriftune.result import Result as Result
     from thriftune.simulation import simulate as simulate
-    from thriftune.space import Space as Space
+    from thriftune.space.conditions import between as between
+    from thriftune.space.parameters import Choice as Choice
+    from thriftune.space.parameters import Float as Float
+    from thriftune.space.parameters import Int as Int
+    from thriftune.space.space import Space as Space
     from thriftune.study import Study as Study
     from thriftune.study import load as load
     from thriftune.study import tune as tune
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "conditions": ["between"],
+    "space.conditions": ["between"],
     "engines.choice": ["Ray"],
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "inside": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],
     "models": ["BestModel"],
-    "parameters": ["Choice", "Float", "Int"],
+    "space.parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
     "result": ["Result"],
     "simulation": ["simulate"],
-    "space": ["Space"],
+    "space.space": ["Space"],
     "study": ["Study", "load", "tune"],
     "summaries": ["StudySummary"],
     "system": ["System"],

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.errors import SettingError
-from thriftune.space import Space
-from thriftune.values import is_nested
+from thriftune.space.space import Space
+from thriftune.space.values import is_nested
 
 _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
 """Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from thriftune.common.checks import LARGEST_INT
 from thriftune.errors import NoBestTrial, SettingError
 from thriftune.events import SEARCHER
-from thriftune.objectives import Objective, conjunction
+from thriftune.space.objectives import Objective, conjunction
 from thriftune.trial import State, TrialRecord
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from thriftune.common.suggestions import did_you_mean
 from thriftune.events import Config
-from thriftune.values import own
+from thriftune.space.values import own
 
 
 class Configured:

@@ -11,10 +11,10 @@ from thriftune.errors import SettingError, ThriftuneError
 from thriftune.figures import Shown
 from thriftune.importance import shares
 from thriftune.parameter_axis import ends, is_discrete, place, set_axis
-from thriftune.parameters import Choice, Float, Int
 from thriftune.pictures import ACCENT, INK, drawing
 from thriftune.search.bayes.kernel import Array
-from thriftune.space import Space
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 from thriftune.surrogate import Surrogate
 from thriftune.trial import State, TrialRecord
 

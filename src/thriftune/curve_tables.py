@@ -25,11 +25,11 @@ import numpy as np
 
 from thriftune.engines.simulated import Curve
 from thriftune.errors import MissingExtra, SettingError
-from thriftune.objectives import Objective
-from thriftune.parameters import Choice, Float, Int, Parameter
 from thriftune.recordings import Recording, is_recording, read
-from thriftune.space import Space
-from thriftune.values import frozen
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Choice, Float, Int, Parameter
+from thriftune.space.space import Space
+from thriftune.space.values import frozen
 
 LOG_FROM_RATIO = 100.0
 """Numbers above zero that span so much are taken to be on a log scale, where no space is given."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Config
-from thriftune.space import Space
+from thriftune.space.space import Space
 
 _DRAWS = 100
 """How often the open parameters are drawn again where the configuration has been tried before."""

@@ -11,9 +11,9 @@ from typing import Any
 from thriftune import words
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.history import History
-from thriftune.objectives import conjunction
 from thriftune.pictures import check_matplotlib
 from thriftune.result import Result
+from thriftune.space.objectives import conjunction
 from thriftune.spec import Spec
 from thriftune.trial import TrialRecord
 

@@ -9,7 +9,7 @@ from thriftune import words
 from thriftune.common.text import last_line
 from thriftune.errors import MissingExtra
 from thriftune.history import History
-from thriftune.parameters import Int
+from thriftune.space.parameters import Int
 from thriftune.trial import TrialRecord
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from thriftune.earlier import Earlier
 from thriftune.errors import NoBestTrial
 from thriftune.fleet import Fleet
 from thriftune.leaders import Leaders
-from thriftune.objectives import Constraint, Objective, conjunction, feasible, needed
 from thriftune.reports import (
     Counting,
     counted,
@@ -31,7 +30,8 @@ from thriftune.reports import (
     timed_by_this_attempt,
     value_at,
 )
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, needed
+from thriftune.space.space import Space
 from thriftune.trial import FINISHES, Report, State, Stay, TrialRecord, Window, no_value
 from thriftune.unread import Unread
 

@@ -19,9 +19,9 @@ from typing import Any
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
 from thriftune.events import Config, Event, Reported
+from thriftune.space.values import read, written
 from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, Link, Run, Trial
-from thriftune.values import read, written
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty

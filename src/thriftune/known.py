@@ -8,8 +8,8 @@ from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Known
-from thriftune.objectives import conjunction
-from thriftune.space import Space
+from thriftune.space.objectives import conjunction
+from thriftune.space.space import Space
 from thriftune.trial import numbers
 
 

@@ -39,12 +39,12 @@ from thriftune.files import StudyFiles
 from thriftune.fingerprint import changes, of_function, of_imported, of_target
 from thriftune.history import History
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
-from thriftune.objectives import Names, conjunction, parse_constraints, parse_objectives
 from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
-from thriftune.space import Space
+from thriftune.space.objectives import Names, conjunction, parse_constraints, parse_objectives
+from thriftune.space.space import Space
 from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs

@@ -8,8 +8,8 @@ from operator import gt, le
 from typing import NamedTuple
 
 from thriftune.common.text import last_line
-from thriftune.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
 from thriftune.reports import step_of_values, value_by
+from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
 from thriftune.trial import State, TrialRecord
 
 _Losses = tuple[float, ...]

@@ -10,8 +10,8 @@ from thriftune.common.text import escaped
 from thriftune.curves import wants_log
 from thriftune.figures import Shown
 from thriftune.parameter_axis import set_log, short
-from thriftune.parameters import Choice, Float, Int
 from thriftune.pictures import ACCENT, INK, drawing
+from thriftune.space.parameters import Choice, Float, Int
 from thriftune.trial import State
 
 _MOST_LINES = 500

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from thriftune.common.text import escaped
-from thriftune.parameters import Choice, Float, Int
-from thriftune.space import Space
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 
 _FEW = 8
 """Whole numbers of so few values have each of them labelled."""

@@ -18,8 +18,6 @@ from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError
 from thriftune.history import History
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
@@ -27,7 +25,9 @@ from thriftune.planning.profile import slownesses
 from thriftune.result import Result
 from thriftune.search.random import Random
 from thriftune.simulation import drive
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses

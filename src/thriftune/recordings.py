@@ -24,7 +24,9 @@ import numpy.typing as npt
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Config
-from thriftune.objectives import (
+from thriftune.result import Result
+from thriftune.search import Past, Searcher
+from thriftune.space.objectives import (
     Constraint,
     Objective,
     needed,
@@ -32,9 +34,7 @@ from thriftune.objectives import (
     objectives_of,
     parse_constraints,
 )
-from thriftune.result import Result
-from thriftune.search import Past, Searcher
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.trial import State, TrialRecord
 
 

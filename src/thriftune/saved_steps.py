@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from thriftune.objectives import Constraint, Objective, feasible, parse_constraints
+from thriftune.space.objectives import Constraint, Objective, feasible, parse_constraints
 
 if TYPE_CHECKING:
     from thriftune.trial import Report, Run, TrialRecord

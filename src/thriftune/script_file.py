@@ -11,7 +11,7 @@ from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_spec
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.spec import Spec, Target
 
 _SPACES = ("space", "SPACE")

@@ -16,12 +16,12 @@ from thriftune.curve_tables import read_table
 from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.objectives import Names, parse_objectives
 from thriftune.planning import PresentMachines
 from thriftune.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
-from thriftune.space import Space
+from thriftune.space.objectives import Names, parse_objectives
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs

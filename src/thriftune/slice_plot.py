@@ -9,8 +9,8 @@ from thriftune.common.text import escaped
 from thriftune.curves import wants_log
 from thriftune.figures import Shown
 from thriftune.parameter_axis import is_discrete, place, set_axis, set_log
-from thriftune.parameters import Choice
 from thriftune.pictures import ACCENT, INK, WARNING, drawing
+from thriftune.space.parameters import Choice
 from thriftune.trial import State, TrialRecord
 
 _COLUMNS = 4

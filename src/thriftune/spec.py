@@ -13,7 +13,7 @@ from thriftune.common.checks import LARGEST_INT, check_whole
 from thriftune.completion import check_criteria
 from thriftune.errors import SettingError
 from thriftune.history import History
-from thriftune.objectives import (
+from thriftune.space.objectives import (
     Constraint,
     Objective,
     check_objectives,
@@ -23,7 +23,7 @@ from thriftune.objectives import (
     objectives_of,
     parse_constraints,
 )
-from thriftune.space import Space
+from thriftune.space.space import Space
 
 DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]

@@ -35,12 +35,12 @@ from thriftune.interruption import short_if_uncaught
 from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
-from thriftune.objectives import Names
 from thriftune.planning import PresentMachines
 from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
-from thriftune.space import Space
+from thriftune.space.objectives import Names
+from thriftune.space.space import Space
 from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store, use_store

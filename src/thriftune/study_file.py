@@ -17,9 +17,9 @@ from thriftune.errors import SettingError, SpaceError
 from thriftune.events import Event
 from thriftune.known import known_tables
 from thriftune.launch import make_spec
-from thriftune.objectives import needed, parse_constraints, parse_objectives
 from thriftune.search import SEARCHERS
-from thriftune.space import Space
+from thriftune.space.objectives import needed, parse_constraints, parse_objectives
+from thriftune.space.space import Space
 from thriftune.spec import Spec, Target, command_target
 from thriftune.stopping import STOPPERS
 from thriftune.told import told_before

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged
-from thriftune.objectives import Objective, objectives_of
+from thriftune.space.objectives import Objective, objectives_of
 from thriftune.store import Driver, Listed, Store
 
 StudyState = Literal["not started", "running", "stopped", "finished", "ask-tell", "damaged"]

@@ -26,9 +26,9 @@ from thriftune.common.text import last_line
 from thriftune.configured import Configured, unknown_name
 from thriftune.errors import SettingError
 from thriftune.events import AttributeSet, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
-from thriftune.objectives import conjunction
 from thriftune.output_files import attempts_with_output, read_output
 from thriftune.saved_steps import SavedSteps
+from thriftune.space.objectives import conjunction
 
 if TYPE_CHECKING:
     from thriftune.distributed import Distributed, Group, Piece

@@ -14,9 +14,9 @@ from thriftune.common.formatting import several
 from thriftune.earlier import FEWEST, Earlier, translate
 from thriftune.errors import SettingError
 from thriftune.history import History
-from thriftune.objectives import feasible
 from thriftune.result import Result
 from thriftune.search import BLIND
+from thriftune.space.objectives import feasible
 from thriftune.spec import Spec
 from thriftune.trial import State, TrialRecord
 

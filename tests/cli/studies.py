@@ -8,9 +8,9 @@ from pathlib import Path
 from thriftune import events as ev
 from thriftune.driver import summarize
 from thriftune.history import History
-from thriftune.objectives import Objective
-from thriftune.parameters import Choice, Float
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Choice, Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec, Target
 from thriftune.store import Store
 

@@ -20,9 +20,9 @@ from tests.cli.programs import strict
 from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.files import StudyFiles
-from thriftune.objectives import parse_constraints
-from thriftune.parameters import Choice
-from thriftune.space import Space
+from thriftune.space.objectives import parse_constraints
+from thriftune.space.parameters import Choice
+from thriftune.space.space import Space
 from thriftune.spec import Target
 from thriftune.store import open_store
 

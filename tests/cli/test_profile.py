@@ -195,7 +195,7 @@ def test_an_interrupted_profile_leaves_nothing_behind(
 
 def test_the_example_has_the_space_of_its_script() -> None:
     from examples.digits import SPACE
-    from thriftune.space import Space
+    from thriftune.space.space import Space
     from thriftune.study_file import read_study_file
 
     file = Path(__file__).parents[2] / "examples" / "digits.toml"

@@ -26,8 +26,8 @@ from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState, create_tria
 from thriftune.errors import SettingError
 from thriftune.integrations.optuna import ThriftuneSampler
 from thriftune.integrations.optuna.translation import Translation
-from thriftune.objectives import feasible
 from thriftune.search import Past
+from thriftune.space.objectives import feasible
 from thriftune.trial import State
 
 ODD = "ignore:.*(not divisible by `step`|out of range|Choices for a categorical)"

@@ -23,13 +23,13 @@ from thriftune.ledger import Ledger
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
 from thriftune.search.random import Random
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import Stopper
 from thriftune.trial import Run

@@ -10,14 +10,14 @@ from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.history import History
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.growing import Growing
 from thriftune.search.random import Random
 from thriftune.simulation import drive
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 
 DEAR, CHEAP = CloudProfile(2, 2.0, name="dear"), CloudProfile(2, 1.0, name="cheap", max_machines=2)

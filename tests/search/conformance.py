@@ -14,10 +14,10 @@ import pytest
 
 from thriftune.earlier import Earlier
 from thriftune.events import Config
-from thriftune.objectives import Constraint, Objective
-from thriftune.parameters import Choice, Float, Int
 from thriftune.search import Searcher
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 from thriftune.trial import Report, State, TrialRecord
 
 INFINITE = Space(

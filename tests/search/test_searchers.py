@@ -11,12 +11,12 @@ import pytest
 
 from tests.search.conformance import FINITE, INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
-from thriftune.parameters import Choice, Float, Int
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.search.grid import Grid
 from thriftune.search.random import Random
 from thriftune.search.sobol import BLOCK, Sobol
-from thriftune.space import Space
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 
 
 class TestRandom(SearcherConformance):

@@ -16,13 +16,13 @@ from thriftune import events as ev
 from thriftune.conductor import GRACE_SECONDS, Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.history import History
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.planning import PresentMachines
 from thriftune.reports import furthest
 from thriftune.search.random import Random as RandomSearch
 from thriftune.simulation import drive, run
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper, Verdict
 from thriftune.trial import State, TrialRecord

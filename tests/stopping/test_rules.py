@@ -16,10 +16,10 @@ from thriftune import stopping
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.events import Config
-from thriftune.objectives import Objective, parse_constraints
 from thriftune.search.grid import Grid
 from thriftune.simulation import run
-from thriftune.space import Space
+from thriftune.space.objectives import Objective, parse_constraints
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage

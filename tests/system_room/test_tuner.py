@@ -13,7 +13,7 @@ import pytest
 import thriftune as tt
 from thriftune import events as ev
 from thriftune.history import History
-from thriftune.objectives import Objective
+from thriftune.space.objectives import Objective
 from thriftune.system import Knob
 from thriftune.system.knobs import Memory, Threads
 from thriftune.system.knowledge import OWN, PROCESS

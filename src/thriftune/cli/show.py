@@ -27,8 +27,8 @@ from thriftune.figures import FIGURES
 from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
-from thriftune.objectives import conjunction
 from thriftune.result import Result
+from thriftune.space.objectives import conjunction
 from thriftune.spec import Spec
 from thriftune.store import Store
 from thriftune.study import load

@@ -13,10 +13,10 @@ from thriftune.common.durations import seconds as duration
 from thriftune.common.formatting import format_seconds
 from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
-from thriftune.objectives import parse_objectives
 from thriftune.recordings import Recording, of_result
 from thriftune.result import Result
 from thriftune.simulation import simulate
+from thriftune.space.objectives import parse_objectives
 from thriftune.study import load
 from thriftune.words import counts, counts_line, values_and_progress
 

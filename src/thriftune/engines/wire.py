@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.events import Codec, Event
+from thriftune.space.values import read, written
 from thriftune.trial import Run
-from thriftune.values import read, written
 
 GOODBYE = b"Goodbye"
 """A worker's word that it ends after the next event it sends."""

@@ -18,11 +18,11 @@ from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes,
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability, scispot_eq10
 from thriftune.market.synthetic import synthetic_lifetimes
-from thriftune.objectives import Objective
-from thriftune.parameters import Float
 from thriftune.provisioning.terms import Terms
 from thriftune.search.random import Random
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Float
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.what_if import Asked, Compared, compare
 

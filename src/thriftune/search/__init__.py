@@ -9,8 +9,8 @@ import numpy as np
 
 from thriftune.common.registry import Parts
 from thriftune.events import Config
-from thriftune.objectives import Constraint, Objective
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.space import Space
 
 if TYPE_CHECKING:
     from thriftune.earlier import Earlier

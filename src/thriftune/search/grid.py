@@ -12,7 +12,7 @@ from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
     from thriftune.search import Past
-    from thriftune.space import Space
+    from thriftune.space.space import Space
 
 
 class Grid:

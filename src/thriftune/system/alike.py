@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from thriftune.space import Space
+from thriftune.space.space import Space
 from thriftune.system.known_work import UNTURNED, best, merged, setting_of
 
 _LEAST_TRIALS, _LEAST_RIGHT = 3, 0.85

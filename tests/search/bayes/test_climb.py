@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK, thetas_of
 from tests.search.conformance import FINITE, INFINITE
-from tests.test_space import spaces
-from thriftune.parameters import Choice, Float, Int
+from tests.space.test_space import spaces
 from thriftune.search.bayes.acquisition import LogEI, Worth
 from thriftune.search.bayes.climb import best_points, climb, dense
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.posterior import Posterior
-from thriftune.space import Space
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 
 LATTICE = Space({"a": Choice(["x", "y", "z"]), "n": Int(1, 12), "m": Int(1, 40, log=True), "b": Choice([0, 1])})
 CONTINUOUS = Space({"x": Float(0, 1), "y": Float(1e-3, 1, log=True), "z": Float(-1, 1)})

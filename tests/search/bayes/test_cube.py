@@ -8,12 +8,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
-from tests.test_space import same, spaces
-from thriftune.conditions import between
-from thriftune.parameters import Choice, Float, Int
+from tests.space.test_space import same, spaces
 from thriftune.search.bayes.cube import MANY, Cube
 from thriftune.search.bayes.kernel import CATEGORY, Array
-from thriftune.space import Space
+from thriftune.space.conditions import between
+from thriftune.space.parameters import Choice, Float, Int
+from thriftune.space.space import Space
 
 MIXED = Space(
     {

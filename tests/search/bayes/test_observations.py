@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
 from tests.search.conformance import FINITE, INFINITE, FakePast
-from thriftune.objectives import Constraint, Objective
 from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.observations import FEWEST, MOST_LEVELS, SPACING, Level, Reader, _steps
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.space import Space
 from thriftune.trial import State
 
 

@@ -18,13 +18,13 @@ from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rn
 from thriftune.earlier import Earlier
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.objectives import Constraint, Objective
 from thriftune.search import Past, Searcher
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.sources import Sources
 from thriftune.simulation import run as simulated
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.space import Space
 from thriftune.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.trial import State

@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 from thriftune.earlier import Earlier
 from thriftune.events import Config
 from thriftune.integrations.optuna.translation import Translation
-from thriftune.objectives import Constraint, Objective
-from thriftune.space import Space
+from thriftune.space.objectives import Constraint, Objective
+from thriftune.space.space import Space
 from thriftune.trial import State, TrialRecord
 
 # Keys of a trial's system attributes, Optuna's own.

@@ -11,8 +11,8 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import FrozenTrial
 
 from thriftune.events import Config
-from thriftune.parameters import LARGEST_INT, Choice, Float, Int, Parameter
-from thriftune.space import Space
+from thriftune.space.parameters import LARGEST_INT, Choice, Float, Int, Parameter
+from thriftune.space.space import Space
 
 SUGGESTED = "thriftune:suggested"
 """A trial's system attribute: the number of each parameter as suggested."""

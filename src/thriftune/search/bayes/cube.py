@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from thriftune.axes import Axis
-from thriftune.conditions import Asked, Between, numbers_in
-from thriftune.parameters import Choice, Int
 from thriftune.search.bayes.kernel import CATEGORY, Array, Booleans, Indices, Layout
-from thriftune.space import Space
+from thriftune.space.axes import Axis
+from thriftune.space.conditions import Asked, Between, numbers_in
+from thriftune.space.parameters import Choice, Int
+from thriftune.space.space import Space
 
 MANY = 32
 """An Int of more values than this is climbed like a Float and then put on its nearest value."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from thriftune.events import KNOWN
-from thriftune.objectives import feasible
 from thriftune.search.bayes.kernel import Array, Booleans
+from thriftune.space.objectives import feasible
 from thriftune.trial import State, TrialRecord
 
 if TYPE_CHECKING:
     from thriftune.search import Past
-    from thriftune.space import Space
+    from thriftune.space.space import Space
 
 FEWEST = 4
 """Trials that must have come so far before that is what is searched for; until then, what more have come to is."""

@@ -18,7 +18,7 @@ from thriftune.search.bayes.outputs import normalised
 from thriftune.search.bayes.posterior import Posterior
 
 if TYPE_CHECKING:
-    from thriftune.space import Space
+    from thriftune.space.space import Space
 
 MOST = 200
 """Trials in the model of a source at most; measured ones first, then those whose value is a guess."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
-from thriftune.objectives import (
+from thriftune.space.objectives import (
     Constraint,
     conjunction,
     feasible,

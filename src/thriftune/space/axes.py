@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from thriftune.errors import SpaceError
-from thriftune.values import finite, frozen, plain
+from thriftune.space.values import finite, frozen, plain
 
 _OFF_STEP = 1e-6
 """A value further than this part of a step from one is refused, and not taken as that one."""

@@ -10,10 +10,10 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from typing import Any, Protocol
 
-from thriftune.axes import Axis, FloatAxis
 from thriftune.errors import SpaceError
-from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
-from thriftune.values import finite, frozen, is_nested, read, written
+from thriftune.space.axes import Axis, FloatAxis
+from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.space.values import finite, frozen, is_nested, read, written
 
 
 @dataclass(frozen=True, slots=True)

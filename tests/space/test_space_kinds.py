@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
-from tests.test_space import same
+from tests.space.test_space import same
 from thriftune.cli import cli
 from thriftune.command_line import arguments
 from thriftune.curve_tables import read_table
 from thriftune.errors import SpaceError
-from thriftune.objectives import Objective
-from thriftune.parameters import Fixed
-from thriftune.space import Space
+from thriftune.space.objectives import Objective
+from thriftune.space.parameters import Fixed
+from thriftune.space.space import Space
 
 LAYERS = tt.Choice([(64, 64), (128,), [32, [16]]])
 

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from thriftune.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis
 from thriftune.errors import SpaceError
-from thriftune.values import checked, finite, frozen
+from thriftune.space.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis
+from thriftune.space.values import checked, finite, frozen
 
 When = Mapping[str, Any]
 

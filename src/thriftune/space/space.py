@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from thriftune.axes import Axis
-from thriftune.conditions import (
+from thriftune.errors import SpaceError
+from thriftune.space.axes import Axis
+from thriftune.space.conditions import (
     Between,
     Conditions,
     checked_whens,
@@ -25,9 +26,8 @@ from thriftune.conditions import (
     when_json,
     when_read,
 )
-from thriftune.errors import SpaceError
-from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
-from thriftune.values import frozen, is_nested, own, read, written
+from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.space.values import frozen, is_nested, own, read, written
 
 _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice, "fixed": Fixed}
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from thriftune.conditions import between
 from thriftune.errors import SpaceError
-from thriftune.parameters import Choice, Fixed, Float, Int, Parameter
-from thriftune.space import Space
-from thriftune.values import frozen
+from thriftune.space.conditions import between
+from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
+from thriftune.space.space import Space
+from thriftune.space.values import frozen
 
 PATIENT = settings(deadline=None)
 """A busy machine is no reason to fail."""
@@ -454,7 +454,7 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({"lr": 0.1}, "the space has fixed values only, so nothing varies; make one a Float, Int or Choice"),
     (
         {"lr": Float},
-        "lr: <class 'thriftune.parameters.Float'> is no parameter; use Float, Int, Choice or a value",
+        "lr: <class 'thriftune.space.parameters.Float'> is no parameter; use Float, Int, Choice or a value",
     ),
     ({"lr": Float(0.1, 0.01)}, "lr: low 0.1 is above high 0.01; swap them"),
     ({"n": Int(3, 1)}, "n: low 3 is above high 1; swap them"),

@@ -1,0 +1,1 @@
+"""What may vary, and what is wanted? Parameters, spaces, conditions and objectives."""
