@@ -19,6 +19,7 @@ from benchmarks.cluster import driver, placement
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
 from benchmarks.system import stream, studies
+from tests import ROOT
 from tests.conftest import needs_torch
 from tests.ray_clusters import namespaces
 from thriftune import Space
@@ -26,8 +27,6 @@ from thriftune import events as ev
 from thriftune.store import open_store
 from thriftune.stored import load_history, load_spec
 from thriftune.trial import State, TrialRecord, Window
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*arguments: str) -> str:

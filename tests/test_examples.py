@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
-
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
 
 
 def test_the_demo_ends_with_the_tuned_model_its_cost_and_a_picture(tmp_path: Path) -> None:

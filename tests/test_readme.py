@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
+from tests import ROOT
 from thriftune.cli import cli
-
-ROOT = Path(__file__).parents[1]
 
 
 def blocks(page: str) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import thriftune as tt
+from tests import ROOT
 from tests.conftest import needs_torch
 from thriftune import recorded, recordings
 from thriftune.engines.simulated import Curve
@@ -20,7 +21,7 @@ from thriftune.recordings import Recording
 from thriftune.store import open_store
 from thriftune.study_file import read_study_file
 
-WORKLOADS = Path(__file__).parents[1] / "examples" / "workloads"
+WORKLOADS = ROOT / "examples" / "workloads"
 NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]
 
 

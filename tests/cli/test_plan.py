@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 from click.testing import CliRunner, Result
 
+from tests import ROOT
 from tests.cli.programs import run, strict
 from thriftune import planning
 from thriftune.cli import cli
@@ -20,7 +21,7 @@ from thriftune.cli.plan_tables import compared, fall_back
 from thriftune.market.lifetime import Exponential
 from thriftune.planning.choosing import Planner, plan
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "plan"
+EXAMPLE = ROOT / "examples" / "plan"
 
 STUDY = """
 name = "small"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests import ROOT
 from tests.cli.programs import PATIENCE_SECONDS, run, run_json, start, until
 from tests.engines.processes import all_gone, marked
 from thriftune.cli import cli
@@ -198,5 +199,5 @@ def test_the_example_has_the_space_of_its_script() -> None:
     from thriftune.space.space import Space
     from thriftune.study_file import read_study_file
 
-    file = Path(__file__).parents[2] / "examples" / "digits.toml"
+    file = ROOT / "examples" / "digits.toml"
     assert read_study_file(file).spec.space.difference(Space(SPACE)) == []

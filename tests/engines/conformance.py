@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from thriftune.engines import Engine
 from thriftune.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
@@ -28,7 +29,7 @@ END = (Ended, Failed, Killed, Lost)
 TARGET = {
     "kind": "function",
     "where": "tests.engines.acts:act",
-    "folder": str(Path(__file__).parents[2]),
+    "folder": str(ROOT),
     "meter": [],  # runs may be measured
 }
 """What the engine is to run."""
@@ -324,9 +325,7 @@ for run in {[repr(each) for each in runs]!r}:
     engine.start(eval(run), {HERE!r})
 time.sleep(600)
 """
-        driver = subprocess.Popen(
-            [sys.executable, "-c", code], env={**os.environ, "TEST_MARK": mark}, cwd=Path(__file__).parents[2]
-        )
+        driver = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TEST_MARK": mark}, cwd=ROOT)
         try:
             done = [folder / "trials" / str(n) / "steps_done" for n in range(2)]
             eventually(lambda: all(path.exists() and path.stat().st_size > 200 for path in done), "steps done")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests import ROOT
 from tests.conftest import needs_torch
 from tests.engines.conformance import HERE, until_ended
 from tests.engines.state_acts import KINDS, TORCH_KINDS
@@ -62,7 +63,7 @@ def run_trials(tmp_path: Path) -> Iterator[RunTrials]:
 
     def run_all(script: str, *configs: dict[str, Any]) -> list[Event]:
         path = tmp_path / "script.py"
-        root = str(Path(__file__).parents[2])
+        root = str(ROOT)
         path.write_text(f"import sys\nsys.path.insert(0, {root!r})\n{script}")
         target = {"kind": "function", "where": "script.py:act", "folder": str(tmp_path)}
         engine = LocalEngine(tmp_path / "run", 1, target)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
+from tests import ROOT
 from tests.space.test_space import same
 from thriftune.cli import cli
 from thriftune.command_line import arguments
@@ -193,7 +194,7 @@ def test_a_range_in_a_study_file() -> None:
 
 
 def test_the_example_of_the_documentation() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "study-file.md").read_text()
+    text = (ROOT / "docs" / "study-file.md").read_text()
     blocks = [block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if block.startswith("[space]")]
     (space,) = [Space.from_json(tomllib.loads(block)["space"]) for block in blocks]
     assert space.from_unit([0.0, 0.0, 0.6, 0.0]) == {

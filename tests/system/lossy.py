@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import thriftune as tt
+from tests import ROOT
 from tests.system.ray_study import NAME
 from thriftune import events as ev
 from thriftune.errors import ThriftuneError
@@ -21,7 +22,7 @@ from thriftune.store import open_store
 from thriftune.trial import State
 
 PATIENCE_SECONDS = 90.0
-_REPOSITORY = Path(__file__).parents[2]
+_REPOSITORY = ROOT
 
 
 class Lossy:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
+from tests import ROOT
 from tests.system.chaos_study import SPACE, STEPS, TRIALS
 from thriftune import events as ev
 from thriftune.store import open_store
@@ -54,7 +55,7 @@ class Chaos:
         self.resume = [str(Path(sys.executable).with_name("thriftune")), "resume", "chaos", "--store", store]
 
     def start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        root = Path(__file__).parents[2]
+        root = ROOT
         return subprocess.Popen(command, env=self.environment, cwd=root, stderr=subprocess.PIPE)
 
     def said(self) -> list[dict[str, Any]]:

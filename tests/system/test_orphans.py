@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
+from tests import ROOT
 from tests.engines.acts import act
 from tests.engines.processes import all_gone, eventually, marked, parent
 from thriftune.engines import alive
-
-ROOT = Path(__file__).parents[2]
 
 FUNCTION = """
 import signal, sys, thriftune as tt

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
+from tests import ROOT
 from tests.conftest import unable
 from tests.ray_clusters import nodes
 from thriftune import events as ev
@@ -194,7 +195,7 @@ tuned(Path(sys.argv[1]), name="killed")
 
 def test_a_driver_that_is_killed_loses_nothing_of_what_was_measured(tmp_path: Path) -> None:
     store = tmp_path / "studies.db"
-    root = Path(__file__).parents[2]
+    root = ROOT
     with subprocess.Popen([sys.executable, "-c", SCRIPT, str(store)], cwd=root) as driver:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
