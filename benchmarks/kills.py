@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.common import ROOT, Row, main, say, scratch
 from benchmarks.kills_study import INTERRUPTED, NAME, TAG
-from thriftune import events as ev
+from thriftune.state import events as ev
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store
 

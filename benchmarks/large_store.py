@@ -17,16 +17,16 @@ from statistics import median
 
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
-from thriftune import events as ev
 from thriftune.clouds.local import LocalCloud
 from thriftune.conductor import Conductor
-from thriftune.driver import summarize
-from thriftune.history import History
 from thriftune.launch import enter, make_spec
 from thriftune.planning import PresentMachines
 from thriftune.search import SEARCHERS
 from thriftune.space.parameters import Parameter
-from thriftune.spec import Spec, Target
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec, Target
+from thriftune.state.summary import summarize
 from thriftune.store import open_store
 from thriftune.stored import load_history
 

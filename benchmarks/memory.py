@@ -17,10 +17,10 @@ from pathlib import Path
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import Doing, pickled
-from thriftune.history import History
 from thriftune.launch import drive, enter, make_spec
 from thriftune.progress import Silent
-from thriftune.spec import Spec, Target
+from thriftune.state.history import History
+from thriftune.state.spec import Spec, Target
 from thriftune.store import open_store
 
 NAME = "memory"

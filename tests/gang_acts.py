@@ -15,7 +15,7 @@ import numpy as np
 from thriftune import gangs
 from thriftune.engines.command import Command
 from thriftune.engines.worker import attempt
-from thriftune.events import Event, Reported
+from thriftune.state.events import Event, Reported
 from thriftune.trial import Run, Trial
 
 SEEN: list[Any] = []

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thriftune import events as ev
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.history import History
 from thriftune.market.billing import (
     EC2_SPOT,
     EC2_SPOT_2016,
@@ -31,8 +29,10 @@ from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
-from thriftune.trial import TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 
 BILLINGS = (EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, GCP_PREEMPTIBLE, HOURLY, PER_SECOND)
 MAX_PRICES = (0.3, 0.9, 2.0, None)

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from thriftune import events as ev
 from thriftune.conductor import Conductor
-from thriftune.events import Codec
 from thriftune.failures import retry_seconds
-from thriftune.fleet import Fleet
-from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.search import Searcher
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Choice, Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.events import Codec
+from thriftune.state.fleet import Fleet
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping import Stopper
-from thriftune.trial import TrialRecord
 
 SPACE = Space({"lr": Float(1e-4, 1e-1, log=True), "act": Choice(["relu", "tanh"])})
 START = 1_700_000_000.0

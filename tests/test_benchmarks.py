@@ -23,10 +23,10 @@ from tests import ROOT
 from tests.conftest import needs_torch
 from tests.ray_clusters import namespaces
 from thriftune import Space
-from thriftune import events as ev
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State, TrialRecord, Window
 from thriftune.store import open_store
 from thriftune.stored import load_history, load_spec
-from thriftune.trial import State, TrialRecord, Window
 
 
 def run(*arguments: str) -> str:

@@ -12,10 +12,10 @@ import pytest
 
 import thriftune as tt
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.callbacks import Callbacks
 from thriftune.errors import SettingError, StudyInterrupted
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.trial_record import Report, State, TrialRecord
 
 # --- which, in which order --------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.closing import nothing_left_line, short_end_line
+from thriftune.state import events as ev
 
 SCRIPT = """
 import thriftune as tt

@@ -13,8 +13,8 @@ from tests.ray_clusters import nodes
 from thriftune.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
 from thriftune.engines.choice import Ray
-from thriftune.events import Event, Failed, Lost, Reported
 from thriftune.profiling import _Watch
+from thriftune.state.events import Event, Failed, Lost, Reported
 from thriftune.trial import Run
 
 pytestmark = pytest.mark.cluster

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.tables import START, Table, state
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.conductor import GRACE_SECONDS
@@ -23,8 +22,9 @@ from thriftune.progress import aim
 from thriftune.search import Past
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective, parse_constraints
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 from thriftune.stopping import ASHA
-from thriftune.trial import State
 
 # --- a target ---------------------------------------------------------------------------------------------
 

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from tests.tables import START, Table, replayed, state
-from thriftune import events as ev
 from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.errors import ThriftuneError
-from thriftune.history import History
 from thriftune.planning import PresentMachines
 from thriftune.search import Past
 from thriftune.search.grid import Grid
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.parameters import Choice, Float
 from thriftune.space.space import Space
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Verdict
-from thriftune.trial import State, TrialRecord
 
 # --- trials and slots -------------------------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
 from thriftune.space.objectives import Objective, parse_constraints
+from thriftune.state import events as ev
 
 
 def test_best_so_far_by_the_order_of_ending() -> None:

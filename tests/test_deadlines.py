@@ -21,8 +21,8 @@ from thriftune.common.formatting import moment
 from thriftune.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.errors import SettingError
 from thriftune.progress import aim
+from thriftune.state.trial_record import State
 from thriftune.study_file import read_study_file
-from thriftune.trial import State
 
 NINE_UTC = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC).timestamp()
 HOUR = 3600.0

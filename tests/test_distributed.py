@@ -18,7 +18,7 @@ from tests.test_gangs import Came, Workers
 from tests.test_readme import blocks, run
 from thriftune.distributed import _device, _interface, pieces
 from thriftune.errors import SettingError
-from thriftune.events import Ended, Failed, Lost, Reported
+from thriftune.state.events import Ended, Failed, Lost, Reported
 from thriftune.trial import Run, Trial
 
 STEPS = 6

@@ -11,11 +11,11 @@ import pytest
 
 import thriftune as tt
 from tests.tables import Table
-from thriftune import events as ev
-from thriftune.events import Codec
 from thriftune.failures import MOST_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
-from thriftune.spec import Target
-from thriftune.trial import State, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.events import Codec
+from thriftune.state.spec import Target
+from thriftune.state.trial_record import State, TrialRecord
 
 TRAIN = Target("pickled")
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
 from thriftune.figures import FIGURES
 from thriftune.space.objectives import parse_constraints
+from thriftune.state import events as ev
 
 pytest.importorskip("matplotlib")
 

@@ -17,7 +17,7 @@ import thriftune as tt
 from tests.test_failures import run
 from thriftune.errors import StudyChanged
 from thriftune.fingerprint import changes, of_function, of_target
-from thriftune.spec import Target
+from thriftune.state.spec import Target
 
 NUMBER = 0
 

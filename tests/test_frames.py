@@ -12,10 +12,10 @@ import pytest
 
 import thriftune as tt
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.errors import MissingExtra
 from thriftune.result import Result
 from thriftune.space.objectives import parse_constraints
+from thriftune.state import events as ev
 
 pd = pytest.importorskip("pandas")
 

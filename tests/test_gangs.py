@@ -19,8 +19,8 @@ import pytest
 
 from tests import gang_acts
 from thriftune.checkpoints import Checkpoints
-from thriftune.events import Ended, Event, Failed, Lost, Reported, Warned
 from thriftune.gangs import First, Gone, _Line, address, free_port, join
+from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
 from thriftune.trial import Run, TrialLost
 
 WITHIN_SECONDS = 120.0

@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.history import History
 from thriftune.importance import importance
 from thriftune.space.parameters import Parameter
+from thriftune.state import events as ev
+from thriftune.state.history import History
 from thriftune.surrogate import Surrogate, tamed
 
 Function = Callable[[Mapping[str, Any]], float]

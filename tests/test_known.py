@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune import words
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.bayes.observations import Reader
 from thriftune.space.space import Space
+from thriftune.state import events as ev
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.store import open_store
 

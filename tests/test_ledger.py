@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests import rentals
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.history import History
 from thriftune.ledger import Ledger, Row
 from thriftune.market.billing import Billing
 from thriftune.result import Result
-from thriftune.trial import State
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import State
 
 # --- the sum ----------------------------------------------------------------------------------------------
 

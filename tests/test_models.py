@@ -18,8 +18,8 @@ import thriftune as tt
 from thriftune.errors import CheckpointError, NoBestTrial, NoCheckpoint, SettingError
 from thriftune.model_copy import copy_model
 from thriftune.models import find_best_model
+from thriftune.state.trial_record import State
 from thriftune.stopping import ASHA
-from thriftune.trial import State
 
 SPACE = {"x": tt.Float(0.0, 1.0)}
 

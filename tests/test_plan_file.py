@@ -22,7 +22,7 @@ from thriftune.planning.latency import Latency
 from thriftune.planning.profile import profile_path
 from thriftune.space.objectives import parse_objectives
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.study_file import read_study_file
 

@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
 from thriftune.plot import save_plot
 from thriftune.result import Result
 from thriftune.space.objectives import Objective, parse_constraints
+from thriftune.state import events as ev
 from thriftune.store import open_store
 
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

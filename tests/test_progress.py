@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from tests.cli import studies
-from thriftune import events as ev
 from thriftune.engines import Doing
-from thriftune.history import History
 from thriftune.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
 from thriftune.space.objectives import parse_constraints
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
 
 DOING = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None)]
 

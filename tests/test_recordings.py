@@ -21,7 +21,7 @@ from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.recordings import Recording
 from thriftune.space.objectives import Objective, parse_constraints
-from thriftune.trial import State
+from thriftune.state.trial_record import State
 
 LOSS = (Objective("loss", False),)
 SPACE = tt.Space(

@@ -13,14 +13,14 @@ import thriftune as tt
 from thriftune.curve_tables import read_table
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.events import Config
 from thriftune.recordings import Recording, of_result
 from thriftune.search.random import Random
 from thriftune.simulation import run
 from thriftune.space.objectives import Objective
 from thriftune.space.space import Space
-from thriftune.spec import Spec
-from thriftune.trial import State
+from thriftune.state.events import Config
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State
 from thriftune.words import found
 
 STEPS = 9

@@ -17,7 +17,7 @@ from thriftune.engines import pickled
 from thriftune.errors import SettingError
 from thriftune.launch import resume
 from thriftune.progress import make_view
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.store import open_store
 
 NOBODY = 65534

@@ -28,8 +28,8 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.events import Config
 from thriftune.search import Past
+from thriftune.state.events import Config
 from thriftune.study import _check_function
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}

@@ -8,7 +8,7 @@ import pytest
 
 from thriftune.errors import SettingError
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.study_file import StudyFile, read_study_file
 
 SPACE = '[space.lr]\ntype = "float"\nlow = 1e-4\nhigh = 0.1\nlog = true\n'

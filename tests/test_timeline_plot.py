@@ -13,9 +13,9 @@ from tests import rentals
 from tests.cli import studies
 from tests.cli.test_bill import rented
 from tests.test_plot import BEGINNINGS
-from thriftune import events as ev
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.ledger import Ledger, Row, Work
+from thriftune.state import events as ev
 from thriftune.timeline_plot import laid_out, lanes, plot_timeline, stacked
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from thriftune.errors import SettingError
-from thriftune.events import DiskFull, Event, Reported, Warned
-from thriftune.trial import EndTrial, Run, State, Trial, TrialFailed, TrialRecord
+from thriftune.state.events import DiskFull, Event, Reported, Warned
+from thriftune.state.trial_record import State, TrialRecord
+from thriftune.trial import EndTrial, Run, Trial, TrialFailed
 
 
 class FakeLink:

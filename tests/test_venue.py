@@ -20,7 +20,7 @@ from thriftune.planning.choosing import plan
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.venue import _check_room, within
 
 

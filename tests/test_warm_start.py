@@ -13,16 +13,16 @@ import pytest
 
 import thriftune as tt
 from tests.tables import Table, replayed
-from thriftune import events as ev
-from thriftune.earlier import Earlier, translate
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
-from thriftune.events import Config
 from thriftune.launch import enter, make_spec
 from thriftune.search import Past
-from thriftune.spec import Target
+from thriftune.state import events as ev
+from thriftune.state.earlier_results import Earlier, translate
+from thriftune.state.events import Config
+from thriftune.state.spec import Target
+from thriftune.state.trial_record import State
 from thriftune.store import Store, open_store
-from thriftune.trial import State
 from thriftune.warm_start import knowledge, remarks
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}

@@ -7,13 +7,13 @@ import pytest
 
 from tests.cli import studies
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain
 from thriftune.space.objectives import parse_constraints
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import ASHA
-from thriftune.trial import State, TrialRecord
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,14 @@ from thriftune.conductor import Conductor
 from thriftune.driver import Driver
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
-from thriftune.events import Decision, Ended, Event, Place, Reported
 from thriftune.planning import PresentMachines
 from thriftune.progress import Silent
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.events import Decision, Ended, Event, Place, Reported
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store
 from thriftune.stored import load_history

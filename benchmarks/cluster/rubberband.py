@@ -128,7 +128,7 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.profiling import measure as profiled
     from thriftune.profiling import powers_of_two
     from thriftune.space.parameters import Float
-    from thriftune.spec import Target
+    from thriftune.state.spec import Target
     from thriftune.stopping.halving import SuccessiveHalving
 
     table = {"name": KIND, "slots": settings.slots, "price_per_hour": PRICE, "max_machines": settings.most}
@@ -233,7 +233,7 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
 
 def parts_of(log: Sequence[Any]) -> dict[str, Any]:
     """Where the time went, in seconds: what a profile predicts one by one."""
-    from thriftune.events import MachineReady, Place, Rent, Reported
+    from thriftune.state.events import MachineReady, Place, Rent, Reported
 
     asked: dict[str, float] = {}
     placed: dict[tuple[int, int], Place] = {}

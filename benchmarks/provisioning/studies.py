@@ -6,14 +6,14 @@ import numpy as np
 
 from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
-from thriftune.events import Config
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.events import Config
+from thriftune.state.spec import Spec
 from thriftune.what_if import Asked
 
 STEPS, TRIALS = 100, 16

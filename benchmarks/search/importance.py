@@ -19,7 +19,7 @@ import numpy as np
 
 import thriftune as tt
 from benchmarks.common import Row, main, say
-from thriftune import events as ev
+from thriftune.state import events as ev
 
 Array = np.typing.NDArray[np.float64]
 

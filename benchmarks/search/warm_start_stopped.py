@@ -31,8 +31,8 @@ from benchmarks.stopping.tables import Array, CurveTable
 from thriftune.result import Result
 from thriftune.search.bayes.observations import CUT
 from thriftune.simulation import run
+from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
-from thriftune.trial import State
 
 PARENT_TRIALS, TRIALS, WORKERS = 50, 25, 2
 RULES = ("auto", "asha")

@@ -15,11 +15,11 @@ from benchmarks.stopping.tables import CurveTable
 from thriftune import simulation
 from thriftune.engines import simulated
 from thriftune.engines.simulated import Curve
-from thriftune.events import Config
 from thriftune.search import SEARCHERS, Past, Searcher
 from thriftune.simulation import Curves
 from thriftune.space.objectives import Objective
-from thriftune.spec import Spec
+from thriftune.state.events import Config
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 
 _LOSS = "loss"

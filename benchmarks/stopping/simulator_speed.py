@@ -19,15 +19,15 @@ from typing import Any
 
 from benchmarks.common import Row, main, say
 from thriftune.engines.simulated import Curve
-from thriftune.events import Config
 from thriftune.search.random import Random
 from thriftune.simulation import Curves, run
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.events import Config
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
-from thriftune.trial import State
 
 STEPS, CURVES, REPEATS = 1000, 128, 7
 STEPS_BAR, SECONDS_BAR = 200_000, 30.0

@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from thriftune.space.parameters import Float as Float
     from thriftune.space.parameters import Int as Int
     from thriftune.space.space import Space as Space
+    from thriftune.state.trial_record import Report as Report
+    from thriftune.state.trial_record import State as State
+    from thriftune.state.trial_record import TrialRecord as TrialRecord
     from thriftune.study import Study as Study
     from thriftune.study import load as load
     from thriftune.study import tune as tune
     from thriftune.summaries import StudySummary as StudySummary
     from thriftune.system import System as System
-    from thriftune.trial import Report as Report
-    from thriftune.trial import State as State
     from thriftune.trial import Trial as Trial
-    from thriftune.trial import TrialRecord as TrialRecord
 
 __version__ = "0.1.0"
 
@@ -65,7 +65,8 @@ _HOMES = {
     "study": ["Study", "load", "tune"],
     "summaries": ["StudySummary"],
     "system": ["System"],
-    "trial": ["Report", "State", "Trial", "TrialRecord"],
+    "state.trial_record": ["Report", "State", "TrialRecord"],
+    "trial": ["Trial"],
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from thriftune import events as ev
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.result import Result
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import Report, State, TrialRecord
 
 OnReport = Callable[[TrialRecord, Report], object]
 OnTrialEnd = Callable[[TrialRecord], object]

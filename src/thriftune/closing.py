@@ -5,9 +5,9 @@ from __future__ import annotations
 from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
-from thriftune.history import History
-from thriftune.spec import Spec
-from thriftune.trial import State
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State
 
 
 def end_line(spec: Spec, history: History, now: float) -> str:

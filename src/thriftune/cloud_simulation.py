@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import SimulatedEngine, VirtualClock
@@ -14,7 +13,8 @@ from thriftune.provisioning.terms import Terms
 from thriftune.result import Result
 from thriftune.search import Searcher
 from thriftune.simulation import Curves, drive
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.spec import Spec
 from thriftune.stopping import Stopper
 
 

@@ -23,7 +23,12 @@ from thriftune.engines import Engine
 from thriftune.engines.choice import Ray
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
-from thriftune.events import (
+from thriftune.placement import together
+from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.profile import Profile
+from thriftune.planning.timing import Measured
+from thriftune.profiling import Say, measure
+from thriftune.state.events import (
     Ended,
     Event,
     Failed,
@@ -34,12 +39,7 @@ from thriftune.events import (
     MachineRefused,
     Reported,
 )
-from thriftune.placement import together
-from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.profile import Profile
-from thriftune.planning.timing import Measured
-from thriftune.profiling import Say, measure
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.trial import Run
 
 _LOOK_SECONDS = 0.1

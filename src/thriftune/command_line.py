@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError
 from thriftune.space.space import Space
 from thriftune.space.values import is_nested
+from thriftune.state.spec import Target
 
 _BRACES = re.compile(r"\{(\{[^{}]*\})\}|\{([^{}\s\"':,|\d][^{}\s\"':,|]*)(?:\|([^{}]*))?\}")
 """Groups: a text in double braces; or the name of a parameter, and its default (None if there is none)."""
@@ -142,3 +144,28 @@ def shared_folder(command: Sequence[str], space: Space, folder: str) -> str:
         f"all trials run in {folder}: what a trial writes belongs into its own folder, "
         "which is {folder} in the command and THRIFTUNE_FOLDER in its environment"
     )
+
+
+def command_target(
+    command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
+) -> Target:
+    """Return a command as a target; raise SettingError for a wrong placeholder or pattern.
+
+    `needed`: the metrics that a trial must end with. Where there are patterns, each of them must have one.
+    """
+    check_command(command, space)
+    for name, pattern in patterns.items():
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, TypeError) as error:
+            raise SettingError(f"metrics: {name}: {pattern!r} is no regular expression ({error})") from None
+        if groups != 1:
+            raise SettingError(
+                f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
+            )
+    names = [name for name in patterns if name != "step"]  # that one is no metric's
+    for metric in needed if patterns else ():
+        if metric not in names:
+            have = f"none of {', '.join(names)} is" if names else "there is none for"
+            raise SettingError(f"metrics: {have} {metric!r}, which every trial must end with")
+    return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))

@@ -5,44 +5,22 @@ All of it follows from the log: `Streak` is part of the history, and `Completion
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from thriftune.common.checks import LARGEST_INT
 from thriftune.errors import NoBestTrial, SettingError
-from thriftune.events import SEARCHER
-from thriftune.space.objectives import Objective, conjunction
-from thriftune.trial import State, TrialRecord
+from thriftune.state.events import SEARCHER
+from thriftune.state.trial_record import State, TrialRecord
 
 if TYPE_CHECKING:
-    from thriftune.history import History
-    from thriftune.spec import Spec
+    from thriftune.state.history import History
+    from thriftune.state.spec import Spec
 
 CONVERGED_SHARE = 0.01
 """A trial is worth its cost if it promises this share of the distance between the median value and the best."""
 
 CONVERGED_TRIALS = 5
 """Trials in a row, all ended, of which the searcher must have expected no more."""
-
-
-def check_criteria(spec: Spec) -> None:
-    """Raise SettingError if the study's target, patience or convergence cannot be told of its objectives."""
-    target = spec.target_value
-    if target is not None:
-        if isinstance(target, bool) or not isinstance(target, (int, float)):
-            raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
-        if not -LARGEST_INT < target < LARGEST_INT:
-            raise SettingError(f"target: {target} must be finite")
-    if not isinstance(spec.stop_when_converged, bool):
-        raise SettingError(f"stop_when_converged: {spec.stop_when_converged!r} must be true or false")
-    asked = {"target": target, "patience": spec.patience, "stop_when_converged": spec.stop_when_converged or None}
-    if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
-        raise SettingError(
-            f"{given[0]}: needs a single objective, and there are {len(spec.objectives)}: "
-            f"{conjunction(each.metric for each in spec.objectives)}"
-        )
 
 
 def check_foresight(searcher: object, name: str) -> None:
@@ -52,35 +30,6 @@ def check_foresight(searcher: object, name: str) -> None:
             f"stop_when_converged: needs searcher='bayes', or one with expected_gain(past), as {name!r} does not "
             "tell what to expect of a trial"
         )
-
-
-@dataclass
-class Streak:
-    """Counts the trials that have ended since the best value last improved. For a single objective only."""
-
-    objectives: Sequence[Objective]
-    best: float | None = None  # of the finished trials that may be the best; None: there is none yet
-    trials: dict[int, None] = field(
-        default_factory=dict
-    )  # ids of those that have ended since, failed ones left out
-
-    def take_in(self, trial: TrialRecord, eligible: bool) -> None:
-        """Count a trial whose attempt is over. `eligible`: it may be the best.
-
-        Trials that a rule has stopped or set aside count, too; those that a limit has stopped do not.
-        """
-        if len(self.objectives) > 1:
-            return
-        value, maximize = trial.value, self.objectives[0].maximize
-        if trial.state is State.COMPLETED and eligible and value is not None:
-            if self.best is None or (value > self.best if maximize else value < self.best):
-                self.best = value
-                self.trials.clear()
-                return
-        elif trial.state is State.STOPPED and not (trial.cut_because or "").startswith("by "):
-            return
-        if self.best is not None and trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED):
-            self.trials[trial.id] = None
 
 
 class Completion:

@@ -13,19 +13,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from thriftune import events as ev
 from thriftune.completion import Completion
-from thriftune.enqueued import complete
 from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.failures import failed_alike, is_permanent, retry_seconds
-from thriftune.history import History
 from thriftune.planning import Provisioner
-from thriftune.reports import value_at
 from thriftune.search import Foresighted, Searcher
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.enqueued import complete
+from thriftune.state.history import History
+from thriftune.state.reports import value_at
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Stopper, Verdict
 from thriftune.system import Tuner
-from thriftune.trial import State, TrialRecord
 from thriftune.trial_time import TrialTime
 
 STALLED_LOSSES_LIMIT = 5

@@ -15,8 +15,8 @@ from thriftune.pictures import ACCENT, INK, drawing
 from thriftune.search.bayes.kernel import Array
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.surrogate import Surrogate
-from thriftune.trial import State, TrialRecord
 
 _FINE, _FINER = 48, 160
 """Points of a surface along each axis; and along one, where the other has few values."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from thriftune.history import History
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 Points = Sequence[tuple[float, float]]
 

@@ -24,7 +24,7 @@ from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
 from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 
 _MEASURED_SHARE = 0.1
 """Of the deadline, at most, goes into measuring; but not less than a few seconds for each number of workers."""

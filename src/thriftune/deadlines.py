@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from thriftune.common.durations import Duration, seconds
 from thriftune.common.formatting import format_seconds, moment
 from thriftune.errors import SettingError
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 
 Deadline = Duration | datetime.datetime
 

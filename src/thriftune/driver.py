@@ -10,18 +10,19 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
-from thriftune import events as ev
 from thriftune.callbacks import Callbacks
 from thriftune.clouds import Cloud
 from thriftune.common.clock import Clock
 from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
-from thriftune.errors import NoBestTrial, StoreFull
-from thriftune.history import History
+from thriftune.errors import StoreFull
 from thriftune.saved_steps import known_saves
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.summary import summarize
 from thriftune.store import Store
 from thriftune.trial import Run
 from thriftune.words import failure_text, show_line
@@ -313,30 +314,3 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},
         saves=known_saves(trial, spec.objectives, spec.constraints),
     )
-
-
-def summarize(history: History, now: float) -> dict[str, Any]:
-    """What a list of studies shows of one, so that listing need not replay it. `entries`: how far it goes."""
-    several = len(history.objectives) > 1
-    found = None
-    if not several:
-        with contextlib.suppress(NoBestTrial):
-            best = history.best
-            found = {
-                "trial": best.id,
-                "value": best.value,
-                "config": dict(best.config),
-                "finished": best.finished,
-                "step": history.step_of_values(best),
-            }
-    front = history.front if several else []
-    return {
-        "entries": history.entries,
-        "counts": {str(state): count for state, count in history.counts.items() if count},
-        "best": found,
-        "front_size": len(front) if several else None,
-        "front_step": history.step_of_values(front[0]) if front and not front[0].finished else None,
-        "seconds": history.driven_seconds(now),
-        "dollars": history.dollars(now),
-        "finished": history.finished,
-    }

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 
 from thriftune.common.text import last_line, plain
-from thriftune.events import KNOWN
-from thriftune.history import History
-from thriftune.trial import State, TrialRecord
+from thriftune.state.events import KNOWN
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 
 ALIKE = 3
 """This many trials with different configurations have to fail alike before the study stops. One or two may be bad

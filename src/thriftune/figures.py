@@ -10,12 +10,12 @@ from typing import Any
 
 from thriftune import words
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.history import History
 from thriftune.pictures import check_matplotlib
 from thriftune.result import Result
 from thriftune.space.objectives import conjunction
-from thriftune.spec import Spec
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 
 FIGURES = ("history", "slice", "contour", "parallel", "importance")
 

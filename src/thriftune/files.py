@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thriftune.errors import StudyMismatch
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.store import Store
 
 

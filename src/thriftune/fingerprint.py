@@ -36,7 +36,7 @@ from thriftune.code_digests import (
     text_of,
 )
 from thriftune.engines.pickled import SCRIPTS
-from thriftune.spec import Target
+from thriftune.state.spec import Target
 
 _MOST_PARTS = 1_000
 """A function that reaches more than this is compared in the first parts only."""

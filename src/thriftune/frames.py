@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from thriftune import words
 from thriftune.common.text import last_line
 from thriftune.errors import MissingExtra
-from thriftune.history import History
 from thriftune.space.parameters import Int
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 if TYPE_CHECKING:
     import pandas as pd

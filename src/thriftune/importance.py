@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from thriftune.errors import ThriftuneError
-from thriftune.history import History
 from thriftune.search.bayes.kernel import Array
+from thriftune.state.history import History
 from thriftune.surrogate import Surrogate
 
 _POINTS = 512

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from thriftune.common.text import escaped
-from thriftune.history import History
 from thriftune.importance import importance
 from thriftune.pictures import ACCENT, drawing
+from thriftune.state.history import History
 from thriftune.surrogate import checked_metric
 
 

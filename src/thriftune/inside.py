@@ -18,8 +18,8 @@ from typing import Any
 
 from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
-from thriftune.events import Config, Event, Reported
 from thriftune.space.values import read, written
+from thriftune.state.events import Config, Event, Reported
 from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, Link, Run, Trial
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.events import Known
 from thriftune.space.objectives import conjunction
 from thriftune.space.space import Space
-from thriftune.trial import numbers
+from thriftune.state.events import Known
+from thriftune.state.metrics import numbers
 
 
 def told_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:

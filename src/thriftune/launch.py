@@ -33,11 +33,9 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.events import Event, Retry
 from thriftune.failures import to_retry, why_stopped
 from thriftune.files import StudyFiles
 from thriftune.fingerprint import changes, of_function, of_imported, of_target
-from thriftune.history import History
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
@@ -45,13 +43,15 @@ from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space.objectives import Names, conjunction, parse_constraints, parse_objectives
 from thriftune.space.space import Space
-from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.state.events import Event, Retry
+from thriftune.state.history import History
+from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
 from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
-from thriftune.trial import State
 from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Any, NamedTuple
 
-from thriftune.events import THIS_MACHINE
-from thriftune.fleet import Machine
-from thriftune.history import History
-from thriftune.reports import furthest
+from thriftune.state.events import THIS_MACHINE
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.reports import furthest
+from thriftune.state.trial_record import State, Stay, TrialRecord
 from thriftune.system.joules import Joules, joules_of, usual_watts
-from thriftune.trial import State, Stay, TrialRecord
 
 _HOUR = 3600.0
 

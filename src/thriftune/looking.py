@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from thriftune.history import History
     from thriftune.models import BestModel
-    from thriftune.spec import Spec
+    from thriftune.state.history import History
+    from thriftune.state.spec import Spec
 
 
 class _Looked(Protocol):

@@ -10,31 +10,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from thriftune.checkpoints import Checkpoints, in_sentences
 from thriftune.common.callables import cannot_take_one
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
-from thriftune.reports import counted
+from thriftune.output_files import attempts_with_output, read_output
 from thriftune.saved_steps import Saved, saved_steps
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.state.reports import counted
+from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 
 if TYPE_CHECKING:
-    from thriftune.history import History
+    from thriftune.state.history import History
 
 T = TypeVar("T")
-
-
-class Found(NamedTuple):
-    """A trial's model, if it has one, and a sentence for each checkpoint that could not be used.
-
-    - `folder`: None if there is none.
-    - `step`: None if there is none, or a command wrote it by itself.
-    """
-
-    folder: Path | None
-    step: int | None
-    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +52,14 @@ class BestModel:
 # --- of a trial -------------------------------------------------------------------------------------------
 
 
-def find_model(trial: TrialRecord, *, verify: bool = True) -> Found:
+def find_model(trial: TrialRecord, *, verify: bool = True) -> FoundModel:
     """Return the model of a trial: the state of the step that its value is of.
 
     Where its best value counts, it is the best saved step's, else the last saved step's. A trial without
     checkpoints may be a command's, which wrote into the folder that it was given. `verify`: read every byte.
     """
     if not trial.folder:
-        return Found(None, None)
+        return FoundModel(None, None)
     checkpoints = _checkpoints(trial)
     there = set(checkpoints.steps())  # few: most of what was saved is gone, as it should be
     flaws: list[tuple[int, str]] = []
@@ -79,13 +68,13 @@ def find_model(trial: TrialRecord, *, verify: bool = True) -> Found:
             continue
         folder, flaw = checkpoints.find(step, attempt, verify=verify)
         if folder is not None and flaw is None:
-            return Found(folder, step, _of_trial(trial, in_sentences(flaws, f"using step {step}")))
+            return FoundModel(folder, step, _of_trial(trial, in_sentences(flaws, f"using step {step}")))
         if folder is not None and flaw is not None:
             flaws.append((step, flaw))
     own = Path(trial.folder) / "state"
     if not flaws and any(path.is_file() for path in own.rglob("*")):
-        return Found(own, None)
-    return Found(None, None, _of_trial(trial, in_sentences(flaws, "no other one is left")))
+        return FoundModel(own, None)
+    return FoundModel(None, None, _of_trial(trial, in_sentences(flaws, "no other one is left")))
 
 
 def load_model(trial: TrialRecord, function: Callable[[Path], T]) -> T:
@@ -149,6 +138,18 @@ def why_no_model(trial: TrialRecord) -> str:
         "write into the folder THRIFTUNE_CHECKPOINT_DIR. A file that its code wrote by itself is where the code "
         f"put it, such as in trial.folder, {trial.folder}"
     )
+
+
+class _FilesOnDisk:
+    """Reads what trials left in their folders, for the records of a study that was loaded from a store."""
+
+    find_model = staticmethod(find_model)
+    load_model = staticmethod(load_model)
+    read_output = staticmethod(read_output)
+    attempts_with_output = staticmethod(attempts_with_output)
+
+
+FILES_ON_DISK: TrialFiles = _FilesOnDisk()
 
 
 # --- of a study -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from thriftune.figures import Shown
 from thriftune.parameter_axis import set_log, short
 from thriftune.pictures import ACCENT, INK, drawing
 from thriftune.space.parameters import Choice, Float, Int
-from thriftune.trial import State
+from thriftune.state.trial_record import State
 
 _MOST_LINES = 500
 """More lines than this are a surface. Of more trials half are the best, the others evenly chosen."""

@@ -22,7 +22,7 @@ from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
 from thriftune.planning.spec import JobSpec, Stage, asha
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping import brackets as halving
 from thriftune.stopping.asha import ASHA

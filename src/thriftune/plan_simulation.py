@@ -12,12 +12,10 @@ from itertools import chain
 
 import numpy as np
 
-from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
@@ -28,10 +26,12 @@ from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
-from thriftune.trial import TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

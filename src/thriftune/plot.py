@@ -11,10 +11,10 @@ from thriftune import words
 from thriftune.common import formatting
 from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.errors import ThriftuneError
-from thriftune.history import History
 from thriftune.pictures import ACCENT, MUTED, WARNING, check, drawing, legend, save
 from thriftune.result import Result
-from thriftune.trial import State, TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 
 _MISSES = "misses a constraint"
 _CUT = "fewer steps than these"

@@ -28,10 +28,10 @@ from thriftune.common.threads import VARIABLES, limited_to
 from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
-from thriftune.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
 from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
 from thriftune.search.random import Random
-from thriftune.spec import Spec, Target
+from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
+from thriftune.state.spec import Spec, Target
 from thriftune.trial import Run
 from thriftune.words import config_line
 

@@ -14,9 +14,9 @@ from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.common.text import last_line, plain
 from thriftune.driver import View
 from thriftune.engines import Doing
-from thriftune.history import History
-from thriftune.spec import Spec
-from thriftune.trial import State, TrialRecord
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

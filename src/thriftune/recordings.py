@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, SpaceError
-from thriftune.events import Config
 from thriftune.result import Result
 from thriftune.search import Past, Searcher
 from thriftune.space.objectives import (
@@ -35,7 +34,8 @@ from thriftune.space.objectives import (
     parse_constraints,
 )
 from thriftune.space.space import Space
-from thriftune.trial import State, TrialRecord
+from thriftune.state.events import Config
+from thriftune.state.trial_record import State, TrialRecord
 
 
 @dataclass(frozen=True)

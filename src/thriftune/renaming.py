@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyExists, StudyNotFound
 from thriftune.files import StudyFiles
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.store import Store
 from thriftune.stored import load_spec
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.looking import Looking
-from thriftune.spec import Spec
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 
 SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
 

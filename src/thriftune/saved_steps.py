@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from thriftune.space.objectives import Constraint, Objective, feasible, parse_constraints
 
 if TYPE_CHECKING:
-    from thriftune.trial import Report, Run, TrialRecord
+    from thriftune.state.trial_record import Report, TrialRecord
+    from thriftune.trial import Run
 
 
 _NEWEST_TOLD = 10

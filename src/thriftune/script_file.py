@@ -12,7 +12,7 @@ from typing import Any
 from thriftune.errors import SettingError, SpaceError
 from thriftune.launch import make_spec
 from thriftune.space.space import Space
-from thriftune.spec import Spec, Target
+from thriftune.state.spec import Spec, Target
 
 _SPACES = ("space", "SPACE")
 

@@ -8,7 +8,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
-from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.common.durations import Duration, seconds
 from thriftune.conductor import Conductor
@@ -22,7 +21,8 @@ from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space.objectives import Names, parse_objectives
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 

@@ -11,7 +11,7 @@ from thriftune.figures import Shown
 from thriftune.parameter_axis import is_discrete, place, set_axis, set_log
 from thriftune.pictures import ACCENT, INK, WARNING, drawing
 from thriftune.space.parameters import Choice
-from thriftune.trial import State, TrialRecord
+from thriftune.state.trial_record import State, TrialRecord
 
 _COLUMNS = 4
 _JITTER = 0.22

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 from reprlib import repr as short
 
-from thriftune.entry_checks import CHECKS
 from thriftune.errors import StudyDamaged
 from thriftune.files import StudyFiles
-from thriftune.history import History
-from thriftune.spec import KINDS, Spec, Target
+from thriftune.models import FILES_ON_DISK
+from thriftune.state.event_checks import CHECKS
+from thriftune.state.history import History
+from thriftune.state.spec import KINDS, Spec, Target
 from thriftune.store import Store
 
 
@@ -37,7 +38,7 @@ def load_history(store: Store, spec: Spec) -> History:
 
 def new_history(store: Store, spec: Spec) -> History:
     """Return an empty history of the study, which knows where the study's files are."""
-    return spec.new_history(str(StudyFiles.of(spec, store).folder))
+    return spec.new_history(str(StudyFiles.of(spec, store).folder), FILES_ON_DISK)
 
 
 def catch_up(history: History, store: Store, name: str) -> History:

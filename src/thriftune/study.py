@@ -16,21 +16,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from thriftune import events as ev
-from thriftune.attributes import checked_attribute
 from thriftune.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.common.callables import cannot_take_one
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration
 from thriftune.conductor import Conductor
 from thriftune.deadlines import Deadline
-from thriftune.driver import record, summarize
+from thriftune.driver import record
 from thriftune.engines import pickled, pickled_size
 from thriftune.engines.choice import Local, Ray
-from thriftune.enqueued import checked_queue
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.fingerprint import of_function
-from thriftune.history import History
 from thriftune.interruption import short_if_uncaught
 from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
@@ -41,13 +37,19 @@ from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space.objectives import Names
 from thriftune.space.space import Space
-from thriftune.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.state import events as ev
+from thriftune.state.attributes import checked_attribute
+from thriftune.state.enqueued import checked_queue
+from thriftune.state.history import History
+from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
+from thriftune.state.summary import summarize
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.told import told_before
-from thriftune.trial import State, Trial, TrialRecord
+from thriftune.trial import Trial
 from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second

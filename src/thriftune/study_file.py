@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.bound_names import check_bound
+from thriftune.command_line import command_target
 from thriftune.common.clock import WallClock
 from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
-from thriftune.events import Event
 from thriftune.known import known_tables
 from thriftune.launch import make_spec
 from thriftune.search import SEARCHERS
 from thriftune.space.objectives import needed, parse_constraints, parse_objectives
 from thriftune.space.space import Space
-from thriftune.spec import Spec, Target, command_target
+from thriftune.state.events import Event
+from thriftune.state.spec import Spec, Target
 from thriftune.stopping import STOPPERS
 from thriftune.told import told_before
 from thriftune.warm_start import in_folder

@@ -12,14 +12,14 @@ import numpy as np
 
 from thriftune.common.formatting import several
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.history import History
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.hyperparameters import LEARNED_FROM, Sampling, learned
 from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.posterior import Posterior
 from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unfinished import final_values
-from thriftune.trial import State
+from thriftune.state.history import History
+from thriftune.state.trial_record import State
 
 FEWEST = 10
 """Trials with a value that a model needs; and twice as many as there are parameters that vary."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from thriftune.attributes import checked_attributes
-from thriftune.enqueued import checked_queue
-from thriftune.events import AttributeSet, Enqueued, Event
 from thriftune.known import known_results
-from thriftune.spec import Spec
+from thriftune.state.attributes import checked_attributes
+from thriftune.state.enqueued import checked_queue
+from thriftune.state.events import AttributeSet, Enqueued, Event
+from thriftune.state.spec import Spec
 
 
 def told_before(spec: Spec, at: float, *, enqueue: object, known: object, attrs: object) -> list[Event]:

@@ -10,224 +10,25 @@ import itertools
 import math
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from thriftune.attributes import checked_attribute
 from thriftune.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.common.callables import cannot_take_one, function_name
 from thriftune.common.clock import wall_time
-from thriftune.common.text import last_line
-from thriftune.configured import Configured, unknown_name
 from thriftune.errors import SettingError
-from thriftune.events import AttributeSet, Config, DiskFull, Event, Measured, Metrics, Reported, Turn, Warned
-from thriftune.output_files import attempts_with_output, read_output
 from thriftune.saved_steps import SavedSteps
-from thriftune.space.objectives import conjunction
+from thriftune.state.attributes import checked_attribute
+from thriftune.state.config_access import Configured, unknown_name
+from thriftune.state.events import AttributeSet, Config, DiskFull, Event, Metrics, Reported, Warned
+from thriftune.state.metrics import no_value, numbers
 
 if TYPE_CHECKING:
     from thriftune.distributed import Distributed, Group, Piece
-    from thriftune.reports import Counting
     from thriftune.system.gauge import Gauge
-
-T = TypeVar("T")
-
-
-class State(StrEnum):
-    """WAITING -> RUNNING -> (PAUSED -> WAITING -> RUNNING)* -> COMPLETED | STOPPED | FAILED."""
-
-    WAITING = "WAITING"
-    RUNNING = "RUNNING"
-    PAUSED = "PAUSED"
-    COMPLETED = "COMPLETED"
-    STOPPED = "STOPPED"
-    FAILED = "FAILED"
-
-    @property
-    def ended(self) -> bool:
-        return self in _ENDED
-
-
-_ENDED = (State.COMPLETED, State.STOPPED, State.FAILED)
-
-
-class Report(NamedTuple):
-    """What a trial reported after a step.
-
-    - `saved`: a checkpoint of this step was complete when it was reported.
-    - `value`: of the first objective, as it counts after this step: the one reported or, where a trial's best
-      value counts, the best so far. None if this step reported none.
-    """
-
-    step: int
-    metrics: Metrics
-    at: float
-    attempt: int
-    saved: bool
-    value: float | None = None
-
-
-class Stay(NamedTuple):
-    """One attempt on its machines: when, from which step to which, and which step a later one can go on from.
-
-    `timed_steps` of them took `timed_seconds`: those between its first report and its last.
-    """
-
-    attempt: int
-    workers: Mapping[str, int]
-    since: float
-    until: float
-    first: int
-    last: int
-    kept: int
-    timed_steps: int = 0
-    timed_seconds: float = 0.0
-
-    @property
-    def lost(self) -> int:
-        """Steps that have to be done again."""
-        return max(0, self.last - max(self.first, self.kept))
-
-
-class Window(NamedTuple):
-    """What was measured over some steps, and of how many trials on its machine this was one."""
-
-    measured: Measured
-    beside: int
-
-
-@dataclass(slots=True, repr=False)
-class TrialRecord(Configured):
-    """The story of one trial so far. Written only by the history that holds it."""
-
-    id: int
-    config: Config
-    created_at: float
-    state: State = State.WAITING
-    value: float | None = None  # of the first objective: its last or its best, as the study counts it
-    values: tuple[float, ...] | None = None  # of all objectives, in order; None until all are there
-    metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
-    reports: list[Report] = field(default_factory=list)  # one a step, steps rising
-    attempts: int = 0  # times it was started, for whatever reason
-    failures: int = 0  # attempts that failed by the trial's own fault
-    failures_before_retry: int = 0  # of these, those before its last Retry, which count for no limit
-    failed_at: float | None = None  # when the last attempt failed; None if that is not how it ended, or runs
-    losses: int = 0  # attempts that vanished through no fault of the trial's
-    stalled_losses: int = 0  # losses in a row without a step of progress between them
-    error: str | None = None  # of the last failed attempt
-    error_kind: str | None = None
-    output: str = ""  # the end of what the last failed attempt printed
-    machine: str | None = None  # where it runs, or its first worker does; None unless RUNNING
-    workers: Mapping[str, int] = field(default_factory=dict)  # machine -> how many of its workers run there
-    save_every: float | None = 0.0  # as Place has it
-    stays: list[Stay] = field(default_factory=list)  # of all attempts that are over
-    started_at: float | None = None  # of the current or last attempt
-    ended_at: float | None = None
-    seconds: float = 0.0  # spent on machines, over all attempts
-    seconds_before_retry: float = 0.0  # of these, those before its last Retry, which count in no limit
-    resume_step: int = 0  # the last step with a recorded checkpoint
-    resumed_from: int = 0  # where the current or last attempt began
-    step_before: int = 0  # the furthest step of the attempts before this one
-    last_number: int = 0  # of the current attempt's reports
-    asked: str | None = None  # what the running attempt was told: "move", "pause", "stop" or one of FINISHES
-    asked_at: float | None = None
-    cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
-    converged: bool = False  # a rule ended it because more steps would change nothing; only if COMPLETED
-    ended_early: bool = False  # told to end, it finished with the value that it had; only if COMPLETED
-    killed_because: str | None = None
-    warnings: list[str] = field(default_factory=list)
-    setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
-    turns: list[tuple[int, Turn]] = field(default_factory=list)  # with how many windows there were before it
-    windows: list[Window] = field(default_factory=list)
-    harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
-    folder: str = ""  # of its checkpoints and its output; empty where not known
-    origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
-    counting: Counting | None = None  # which of its steps its value is of; None where not known
-    attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
-    expected_gain: float | None = None  # improvement of the best value that the searcher expected; mostly unknown
-
-    def _active(self) -> Config:
-        return self.config
-
-    def __repr__(self) -> str:
-        value = "" if self.value is None else f" value={self.value:.6g}"
-        if self.values is not None and len(self.values) > 1:
-            value = f" values=({', '.join(f'{each:.6g}' for each in self.values)})"
-        error = f" error={last_line(self.error)!r}" if self.state is State.FAILED else ""
-        return f"<TrialRecord {self.id} {self.state}{value} config={dict(self.config)}{error}>"
-
-    @property
-    def failures_since_retry(self) -> int:
-        """How often it has failed since it was made, or its user last had it run again."""
-        return self.failures - self.failures_before_retry
-
-    @property
-    def finished(self) -> bool:
-        """Whether it trained to its own end, converged, reached the target or used up its time."""
-        return self.state is State.COMPLETED
-
-    @property
-    def step(self) -> int:
-        """The furthest step that was reported."""
-        return self.reports[-1].step if self.reports else 0
-
-    @property
-    def checkpoint(self) -> Path | None:
-        """The folder with the model that its value is of: what save() wrote there; None if nothing was saved.
-
-        It is the best saved step's where a trial's best value counts, else the last saved step's. For a command
-        that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if it wrote anything there.
-        Every byte is checked; a corrupt checkpoint is passed over, with a warning.
-        """
-        from thriftune.models import find_model  # late: it needs this module, and workers do not need it
-
-        found = find_model(self)
-        for sentence in found.passed_over:
-            warnings.warn(sentence, stacklevel=2)
-        return found.folder
-
-    @property
-    def checkpoint_step(self) -> int | None:
-        """The step that `checkpoint` was saved after; None if there is none, or a command wrote it by itself."""
-        from thriftune.models import find_model
-
-        return find_model(self).step
-
-    def load(self, function: Callable[[Path], T]) -> T:
-        """Call `function(folder)` with the folder of `checkpoint`, and return what it returns, such as the model.
-
-        Raises NoCheckpoint if nothing was saved.
-        """
-        from thriftune.models import load_model
-
-        return load_model(self, function)
-
-    @property
-    def log(self) -> str:
-        """What its last attempt that printed anything has printed so far; empty if none has, or it is not kept.
-
-        The first 1 MiB and at least the last 1 MiB are kept, with a line between that says what is left out.
-        """
-        attempts = self.attempts_with_log
-        return self.log_of(attempts[-1]) if attempts else ""
-
-    def log_of(self, attempt: int) -> str:
-        """Return what one of its attempts, which count from 1, has printed so far."""
-        return read_output(self.folder, attempt) if self.folder else ""
-
-    @property
-    def attempts_with_log(self) -> list[int]:
-        """The numbers of the attempts that printed anything, as far as it is kept."""
-        return attempts_with_output(self.folder) if self.folder else []
-
-
-FINISHES = frozenset({"converge", "reach", "expire"})
-"""What an attempt is told that ends it early and lets its trial count as finished with the value it has."""
 
 
 # --- the live side ----------------------------------------------------------------------------------------
@@ -760,37 +561,9 @@ class Trial(Configured):
         self._next_steps = itertools.count(step + 1)
 
 
-def no_value(missing: Iterable[str], reported: Iterable[str]) -> str:
-    """Return the error of a trial that ended without these metrics."""
-    names = conjunction(map(repr, missing))
-    return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
-
-
 def past_end(max_steps: int) -> str:
     """Return the warning about a training function that is ended in the middle, as it reports too many steps."""
     return (
         f"the training function went on after max_steps ({max_steps}): it is ended at its next report, so what "
         "follows its loop is not run"
     )
-
-
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics as plain floats: NumPy scalars, 0-d arrays and torch scalars become what they hold."""
-    if not metrics:
-        raise SettingError("report() was given no metric; say for example report(loss=0.3)")
-    values = {}
-    for name, value in metrics.items():
-        if not isinstance(name, str):
-            raise SettingError(f"a metric's name must be a string, not {name!r}")
-        if not name:
-            raise SettingError("a metric needs a name; say for example report(loss=0.3)")
-        if type(value) is float:
-            values[name] = value
-            continue
-        if isinstance(value, str | bytes):  # which float() would take
-            raise SettingError(f"{name}: {value!r} is no number, but text")
-        try:
-            values[name] = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise SettingError(f"{name}: {value!r} is no number") from None
-    return values

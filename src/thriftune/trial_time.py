@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from thriftune import events as ev
-from thriftune.history import History
-from thriftune.trial import TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 LEAST_GRACE_SECONDS = 5.0
 GRACE_SHARE = 0.1

@@ -23,10 +23,10 @@ from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
 from thriftune.files import StudyFiles
-from thriftune.history import History
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.sharing import fitting
-from thriftune.spec import Spec
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
 
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster

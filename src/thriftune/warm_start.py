@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, nan
 from pathlib import Path
 
-from thriftune import events as ev
 from thriftune.common.formatting import several
-from thriftune.earlier import FEWEST, Earlier, translate
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.result import Result
 from thriftune.search import BLIND
 from thriftune.space.objectives import feasible
-from thriftune.spec import Spec
-from thriftune.trial import State, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.earlier_results import FEWEST, Earlier, translate
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 
 Source = str | Result
 

@@ -22,7 +22,7 @@ from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
 from thriftune.search import Searcher
 from thriftune.simulation import Curves
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 
 _APART_SECONDS = 1e6  # between the starts on a cloud without an end

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from thriftune import events as ev
 from thriftune.common.formatting import (
     amounts,
     format_dollars,
@@ -21,11 +20,12 @@ from thriftune.common.formatting import (
 from thriftune.common.text import escaped, last_line, last_lines
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
-from thriftune.history import History
 from thriftune.models import find_best_model
 from thriftune.result import SPOT_PRICE_UNKNOWN
-from thriftune.spec import Spec
-from thriftune.trial import State, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 
 
 def config_line(config: Mapping[str, Any]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from thriftune import events as ev
-from thriftune.driver import summarize
-from thriftune.history import History
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Choice, Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec, Target
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec, Target
+from thriftune.state.summary import summarize
 from thriftune.store import Store
 
 LOSS = (Objective("loss", False),)

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
-from thriftune import events as ev
 from thriftune.cli import cli
+from thriftune.state import events as ev
 from thriftune.store import open_store
 
 Type = Callable[..., Result]

@@ -16,10 +16,10 @@ import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
 from tests.system_room.stories import Story
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.errors import StudyDamaged
 from thriftune.files import StudyFiles
+from thriftune.state import events as ev
 from thriftune.store import open_store
 
 CASES = 150

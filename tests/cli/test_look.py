@@ -17,13 +17,13 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.files import StudyFiles
 from thriftune.space.objectives import parse_constraints
 from thriftune.space.parameters import Choice
 from thriftune.space.space import Space
-from thriftune.spec import Target
+from thriftune.state import events as ev
+from thriftune.state.spec import Target
 from thriftune.store import open_store
 
 Type = Callable[..., Result]

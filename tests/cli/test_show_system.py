@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from tests.cli import studies
 from tests.cli.programs import strict
 from tests.system_room.stories import KIND, Story, known, tuned
-from thriftune import events as ev
 from thriftune.cli import cli
-from thriftune.spec import Target
+from thriftune.state import events as ev
+from thriftune.state.spec import Target
 from thriftune.store import open_store
 
 Type = Callable[..., Result]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from thriftune import events as ev
 from thriftune.clouds import Cloud
-from thriftune.fleet import Fleet
+from thriftune.state import events as ev
+from thriftune.state.fleet import Fleet
 
 
 def of(events: list[ev.Event], *kinds: type) -> list[str]:

@@ -8,7 +8,7 @@ from tests.clouds.conformance import CloudConformance
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud
 from thriftune.errors import SettingError
-from thriftune.events import THIS_MACHINE, MachineReady
+from thriftune.state.events import THIS_MACHINE, MachineReady
 
 
 class TestConformance(CloudConformance):

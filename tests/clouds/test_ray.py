@@ -11,17 +11,17 @@ import pytest
 
 from tests.clouds.conformance import RentingConformance, fold, of
 from tests.ray_clusters import Nodes, nodes
-from thriftune import events as ev
 from thriftune.clouds import Cloud
 from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
 from thriftune.clouds.node_types import billing_of, priced
 from thriftune.clouds.ray import PATIENCE_SECONDS, RayCloud
 from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
 from thriftune.errors import SettingError
-from thriftune.fleet import Fleet
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
 from thriftune.market.catalog import Catalog, smallest_with
 from thriftune.sharing import Want
+from thriftune.state import events as ev
+from thriftune.state.fleet import Fleet
 
 pytestmark = pytest.mark.cluster
 

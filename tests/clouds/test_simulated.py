@@ -16,7 +16,12 @@ from thriftune.clouds import Cloud
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.errors import SettingError
-from thriftune.events import (
+from thriftune.market.billing import EC2_SPOT, Billing
+from thriftune.market.lifetime import Exponential
+from thriftune.market.prices import PriceSeries
+from thriftune.planning import CloudProfile, Latency
+from thriftune.planning.kinds import Kind
+from thriftune.state.events import (
     Event,
     MachineBilled,
     MachineLost,
@@ -26,11 +31,6 @@ from thriftune.events import (
     MachineReleased,
     MachineRented,
 )
-from thriftune.market.billing import EC2_SPOT, Billing
-from thriftune.market.lifetime import Exponential
-from thriftune.market.prices import PriceSeries
-from thriftune.planning import CloudProfile, Latency
-from thriftune.planning.kinds import Kind
 
 BIG = Kind.of(
     CloudProfile(

@@ -24,7 +24,7 @@ from thriftune.engines.command import Command
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.worker import attempt
-from thriftune.events import Ended, Event, Failed, Lost, Reported, Warned
+from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
 from thriftune.trial import Run
 
 PYTHON = sys.executable

@@ -20,8 +20,8 @@ from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.wire import Lines, from_line, read_spool, to_line
 from thriftune.errors import StudyBusy, ThriftuneError
-from thriftune.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
 from thriftune.output_files import read_output
+from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
 from thriftune.trial import Run
 
 

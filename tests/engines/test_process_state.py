@@ -14,7 +14,7 @@ from tests.conftest import needs_torch
 from tests.engines.conformance import HERE, until_ended
 from tests.engines.state_acts import KINDS, TORCH_KINDS
 from thriftune.engines.local import LocalEngine
-from thriftune.events import Ended, Event, Failed, Reported
+from thriftune.state.events import Ended, Event, Failed, Reported
 from thriftune.trial import Run
 
 LOADED_LATE = """

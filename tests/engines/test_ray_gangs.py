@@ -21,7 +21,7 @@ from thriftune.cluster import NODE, Cluster, Node
 from thriftune.engines import seats
 from thriftune.engines.ray import End, RayEngine, verdict
 from thriftune.errors import ThriftuneError
-from thriftune.events import Ended, Failed, Killed, Lost, Reported
+from thriftune.state.events import Ended, Failed, Killed, Lost, Reported
 from thriftune.trial import Run
 
 pytestmark = pytest.mark.cluster

@@ -7,7 +7,7 @@ from typing import Any
 
 from thriftune.engines.ray import RayEngine
 from thriftune.engines.wire import to_line
-from thriftune.events import Reported
+from thriftune.state.events import Reported
 
 
 class NoCluster:

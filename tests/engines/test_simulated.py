@@ -9,7 +9,7 @@ import pytest
 from tests.engines.conformance import HERE
 from thriftune.engines import Engine
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.events import Config, Ended, Event, Failed, Killed, Reported
+from thriftune.state.events import Config, Ended, Event, Failed, Killed, Reported
 from thriftune.trial import Run
 
 

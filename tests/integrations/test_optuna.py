@@ -28,7 +28,7 @@ from thriftune.integrations.optuna import ThriftuneSampler
 from thriftune.integrations.optuna.translation import Translation
 from thriftune.search import Past
 from thriftune.space.objectives import feasible
-from thriftune.trial import State
+from thriftune.state.trial_record import State
 
 ODD = "ignore:.*(not divisible by `step`|out of range|Choices for a categorical)"
 pytestmark = [pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.errors import SettingError
-from thriftune.events import MachineReady
 from thriftune.market.catalog import COLUMNS, Catalog, Offer, smallest_with
+from thriftune.state.events import MachineReady
 
 HEADER = "provider,name,cores,memory_gib,accelerator,accelerators,price_per_hour,spot_price_per_hour,region,as_of"
 LARGE = Offer("AWS", "m9.large", 2, 8.0, 0.1, "us-east-1", "2026-08")

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.plan_simulation import _Stages, carry_out
@@ -29,8 +28,9 @@ from thriftune.planning.cloud import By
 from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.model import Model
 from thriftune.planning.plan import make
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 from thriftune.stopping.brackets import Stage
-from thriftune.trial import State
 
 SECONDS = {1: 4.0, 2: 2.2, 4: 1.3, 8: 0.9}
 CLOUD = CloudProfile(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.planning import PresentMachines
-from thriftune.trial import State
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 
 
 def started(provisioner: PresentMachines, *slots: int, trials: int = 9) -> Table:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import Table
-from thriftune import events as ev
-from thriftune.history import History
 from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.seen import as_seen
-from thriftune.trial import Stay, TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import Stay, TrialRecord
 
 PROFILE = Profile({1: 4.0, 2: 3.0}, startup=5.0, checkpoint=1.0)
 CLOUDS = [CloudProfile(1, 1.0, name="slow"), CloudProfile(1, 1.0, name="quick", speed=2.0)]

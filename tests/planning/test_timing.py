@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thriftune.events import Ended, Reported
 from thriftune.planning.timing import Row, Seen, TrialTimes, startup, summary, times
+from thriftune.state.events import Ended, Reported
 
 CONFIG = {"lr": 0.1}
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.provisioning.studies import STEPS, Make, Ran, Where, a_spec, run
 from tests.tables import replayed, state
-from thriftune import events as ev
 from thriftune.engines.simulated import Curve
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import State
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 
 Cloud = Callable[[int], Where]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.planning import Provisioner
 from thriftune.provisioning.renting import Renting
-from thriftune.trial import TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.trial_record import TrialRecord
 
 HOUR = 3600.0
 

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.tables import replayed
-from thriftune import events as ev
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
@@ -30,7 +28,9 @@ from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
 from thriftune.stopping import Stopper
 from thriftune.trial import Run
 

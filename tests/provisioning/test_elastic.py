@@ -27,10 +27,8 @@ from tests.provisioning.studies import (
     run,
 )
 from tests.tables import replayed
-from thriftune import events as ev
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import JobSpec, replanning, successive_halving
@@ -41,8 +39,10 @@ from thriftune.provisioning import policy
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import State
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.trial import State
 
 TRIALS, STEPS = 8, 14
 JOB = successive_halving(TRIALS, 2, STEPS, 2)  # 8 trials to step 2, 4 to step 6, 2 to step 14

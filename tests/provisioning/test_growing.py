@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import Table
-from thriftune import events as ev
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.history import History
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.growing import Growing
@@ -18,7 +16,9 @@ from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
 
 DEAR, CHEAP = CloudProfile(2, 2.0, name="dear"), CloudProfile(2, 1.0, name="cheap", max_machines=2)
 

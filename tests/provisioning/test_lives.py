@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.provisioning.desk import HOUR, Desk
 from tests.tables import START
-from thriftune import events as ev
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.fixed import CheapestSpot
 from thriftune.provisioning.lives import Lives
 from thriftune.provisioning.terms import Terms
+from thriftune.state import events as ev
 
 SPOT = Kind("spot", 0.3, survival=Exponential(2.0))
 

@@ -9,7 +9,6 @@ import pytest
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
 from tests.tables import START
-from thriftune import events as ev
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
@@ -20,6 +19,7 @@ from thriftune.provisioning import policy
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.terms import Terms
+from thriftune.state import events as ev
 
 LIFE = Exponential(2.0)
 

@@ -7,16 +7,16 @@ import pytest
 from tests.market.machines import Bathtub
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
-from thriftune import events as ev
 from thriftune.clouds.fates import Drawn
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
 from thriftune.market.lifetime import Exponential
 from thriftune.market.reuse import reuse
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.terms import Terms
+from thriftune.state import events as ev
+from thriftune.state.fleet import Machine
 
 LIFE = Bathtub()
 

@@ -10,7 +10,6 @@ import pytest
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import FOREVER, Where, by_chance, by_price, run
 from tests.tables import START
-from thriftune import events as ev
 from thriftune.clouds.fates import AbovePrice
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
@@ -20,6 +19,7 @@ from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.terms import Terms
+from thriftune.state import events as ev
 
 TERMS = Terms(seconds_per_step=60.0)
 

@@ -14,7 +14,6 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import STEPS, Where, a_spec, at_once, by_chance, by_price, by_room, run
 from tests.provisioning.test_step_cost import Says
 from tests.tables import START
-from thriftune import events as ev
 from thriftune.clouds.fates import Drawn
 from thriftune.engines.simulated import Curve
 from thriftune.market.billing import EC2_SPOT
@@ -24,7 +23,8 @@ from thriftune.planning.kinds import Kind
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.thrifty import LOOK_SECONDS, Thrifty
-from thriftune.trial import State
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 
 SAFE = Exponential(1e9)
 STEP = 720.0  # a fifth of an hour

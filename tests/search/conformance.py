@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from thriftune.earlier import Earlier
-from thriftune.events import Config
 from thriftune.search import Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.state.earlier_results import Earlier
+from thriftune.state.events import Config
+from thriftune.state.trial_record import Report, State, TrialRecord
 
 INFINITE = Space(
     {

@@ -12,20 +12,20 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune import events as ev
 from thriftune.conductor import GRACE_SECONDS, Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.history import History
 from thriftune.planning import PresentMachines
-from thriftune.reports import furthest
 from thriftune.search.random import Random as RandomSearch
 from thriftune.simulation import drive, run
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.reports import furthest
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import STOPPERS, Stopper, Verdict
-from thriftune.trial import State, TrialRecord
 
 SPACE = Space({"x": Float(0.0, 1.0), "speed": Float(0.5, 2.0)})
 STEPS = 30

@@ -15,16 +15,16 @@ from tests.tables import Table
 from thriftune import stopping
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.events import Config
 from thriftune.search.grid import Grid
 from thriftune.simulation import run
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.events import Config
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
-from thriftune.trial import State
 
 RULES: dict[str, Callable[[], Stopper]] = {
     "auto": stopping.Auto,

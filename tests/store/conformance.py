@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from thriftune.common.checks import LATEST_AT
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
-from thriftune.events import Codec, Create, Event, Failed, Reported
+from thriftune.state.events import Codec, Create, Event, Failed, Reported
 from thriftune.store import Driver, Store
 
 # What users put into metrics, configurations and specs: anything JSON can hold, and then some.

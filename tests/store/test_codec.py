@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.store.conformance import any_event
-from thriftune.events import Codec, Event, Reported
+from thriftune.state.events import Codec, Event, Reported
 
 
 @given(st.lists(any_event(), max_size=10))

@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import fill
 from tests.store.conformance import StoreConformance, reports
 from thriftune.errors import SettingError, StoreError, StoreFull, StudyBusy, StudyNotFound
-from thriftune.events import Event, Reported
+from thriftune.state.events import Event, Reported
 from thriftune.store import Store, open_store, sqlite
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import thriftune as tt
 from tests import ROOT
 from tests.system.ray_study import NAME
-from thriftune import events as ev
 from thriftune.errors import ThriftuneError
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 from thriftune.store import open_store
-from thriftune.trial import State
 
 PATIENCE_SECONDS = 90.0
 _REPOSITORY = ROOT

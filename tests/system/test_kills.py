@@ -20,9 +20,9 @@ import pytest
 import thriftune as tt
 from tests import ROOT
 from tests.system.chaos_study import SPACE, STEPS, TRIALS
-from thriftune import events as ev
+from thriftune.state import events as ev
+from thriftune.state.trial_record import State
 from thriftune.store import open_store
-from thriftune.trial import State
 
 DRIVER_KILLS, WORKER_KILLS = 20, 10
 

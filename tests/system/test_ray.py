@@ -19,7 +19,7 @@ from tests.engines.processes import all_gone, eventually
 from tests.ray_clusters import Nodes, namespaces, nodes
 from tests.system.lossy import Lossy, account
 from tests.system.ray_study import NAME
-from thriftune import events as ev
+from thriftune.state import events as ev
 
 pytestmark = pytest.mark.cluster
 

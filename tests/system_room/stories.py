@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cli import studies
-from thriftune import events as ev
-from thriftune.history import History
+from thriftune.state import events as ev
+from thriftune.state.history import History
 from thriftune.system.knowledge import KNOWN, OWN
 
 KIND = "a processor, 2 cores, 8 GiB, software counters"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from thriftune.events import Event, Measured, Reported, Warned
+from thriftune.state.events import Event, Measured, Reported, Warned
 from thriftune.system import gauge as gauges
 from thriftune.system.gauge import Gauge, Instruments
 from thriftune.system.knobs import CannotTurn, Knob

@@ -18,8 +18,8 @@ import thriftune as tt
 from tests import ROOT
 from tests.conftest import unable
 from tests.ray_clusters import nodes
-from thriftune import events as ev
 from thriftune.errors import SettingError
+from thriftune.state import events as ev
 from thriftune.store import open_store
 
 STEP_SECONDS = 0.6

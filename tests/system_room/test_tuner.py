@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from thriftune import events as ev
-from thriftune.history import History
 from thriftune.space.objectives import Objective
+from thriftune.state import events as ev
+from thriftune.state.history import History
 from thriftune.system import Knob
 from thriftune.system.knobs import Memory, Threads
 from thriftune.system.knowledge import OWN, PROCESS

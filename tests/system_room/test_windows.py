@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from thriftune.events import Measured
+from thriftune.state.events import Measured
+from thriftune.state.trial_record import TrialRecord, Window
 from thriftune.system.windows import costs_of, first_profiles_of, first_setting, is_busy, profiles_of, windows_of
-from thriftune.trial import TrialRecord, Window
 
 KEPT: Mapping[str, Any] = {"memory": "kept"}
 TWO: Mapping[str, Any] = {"threads": 2}

@@ -7,12 +7,11 @@ from typing import Any
 
 from thriftune import words
 from thriftune.errors import NoBestTrial
-from thriftune.history import History
 from thriftune.models import BestModel, find_best_model, find_model
 from thriftune.result import Result
+from thriftune.state.history import History
+from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store import Store
-from thriftune.trial import Report, TrialRecord
-from thriftune.unread import remarks
 from thriftune.warm_start import taken
 
 
@@ -127,7 +126,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "attrs": dict(history.attrs),
         "known": history.known,
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
-        "warnings": remarks(history),
+        "warnings": history.remarks,
         "best": best_json(history, driven),
         "best_model": None if model is None else model_json(model),
         "front": front_json(history, driven),

@@ -14,8 +14,8 @@ from thriftune.errors import SettingError
 from thriftune.store import Store, open_store
 
 if TYPE_CHECKING:
-    from thriftune.history import History
-    from thriftune.trial import TrialRecord
+    from thriftune.state.history import History
+    from thriftune.state.trial_record import TrialRecord
 
 F = Callable[..., Any]
 

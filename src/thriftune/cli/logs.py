@@ -11,11 +11,11 @@ from thriftune import words
 from thriftune.cli.common import existing_store, store_option, trial_of
 from thriftune.common.text import plain
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.output_files import OutputReader, attempts_with_output
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store import Store
 from thriftune.stored import catch_up, load_history, load_spec
-from thriftune.trial import State, TrialRecord
 
 LOOK_SECONDS = 0.2
 """How often new output is looked for."""

@@ -19,7 +19,7 @@ from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
     from thriftune.planning.timing import Measured
-    from thriftune.spec import Spec
+    from thriftune.state.spec import Spec
 
 # What is heavy is imported when the command runs: `thriftune --help` needs none of it.
 

@@ -17,11 +17,11 @@ from thriftune.errors import NoBestTrial
 from thriftune.launch import drive, enter, resume
 from thriftune.progress import make_view
 from thriftune.result import Result
-from thriftune.spec import ChangePolicy, Spec
+from thriftune.state.spec import ChangePolicy, Spec
+from thriftune.state.trial_record import State
 from thriftune.store import Store, open_store
 from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
-from thriftune.trial import State
 from thriftune.warm_start import in_folder, same_store
 from thriftune.words import config_line, counts_line, model, settings, show_line, values_line, which
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thriftune import events as ev
 from thriftune import pictures, words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
@@ -24,16 +23,16 @@ from thriftune.common.text import escaped, plain
 from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial
 from thriftune.figures import FIGURES
-from thriftune.history import History
 from thriftune.ledger import Ledger
 from thriftune.models import find_model
 from thriftune.result import Result
 from thriftune.space.objectives import conjunction
-from thriftune.spec import Spec
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store import Store
 from thriftune.study import load
-from thriftune.trial import State, TrialRecord
-from thriftune.unread import remarks
 from thriftune.warm_start import taken
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
@@ -310,7 +309,7 @@ def _show_warnings(console: Console, history: History) -> None:
     for text, trials in by_text.items():
         others = f" and {formatting.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
-    general = [plain(each) for each in remarks(history)]
+    general = [plain(each) for each in history.remarks]
     if lines or general:
         section(console, "warnings")
         listed(console, general, len(general))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from thriftune.events import Measured
 from thriftune.result import Result
-from thriftune.spec import Spec
+from thriftune.state.events import Measured
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import TrialRecord
 from thriftune.system.explained import Counts, Explained, Pace, TrialStory
 from thriftune.system.heat_map import heat_map
-from thriftune.trial import TrialRecord
 
 
 def why_nothing(spec: Spec, began: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from thriftune.events import Event
+from thriftune.state.events import Event
 
 
 class Cloud(Protocol):

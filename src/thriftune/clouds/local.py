@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from thriftune.errors import SettingError
-from thriftune.events import THIS_MACHINE, Event, MachineReady, MachineReleased
 from thriftune.market.catalog import Offer, smallest_with
+from thriftune.state.events import THIS_MACHINE, Event, MachineReady, MachineReleased
 
 
 def cores() -> int:

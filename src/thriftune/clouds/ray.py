@@ -24,7 +24,10 @@ from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_shar
 from thriftune.clouds.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
 from thriftune.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
 from thriftune.errors import SettingError
-from thriftune.events import (
+from thriftune.market.billing import Billing
+from thriftune.market.catalog import Catalog
+from thriftune.sharing import Want, fitting
+from thriftune.state.events import (
     Event,
     MachineBilled,
     MachineLost,
@@ -36,9 +39,6 @@ from thriftune.events import (
     MachineShared,
     ShareChanged,
 )
-from thriftune.market.billing import Billing
-from thriftune.market.catalog import Catalog
-from thriftune.sharing import Want, fitting
 
 LOOK_SECONDS = 0.2
 """How often the nodes are looked at, at most."""

@@ -11,7 +11,10 @@ import numpy as np
 
 from thriftune.clouds.fates import Fate, Lasting
 from thriftune.errors import SettingError
-from thriftune.events import (
+from thriftune.market.billing import Bill
+from thriftune.planning.kinds import Kind
+from thriftune.planning.latency import Latency
+from thriftune.state.events import (
     Event,
     MachineBilled,
     MachineLost,
@@ -21,9 +24,6 @@ from thriftune.events import (
     MachineReleased,
     MachineRented,
 )
-from thriftune.market.billing import Bill
-from thriftune.planning.kinds import Kind
-from thriftune.planning.latency import Latency
 
 _NONE = "there is none to be had"
 

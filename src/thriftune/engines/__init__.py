@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from thriftune.events import Event
+from thriftune.state.events import Event
 from thriftune.trial import Run
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from thriftune.engines.wire import read_spool
 from thriftune.errors import StudyBusy
-from thriftune.events import Event
+from thriftune.state.events import Event
 
 GONE_WITHIN_SECONDS = 30.0
 """How long the processes of an earlier driver are given to end; they need milliseconds."""

@@ -25,8 +25,8 @@ from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number
 from thriftune.engines.wire import from_line
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.events import AttributeSet, DiskFull, Reported, Warned
 from thriftune.inside import environment, placeholders
+from thriftune.state.events import AttributeSet, DiskFull, Reported, Warned
 from thriftune.step_numbers import StepNumbers
 from thriftune.trial import COUNTED, EndTrial, Trial, TrialFailed, TrialLost
 

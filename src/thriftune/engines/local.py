@@ -25,7 +25,18 @@ from thriftune.engines.endings import Ending, MemoryKills, ending
 from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
-from thriftune.events import AttributeSet, DiskFull, Ended, Event, Failed, Killed, Lost, Measured, Reported, Warned
+from thriftune.state.events import (
+    AttributeSet,
+    DiskFull,
+    Ended,
+    Event,
+    Failed,
+    Killed,
+    Lost,
+    Measured,
+    Reported,
+    Warned,
+)
 from thriftune.trial import Run
 
 _CLOSED_WITHIN_SECONDS = 10.0

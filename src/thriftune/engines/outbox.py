@@ -22,7 +22,7 @@ from pathlib import Path
 
 from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, to_line
 from thriftune.errors import SettingError
-from thriftune.events import DiskFull, Event, Reported
+from thriftune.state.events import DiskFull, Event, Reported
 from thriftune.trial import EndTrial, Run
 
 _SPOOL_BYTES = 1 << 16

@@ -26,7 +26,7 @@ from thriftune.engines import alive
 from thriftune.engines.seat import Order, Seat
 from thriftune.engines.wire import read_spool
 from thriftune.errors import ThriftuneError
-from thriftune.events import Event
+from thriftune.state.events import Event
 
 _IDLE_SECONDS = 3.0
 """A seat without a trial is kept for so long; others may want its room."""

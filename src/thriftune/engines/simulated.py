@@ -11,7 +11,7 @@ from typing import Any
 
 from thriftune.engines import Doing
 from thriftune.errors import SettingError
-from thriftune.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
+from thriftune.state.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
 from thriftune.trial import Run
 
 

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.events import Codec, Event
 from thriftune.space.values import read, written
+from thriftune.state.events import Codec, Event
 from thriftune.trial import Run
 
 GOODBYE = b"Goodbye"

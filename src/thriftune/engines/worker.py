@@ -30,8 +30,8 @@ from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings
 from thriftune.engines.wire import Lines, run_from
 from thriftune.errors import SettingError
-from thriftune.events import Ended, Event, Failed, Lost, Warned
 from thriftune.gangs import join
+from thriftune.state.events import Ended, Event, Failed, Lost, Warned
 from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
 
 if TYPE_CHECKING:

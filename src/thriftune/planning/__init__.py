@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thriftune.events import Decision, Event, Move, ShareChanged
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.placement import together
-from thriftune.trial import TrialRecord
+from thriftune.state.events import Decision, Event, Move, ShareChanged
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 if TYPE_CHECKING:
     from thriftune.planning.choosing import frontier as frontier

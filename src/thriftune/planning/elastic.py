@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from thriftune import events as ev
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
 from thriftune.placement import place
 from thriftune.planning import Provisioner
 from thriftune.planning.plan import Plan
 from thriftune.planning.under_way import Turn, UnderWay, turns
-from thriftune.trial import TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 _SAVING_SHARE = 0.01
 """Of its time, at most, a trial saves on a machine that is not taken away: one may fail all the same."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.choosing import best_effort
 from thriftune.planning.cloud import CloudProfile
@@ -23,6 +22,7 @@ from thriftune.planning.profile import Profile
 from thriftune.planning.seen import as_seen
 from thriftune.planning.spec import JobSpec, Stage
 from thriftune.planning.under_way import UnderWay
+from thriftune.state.history import History
 
 DEPARTS = 0.05
 """Of what a plan took for granted: so far it may be from what was seen, and stays."""

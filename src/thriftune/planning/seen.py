@@ -8,10 +8,10 @@ from dataclasses import replace
 from statistics import stdev
 from typing import NamedTuple
 
-from thriftune.history import History
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.profile import Profile
-from thriftune.trial import Stay
+from thriftune.state.history import History
+from thriftune.state.trial_record import Stay
 
 
 class _Stint(NamedTuple):

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
-from thriftune.events import Config, Ended, Reported
 from thriftune.planning.profile import Profile
+from thriftune.state.events import Config, Ended, Reported
 
 
 class Seen(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from thriftune.history import History
 from thriftune.planning.spec import JobSpec
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.market.survival import alive
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.worth import NEVER, Worth, held, rotated, staying
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 _MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
 _MOMENT_HOURS = 1.0 / 3600.0

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.kinds import Kind
 from thriftune.planning.profile import Profile
@@ -23,7 +21,9 @@ from thriftune.planning.replanning import Now, Replanner
 from thriftune.planning.spec import JobSpec
 from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 
 class Elastic(Renting):

@@ -6,12 +6,12 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR
 from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 
 class OnDemand(Renting):

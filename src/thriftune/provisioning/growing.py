@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from thriftune import events as ev
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.placement import emptied
 from thriftune.planning import PresentMachines
 from thriftune.planning.cloud import CloudProfile
+from thriftune.state import events as ev
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
 
 _AGAIN_SECONDS = 60.0
 """After it was refused, a kind is asked for again."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.market.running_time import lived_hours
 from thriftune.market.survival import Scaled, alive
 from thriftune.planning.kinds import Kind
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
 
 HOUR = 3600.0
 HORIZON_HOURS = 4.0

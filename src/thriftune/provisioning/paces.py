@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 
-from thriftune.history import History
 from thriftune.planning.kinds import Kind
-from thriftune.reports import timed_by_this_attempt
-from thriftune.trial import Stay, TrialRecord
+from thriftune.state.history import History
+from thriftune.state.reports import timed_by_this_attempt
+from thriftune.state.trial_record import Stay, TrialRecord
 
 _SWEEPS = 5
 _LATEST = 256  # trials, by which it is told how fast kinds are

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
-from thriftune import events as ev
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
 from thriftune.provisioning.terms import Terms
-from thriftune.reports import furthest
-from thriftune.trial import TrialRecord
+from thriftune.state import events as ev
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.reports import furthest
+from thriftune.state.trial_record import TrialRecord
 
 PATIENCE_SECONDS = 300.0
 """Where there was no machine to be had, it is asked for again after so long."""

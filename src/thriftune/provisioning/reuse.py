@@ -14,15 +14,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR
 from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish, age_hours
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 _SPARE_SECONDS = 3600.0
 _LONGEST_HOURS = 48.0

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR
 from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 ROUND_SECONDS = 10.0
 """The loop of Algorithm 1 sleeps this long between rounds; one kind is not requested twice in a round."""

@@ -17,15 +17,15 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.costs import Costs, Option
 from thriftune.provisioning.lives import HORIZON_HOURS, HOUR
 from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.reports import furthest
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.reports import furthest
+from thriftune.state.trial_record import TrialRecord
 
 LOOK_SECONDS = 900.0
 """So often it is looked whether to move, or whether there are machines again."""

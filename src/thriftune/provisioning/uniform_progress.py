@@ -15,14 +15,14 @@ import math
 from collections.abc import Sequence
 
 from thriftune.errors import SettingError
-from thriftune.fleet import Machine
-from thriftune.history import History
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.fixed import cheapest_in_time
 from thriftune.provisioning.lives import HOUR
 from thriftune.provisioning.renting import Renting, Wish
 from thriftune.provisioning.terms import Terms
-from thriftune.trial import TrialRecord
+from thriftune.state.fleet import Machine
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 
 _LOOK_SECONDS = 300.0
 

@@ -23,7 +23,7 @@ from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.spec import Spec
 from thriftune.what_if import Asked, Compared, compare
 
 Floats = NDArray[np.float64]

@@ -23,8 +23,8 @@ from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.synthetic import ZONES, synthetic_prices
 from thriftune.reproduce import Request
 from thriftune.simulation import simulate
+from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.early_curve import EarlyCurve
-from thriftune.trial import TrialRecord
 from thriftune.what_if import Compared
 
 THETA, TOP, HOURS = 0.7, 3, 10.0

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from thriftune.common.registry import Parts
-from thriftune.events import Config
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
+from thriftune.state.events import Config
 
 if TYPE_CHECKING:
-    from thriftune.earlier import Earlier
     from thriftune.search.bayes import Bayes
     from thriftune.search.grid import Grid
     from thriftune.search.random import Random
     from thriftune.search.sobol import Sobol
-    from thriftune.trial import TrialRecord
+    from thriftune.state.earlier_results import Earlier
+    from thriftune.state.trial_record import TrialRecord
 
 __all__ = [
     "BLIND",

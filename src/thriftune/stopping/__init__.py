@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from thriftune.common.registry import Parts
 
 if TYPE_CHECKING:
-    from thriftune.history import History
+    from thriftune.state.history import History
+    from thriftune.state.trial_record import TrialRecord
     from thriftune.stopping.asha import ASHA as ASHA
     from thriftune.stopping.auto import Auto as Auto
     from thriftune.stopping.early_curve import EarlyCurve as EarlyCurve
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from thriftune.stopping.halving import SuccessiveHalving as SuccessiveHalving
     from thriftune.stopping.median import Median as Median
     from thriftune.stopping.none import Never as Never
-    from thriftune.trial import TrialRecord
 
 
 class Verdict(Enum):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from thriftune.errors import SettingError
+from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping import Verdict
 from thriftune.stopping.ladder import Ladder
 from thriftune.stopping.rungs import Rungs
-from thriftune.trial import TrialRecord
 
 
 class ASHA(Ladder):

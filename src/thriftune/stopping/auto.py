@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from thriftune.events import KNOWN
-from thriftune.history import History
+from thriftune.state.events import KNOWN
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Verdict
 from thriftune.stopping.ladder import Ladder
 from thriftune.stopping.rungs import Rungs
-from thriftune.trial import State, TrialRecord
 
 WITNESSES = 4
 """Trials that must have finished before anything is learned from them; the first ones do. Until then no others are

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from thriftune.history import History
-from thriftune.reports import value_from
-from thriftune.trial import State, TrialRecord
+from thriftune.state.history import History
+from thriftune.state.reports import value_from
+from thriftune.state.trial_record import State, TrialRecord
 
 ALL = sys.maxsize
 

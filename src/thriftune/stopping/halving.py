@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thriftune.common.checks import check_whole
-from thriftune.history import History
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
-from thriftune.trial import TrialRecord
 
 
 def stages(n: int, r: int, R: int, eta: int) -> list[Stage]:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from thriftune.common.checks import check_whole
-from thriftune.history import History
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Verdict
 from thriftune.stopping.rungs import Rungs
-from thriftune.trial import State, TrialRecord
 
 FIRST_PART = 25
 """Of a trial's steps: where the first rung is, unless that is said. What comes earlier is mostly noise."""

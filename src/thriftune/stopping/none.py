@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from thriftune.history import History
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Verdict
-from thriftune.trial import State, TrialRecord
 
 
 class Never:

@@ -7,8 +7,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from thriftune.history import History
-from thriftune.trial import Report, TrialRecord
+from thriftune.state.history import History
+from thriftune.state.trial_record import Report, TrialRecord
 
 _step = attrgetter("step")
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 from thriftune.config import STORE_FILE, default_store
 from thriftune.errors import SettingError
-from thriftune.events import Event
+from thriftune.state.events import Event
 
 __all__ = ["Driver", "Listed", "Store", "open_store", "use_store"]
 

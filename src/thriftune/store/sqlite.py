@@ -21,7 +21,6 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any, Self
 
-from thriftune.entry_checks import is_time
 from thriftune.errors import (
     StoreConflict,
     StoreError,
@@ -31,7 +30,8 @@ from thriftune.errors import (
     StudyExists,
     StudyNotFound,
 )
-from thriftune.events import Codec, Event
+from thriftune.state.event_checks import is_time
+from thriftune.state.events import Codec, Event
 from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
 from thriftune.store.wal import WriteAheadLog, beside, needs_no_log, stamp

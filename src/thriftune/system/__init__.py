@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:  # workers load this room, too, and shall not pay for what they do not need
-    from thriftune.events import Decision, Event
-    from thriftune.history import History
+    from thriftune.state.events import Decision, Event
+    from thriftune.state.history import History
     from thriftune.system.knobs import CannotTurn as CannotTurn
     from thriftune.system.knobs import Cores as Cores
     from thriftune.system.knobs import GpuPower as GpuPower

@@ -16,14 +16,14 @@ from math import fsum
 from statistics import stdev
 from typing import NamedTuple
 
-from thriftune.events import LOOK, Measured, Narrow, Turn
-from thriftune.history import History
 from thriftune.ledger import Ledger
+from thriftune.state.events import LOOK, Measured, Narrow, Turn
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord, Window
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
 from thriftune.system.joules import Joules
 from thriftune.system.known_work import UNTURNED, key
 from thriftune.system.windows import costs_of, kind_of
-from thriftune.trial import State, TrialRecord, Window
 
 Estimates = Mapping[tuple[int, str], Estimate]
 """By trial and kind of machine."""

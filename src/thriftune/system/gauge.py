@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from thriftune.common.clock import wall_time
-from thriftune.events import Measured
+from thriftune.state.events import Measured
 from thriftune.system.counters import Counters, rates
 from thriftune.system.energy import Energy
 from thriftune.system.knobs import BUILT_IN, Knob, Panel

@@ -13,8 +13,8 @@ from math import fsum, isfinite
 from typing import NamedTuple
 
 from thriftune.common.formatting import short
-from thriftune.events import Measured
-from thriftune.history import History
+from thriftune.state.events import Measured
+from thriftune.state.history import History
 from thriftune.system.counters import GAUGES
 
 PACE = "seconds_a_step"

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from thriftune.events import Measured
+from thriftune.state.events import Measured
+from thriftune.state.trial_record import Stay, TrialRecord
 from thriftune.system.energy import BUSY_CORE_WATTS
-from thriftune.trial import Stay, TrialRecord
 
 NO_METER = ("", "estimate")
 

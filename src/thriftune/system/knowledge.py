@@ -11,9 +11,10 @@ from copy import deepcopy
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from thriftune import events as ev
 from thriftune.errors import ThriftuneError
-from thriftune.history import History
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import TrialRecord, Window
 from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
@@ -21,7 +22,6 @@ from thriftune.system.probing import FAR_WORSE, LEAST_GAIN, MOST_LOOKS
 from thriftune.system.similarity import Match, Similarity
 from thriftune.system.together import AT_A_TIME, of_a_trial, tellers, together
 from thriftune.system.windows import costs_of, first_setting, kind_of, profile_of, profiles_of, windows_of
-from thriftune.trial import TrialRecord, Window
 
 OWN, KNOWN, OTHERS, PARAMETERS = "its own steps", "known work", "trials like it", "its parameters"
 PROCESS = "its process"

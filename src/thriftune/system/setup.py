@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from thriftune.common.threads import VARIABLES
-from thriftune.history import History
-from thriftune.spec import Spec
+from thriftune.state.history import History
+from thriftune.state.spec import Spec
 from thriftune.store import Store
 from thriftune.system.knobs import BUILT_IN, Knob
 from thriftune.system.known_work import KnownWork

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from thriftune.state.trial_record import TrialRecord
 from thriftune.system.estimate import Estimate, Known
 from thriftune.system.known_work import Work, key, setting_of
 from thriftune.system.windows import first_profiles_of, first_setting
-from thriftune.trial import TrialRecord
 
 AT_A_TIME = "at_a_time"
 """Stands among the knobs of a piece of work, where fewer trials ran beside each other than there was room for."""

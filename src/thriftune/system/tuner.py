@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from thriftune import events as ev
-from thriftune.history import History
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.trial_record import State, TrialRecord
 from thriftune.system.checks import MOST_VALUES
 from thriftune.system.knobs import Knob
 from thriftune.system.knowledge import OWN, PROCESS, Learned
@@ -22,7 +23,6 @@ from thriftune.system.probing import Choice, Knobs, choose, in_words
 from thriftune.system.similarity import Similarity
 from thriftune.system.together import AT_A_TIME
 from thriftune.system.windows import first_setting, is_busy
-from thriftune.trial import State, TrialRecord
 
 _NARROW_GAIN = 0.05
 

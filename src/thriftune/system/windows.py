@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from thriftune.events import Measured
+from thriftune.state.events import Measured
+from thriftune.state.trial_record import TrialRecord, Window
 from thriftune.system.estimate import Cost
 from thriftune.system.known_work import key
-from thriftune.trial import TrialRecord, Window
 
 _BUSY, _SHARED = 0.25, 0.4
 """For such parts of the time programs wait for a core: where none is idle; and where a trial's threads have to

@@ -19,7 +19,7 @@ from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.observations import FEWEST, MOST_LEVELS, SPACING, Level, Reader, _steps
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
-from thriftune.trial import State
+from thriftune.state.trial_record import State
 
 
 def filled(count: int = 6, space: Space = INFINITE, **settings: object) -> FakePast:

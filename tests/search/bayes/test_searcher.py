@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import thriftune as tt
 from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rng, run
-from thriftune.earlier import Earlier
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.search import Past, Searcher
@@ -25,9 +24,10 @@ from thriftune.search.bayes.sources import Sources
 from thriftune.simulation import run as simulated
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
-from thriftune.spec import Spec
+from thriftune.state.earlier_results import Earlier
+from thriftune.state.spec import Spec
+from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
-from thriftune.trial import State
 
 LINE = Space({"x": tt.Float(0, 1), "y": tt.Float(0, 1)})
 FEW: dict[str, Any] = {"draws": 2, "burn_in": 2, "thin": 1}  # of the slice sampling, where only the rest matters

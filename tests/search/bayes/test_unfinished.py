@@ -16,7 +16,7 @@ from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.observations import Level
 from thriftune.search.bayes.outputs import normalised
 from thriftune.search.bayes.unfinished import Guesses, guesses
-from thriftune.trial import State, TrialRecord
+from thriftune.state.trial_record import State, TrialRecord
 
 STOPPED, PAUSED, COMPLETED, RUNNING = State.STOPPED, State.PAUSED, State.COMPLETED, State.RUNNING
 

@@ -16,12 +16,12 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from thriftune.earlier import Earlier
-from thriftune.events import Config
 from thriftune.integrations.optuna.translation import Translation
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
-from thriftune.trial import State, TrialRecord
+from thriftune.state.earlier_results import Earlier
+from thriftune.state.events import Config
+from thriftune.state.trial_record import State, TrialRecord
 
 # Keys of a trial's system attributes, Optuna's own.
 _RETRIED, _CONSTRAINTS = "retry_history", "constraints"

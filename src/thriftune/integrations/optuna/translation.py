@@ -10,9 +10,9 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from thriftune.events import Config
 from thriftune.space.parameters import LARGEST_INT, Choice, Float, Int, Parameter
 from thriftune.space.space import Space
+from thriftune.state.events import Config
 
 SUGGESTED = "thriftune:suggested"
 """A trial's system attribute: the number of each parameter as suggested."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from thriftune.events import KNOWN
 from thriftune.search.bayes.kernel import Array, Booleans
 from thriftune.space.objectives import feasible
-from thriftune.trial import State, TrialRecord
+from thriftune.state.events import KNOWN
+from thriftune.state.trial_record import State, TrialRecord
 
 if TYPE_CHECKING:
     from thriftune.search import Past

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.events import KNOWN
 from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth
 from thriftune.search.bayes.climb import best_points
 from thriftune.search.bayes.cube import Cube
@@ -28,6 +27,7 @@ from thriftune.search.bayes.threads import one_thread
 from thriftune.search.bayes.unfinished import Guesses, guesses
 from thriftune.search.random import Random
 from thriftune.search.sobol import Sobol
+from thriftune.state.events import KNOWN
 
 if TYPE_CHECKING:
     from thriftune.search import Past

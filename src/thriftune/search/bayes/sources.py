@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from thriftune.earlier import FEWEST, Earlier, Translated, translate
 from thriftune.search.bayes.hyperparameters import most_likely, spread_out
 from thriftune.search.bayes.kernel import Array, Booleans, Layout
 from thriftune.search.bayes.outputs import normalised
 from thriftune.search.bayes.posterior import Posterior
+from thriftune.state.earlier_results import FEWEST, Earlier, Translated, translate
 
 if TYPE_CHECKING:
     from thriftune.space.space import Space

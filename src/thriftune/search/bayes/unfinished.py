@@ -10,7 +10,7 @@ import numpy as np
 from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.observations import CUT, Level, arrivals
 from thriftune.search.bayes.outputs import normalised
-from thriftune.trial import TrialRecord
+from thriftune.state.trial_record import TrialRecord
 
 LEAST_VARIANCE = 1e-9
 """Of a guess that is handed on; 0 would say that it is measured."""

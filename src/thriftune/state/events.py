@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from reprlib import repr as short
 from typing import Any, ClassVar
 
-from thriftune.entry_checks import CHECKS, is_time
+from thriftune.state.event_checks import CHECKS, is_time
 
 Config = Mapping[str, Any]
 Metrics = Mapping[str, float]

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from thriftune.events import Config
-
-if TYPE_CHECKING:
-    from thriftune.history import History
+from thriftune.state.events import Config
 
 
 @dataclass(slots=True)
@@ -37,8 +33,3 @@ class Unread:
             for name, count in sorted(self.count.items())
             if name not in self.read
         ]
-
-
-def remarks(history: History) -> list[str]:
-    """Return what is to be told about the training function; what it has not read, only once the study is over."""
-    return [*history.warnings, *(history.unread.sentences() if history.finished else ())]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from tests.store.conformance import any_event
-from thriftune.events import Event, Reported
+from thriftune.state.events import Event, Reported
 
 
 @given(any_event())

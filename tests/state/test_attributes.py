@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import thriftune as tt
 from tests.cli import studies
 from tests.tables import Table
-from thriftune import events as ev
-from thriftune.attributes import LARGEST_BYTES, checked_attribute, checked_attributes, set_attribute
 from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy
+from thriftune.state import events as ev
+from thriftune.state.attributes import LARGEST_BYTES, checked_attribute, checked_attributes, set_attribute
 from thriftune.store import open_store
 
 SPACE = {"x": tt.Float(0, 1)}

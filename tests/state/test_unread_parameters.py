@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import thriftune as tt
-from thriftune import events as ev
 from thriftune.cli import cli
 from thriftune.common.suggestions import did_you_mean, nearest
 from thriftune.space.space import Space
-from thriftune.unread import Unread, remarks
+from thriftune.state import events as ev
+from thriftune.state.unread_parameters import Unread
 
 SPACE = {
     "lr": tt.Float(1e-3, 1e-1, log=True),
@@ -174,9 +174,9 @@ def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest
 def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
     history = tt.Study(SPACE, minimize="loss").history
     history.unread.ended({"a": 1}, ["a"], cut=False)
-    assert remarks(history) == []
+    assert history.remarks == []
     history.finished = "all trials"
-    assert remarks(history) == ["the training function never read 'a' (set in 1 of 1 trial)"]
+    assert history.remarks == ["the training function never read 'a' (set in 1 of 1 trial)"]
 
 
 BRANCHES = {

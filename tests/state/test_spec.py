@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from thriftune.command_line import command_target
 from thriftune.common.durations import seconds
 from thriftune.errors import SettingError
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
-from thriftune.spec import Spec, Target, command_target
+from thriftune.state.spec import Spec, Target
 
 PARAMETERS: dict[str, Float | Int | Choice] = {
     "opt": Choice(["sgd", "adam"]),

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.events import Config
 from thriftune.space.space import Space
+from thriftune.state.events import Config
 
 _DRAWS = 100
 """How often the open parameters are drawn again where the configuration has been tried before."""

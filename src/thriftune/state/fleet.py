@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from thriftune import events as ev
+from thriftune.state import events as ev
 
 AT_ONCE_SECONDS, SOON_SECONDS = 60.0, 300.0
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from thriftune.events import Config
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space.space import Space
 from thriftune.space.values import frozen
+from thriftune.state.events import Config
 
 NEAR = 0.1
 """A value outside a range counts as the range's end if it is no further from it than this part of the span."""

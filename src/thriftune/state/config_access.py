@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, KeysView
 from typing import Any
 
 from thriftune.common.suggestions import did_you_mean
-from thriftune.events import Config
 from thriftune.space.values import own
+from thriftune.state.events import Config
 
 
 class Configured:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from thriftune.command_line import check_command
 from thriftune.common.checks import LARGEST_INT, check_whole
-from thriftune.completion import check_criteria
 from thriftune.errors import SettingError
-from thriftune.history import History
 from thriftune.space.objectives import (
     Constraint,
     Objective,
     check_objectives,
+    conjunction,
     goal,
     needed,
     objectives_json,
@@ -24,6 +21,8 @@ from thriftune.space.objectives import (
     parse_constraints,
 )
 from thriftune.space.space import Space
+from thriftune.state.history import History
+from thriftune.state.trial_record import NO_FILES, TrialFiles
 
 DiskFullPolicy = Literal["stop", "go_on"]
 FailurePolicy = Literal["stop", "go_on"]
@@ -159,13 +158,13 @@ class Spec:
         """In words."""
         return goal(self.objectives, self.constraints)
 
-    def new_history(self, folder: str = "") -> History:
+    def new_history(self, folder: str = "", files: TrialFiles = NO_FILES) -> History:
         """Return the history of a study in which nothing has happened yet.
 
-        `folder`: where the study's files are, so that trials can tell where theirs are.
+        `folder`: where the study's files are; `files`: what reads those of its trials.
         """
         asked = self.space, self.objectives, self.seed, self.constraints, self.max_steps
-        return History(*asked, folder, self.counts_best)
+        return History(*asked, folder, files, self.counts_best)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -254,26 +253,19 @@ def _check_name(name: str) -> None:
         )
 
 
-def command_target(
-    command: Sequence[str], patterns: Mapping[str, str], space: Space, needed: Sequence[str], folder: Path
-) -> Target:
-    """Return a command as a target; raise SettingError for a wrong placeholder or pattern.
-
-    `needed`: the metrics that a trial must end with. Where there are patterns, each of them must have one.
-    """
-    check_command(command, space)
-    for name, pattern in patterns.items():
-        try:
-            groups = re.compile(pattern).groups
-        except (re.error, TypeError) as error:
-            raise SettingError(f"metrics: {name}: {pattern!r} is no regular expression ({error})") from None
-        if groups != 1:
-            raise SettingError(
-                f"metrics: {name}: {pattern!r} has {groups} groups; put exactly one (...) around the number"
-            )
-    names = [name for name in patterns if name != "step"]  # that one is no metric's
-    for metric in needed if patterns else ():
-        if metric not in names:
-            have = f"none of {', '.join(names)} is" if names else "there is none for"
-            raise SettingError(f"metrics: {have} {metric!r}, which every trial must end with")
-    return Target("command", command=tuple(command), patterns=dict(patterns), folder=str(folder))
+def check_criteria(spec: Spec) -> None:
+    """Raise SettingError if the study's target, patience or convergence cannot be told of its objectives."""
+    target = spec.target_value
+    if target is not None:
+        if isinstance(target, bool) or not isinstance(target, (int, float)):
+            raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
+        if not -LARGEST_INT < target < LARGEST_INT:
+            raise SettingError(f"target: {target} must be finite")
+    if not isinstance(spec.stop_when_converged, bool):
+        raise SettingError(f"stop_when_converged: {spec.stop_when_converged!r} must be true or false")
+    asked = {"target": target, "patience": spec.patience, "stop_when_converged": spec.stop_when_converged or None}
+    if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
+        raise SettingError(
+            f"{given[0]}: needs a single objective, and there are {len(spec.objectives)}: "
+            f"{conjunction(each.metric for each in spec.objectives)}"
+        )

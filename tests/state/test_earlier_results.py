@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.space.test_space import built, choices, conditions, fixed, floats, ints, same, stepped
-from thriftune.earlier import Earlier, Translated, translate
-from thriftune.events import Config
 from thriftune.space.parameters import Choice, Float, Int, Parameter
 from thriftune.space.space import Space
+from thriftune.state.earlier_results import Earlier, Translated, translate
+from thriftune.state.events import Config
 
 LINEAR, LOG = Float(0, 1), Float(1e-5, 1, log=True)
 

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isfinite, nan
 from typing import Any
 
-from thriftune import events as ev
-from thriftune.attributes import set_attribute
-from thriftune.completion import Streak
-from thriftune.earlier import Earlier
 from thriftune.errors import NoBestTrial
-from thriftune.fleet import Fleet
-from thriftune.leaders import Leaders
-from thriftune.reports import (
-    Counting,
+from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, needed
+from thriftune.space.space import Space
+from thriftune.state import events as ev
+from thriftune.state.attributes import set_attribute
+from thriftune.state.earlier_results import Earlier
+from thriftune.state.fleet import Fleet
+from thriftune.state.leaders import Leaders
+from thriftune.state.metrics import no_value
+from thriftune.state.reports import (
     counted,
     counted_value,
     furthest,
@@ -30,10 +31,19 @@ from thriftune.reports import (
     timed_by_this_attempt,
     value_at,
 )
-from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, needed
-from thriftune.space.space import Space
-from thriftune.trial import FINISHES, Report, State, Stay, TrialRecord, Window, no_value
-from thriftune.unread import Unread
+from thriftune.state.streak import Streak
+from thriftune.state.trial_record import (
+    FINISHES,
+    NO_FILES,
+    Counting,
+    Report,
+    State,
+    Stay,
+    TrialFiles,
+    TrialRecord,
+    Window,
+)
+from thriftune.state.unread_parameters import Unread
 
 
 class History:
@@ -47,6 +57,7 @@ class History:
         constraints: Sequence[Constraint] = (),
         max_steps: int | None = None,
         folder: str = "",
+        files: TrialFiles = NO_FILES,
         best_counts: bool = False,
     ) -> None:
         self.space = space
@@ -57,6 +68,7 @@ class History:
         self.seed = seed
         self.max_steps = max_steps  # of a trial
         self.folder = folder  # of the study's files; empty where not known
+        self.files = files  # reads what trials left there
         self.earlier: list[Earlier] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
         self.made: list[int] = []  # ids of the trials that the study makes, rising: all but known results
@@ -98,6 +110,11 @@ class History:
 
     def times(self, config: ev.Config) -> int:
         return self._tried[self.space.key(config)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return warnings about the training function. What it never read is among them once the study is over."""
+        return [*self.warnings, *(self.unread.sentences() if self.finished else ())]
 
     @property
     def known(self) -> int:
@@ -435,7 +452,7 @@ class History:
         self.made.append(event.trial)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
         config = self.space.restored(event.config)
-        trial = TrialRecord(event.trial, config, event.at, folder=folder, origin=event.origin)
+        trial = TrialRecord(event.trial, config, event.at, folder=folder, files=self.files, origin=event.origin)
         trial.counting, trial.expected_gain = self.counting, event.expected_gain
         self.trials.append(trial)
         self.counts[State.WAITING] += 1

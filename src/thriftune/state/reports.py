@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from math import isfinite
-from typing import NamedTuple
 
-from thriftune.events import Metrics, Reported
-from thriftune.trial import Report, TrialRecord
-
-
-class Counting(NamedTuple):
-    """Which value of the first objective counts after a step: the one reported, or the best so far."""
-
-    metric: str
-    maximize: bool
-    best: bool
-
-    def value(self, metrics: Metrics, before: float | None) -> float | None:
-        """Return what counts after a step with these metrics; `before`: what counted before it, if anything."""
-        value = metrics.get(self.metric)
-        if value is None or before is None or not self.best or not isfinite(before):
-            return value
-        if not isfinite(value):  # the attempt fails by it, and what is known of its earlier steps stands
-            return before
-        return value if (value > before if self.maximize else value < before) else before
+from thriftune.state.events import Reported
+from thriftune.state.trial_record import Counting, Report, TrialRecord
 
 
 def take_in(trial: TrialRecord, event: Reported, counting: Counting) -> Iterable[str]:

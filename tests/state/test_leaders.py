@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import Table
-from thriftune.leaders import Leaders
-from thriftune.reports import metrics_of
 from thriftune.space.objectives import Objective, parse_constraints
-from thriftune.trial import Report, State, TrialRecord
+from thriftune.state.leaders import Leaders
+from thriftune.state.reports import metrics_of
+from thriftune.state.trial_record import Report, State, TrialRecord
 
 OBJECTIVES = (Objective("loss", False), Objective("accuracy", True), Objective("size", False))
 VALUES = st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan, math.inf, -math.inf])

@@ -15,12 +15,12 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.tables import SPACE, Table
-from thriftune import events as ev
 from thriftune.cli import cli
-from thriftune.enqueued import checked_queue, complete
 from thriftune.errors import NothingLeft, SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.grid import Grid
 from thriftune.space.space import Space
+from thriftune.state import events as ev
+from thriftune.state.enqueued import checked_queue, complete
 from thriftune.store import open_store
 
 LAYERS = Space(

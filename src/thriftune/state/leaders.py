@@ -8,9 +8,9 @@ from operator import gt, le
 from typing import NamedTuple
 
 from thriftune.common.text import last_line
-from thriftune.reports import step_of_values, value_by
 from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
-from thriftune.trial import State, TrialRecord
+from thriftune.state.reports import step_of_values, value_by
+from thriftune.state.trial_record import State, TrialRecord
 
 _Losses = tuple[float, ...]
 """A trial's values, in the order of the objectives, with the sign that makes lower better."""

@@ -14,15 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.tables import SPACE, START, Table, replayed, state
 from tests.test_conductor import Rungs
-from thriftune import events as ev
 from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial
 from thriftune.failures import MOST_BACKOFF_SECONDS, to_retry
-from thriftune.history import History
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective, parse_constraints
-from thriftune.spec import Target
-from thriftune.trial import State
+from thriftune.state import events as ev
+from thriftune.state.history import History
+from thriftune.state.spec import Target
+from thriftune.state.trial_record import State
 
 LOSS = (Objective("loss", False),)
 

@@ -1,0 +1,37 @@
+"""Metrics as users report them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from thriftune.errors import SettingError
+from thriftune.space.objectives import conjunction
+
+
+def no_value(missing: Iterable[str], reported: Iterable[str]) -> str:
+    """Return the error of a trial that ended without these metrics."""
+    names = conjunction(map(repr, missing))
+    return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
+
+
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics as plain floats: NumPy scalars, 0-d arrays and torch scalars become what they hold."""
+    if not metrics:
+        raise SettingError("report() was given no metric; say for example report(loss=0.3)")
+    values = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise SettingError(f"a metric's name must be a string, not {name!r}")
+        if not name:
+            raise SettingError("a metric needs a name; say for example report(loss=0.3)")
+        if type(value) is float:
+            values[name] = value
+            continue
+        if isinstance(value, str | bytes):  # which float() would take
+            raise SettingError(f"{name}: {value!r} is no number, but text")
+        try:
+            values[name] = float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise SettingError(f"{name}: {value!r} is no number") from None
+    return values
