@@ -22,7 +22,7 @@ tour: $(VENV)/.examples
 
 # Three parts run at a time: many tests wait for processes more than they compute.
 PROCESSES := $(addprefix tests/,cli engines system system_room store \
-	test_closing.py test_distributed.py test_examples.py test_files.py test_gangs.py test_profiling.py test_readme.py \
+	test_closing.py training/test_distributed.py test_examples.py test_files.py training/test_gangs.py test_profiling.py test_readme.py \
 	test_script_surroundings.py test_study.py test_warm_start.py)
 
 test: check
@@ -42,10 +42,10 @@ SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
 	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py market/test_selection.py \
 	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
-	search/bayes stopping state/test_attributes.py test_callbacks.py test_checkpoints.py test_completion.py test_deadlines.py \
+	search/bayes stopping state/test_attributes.py test_callbacks.py training/test_checkpoints.py test_completion.py test_deadlines.py \
 	state/test_enqueued.py test_failures.py test_figures.py test_fingerprint.py state/test_history.py test_importance.py \
 	test_interruption.py test_known.py test_manage.py test_models.py test_placement.py test_plot.py state/test_unread_parameters.py \
-	test_recorded.py test_saved_steps.py test_what_if.py)
+	test_recorded.py training/test_saved_steps.py test_what_if.py)
 
 quick: $(VENV)/.test
 	$(MAKE) --jobs 2 --keep-going check quick-tests

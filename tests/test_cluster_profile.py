@@ -15,7 +15,7 @@ from thriftune.cluster_profile import OnCluster
 from thriftune.engines.choice import Ray
 from thriftune.profiling import _Watch
 from thriftune.state.events import Event, Failed, Lost, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 pytestmark = pytest.mark.cluster
 

@@ -14,7 +14,7 @@ from thriftune import output_files
 from thriftune.engines.worker import MARK
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.output_files import OutputReader, OutputWriter, attempts_with_output, read_output
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 PART = 100
 

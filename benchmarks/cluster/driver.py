@@ -46,7 +46,7 @@ from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.store import open_store
 from thriftune.stored import load_history
-from thriftune.trial import Run
+from thriftune.training.run import Run
 from thriftune.venue import wanted
 
 NODES, SLOTS = 100, 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from thriftune.trial import Trial
+from thriftune.training.trial import Trial
 
 BATCH = 512
 WIDTH = int(os.environ.get("BENCHMARK_WIDTH", "1024"))

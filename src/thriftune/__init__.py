@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
-    from thriftune.inside import current_trial as current_trial
-    from thriftune.inside import report as report
     from thriftune.manage import delete as delete
     from thriftune.manage import rename as rename
     from thriftune.manage import stop as stop
@@ -46,7 +44,9 @@ if TYPE_CHECKING:
     from thriftune.study import tune as tune
     from thriftune.summaries import StudySummary as StudySummary
     from thriftune.system import System as System
-    from thriftune.trial import Trial as Trial
+    from thriftune.training.current_trial import current_trial as current_trial
+    from thriftune.training.current_trial import report as report
+    from thriftune.training.trial import Trial as Trial
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,7 @@ _HOMES = {
     "space.conditions": ["between"],
     "engines.choice": ["Ray"],
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
-    "inside": ["current_trial", "report"],
+    "training.current_trial": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],
     "models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
@@ -66,7 +66,7 @@ _HOMES = {
     "summaries": ["StudySummary"],
     "system": ["System"],
     "state.trial_record": ["Report", "State", "TrialRecord"],
-    "trial": ["Trial"],
+    "training.trial": ["Trial"],
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
@@ -91,4 +91,4 @@ def __dir__() -> list[str]:
 
 if "THRIFTUNE_RUN" in os.environ:
     # A trial's command. Loaded now, as a signal handler may report while the first report would still load it.
-    import_module("thriftune.inside")
+    import_module("thriftune.training.current_trial")

@@ -40,7 +40,7 @@ from thriftune.state.events import (
     Reported,
 )
 from thriftune.state.spec import Spec
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 _LOOK_SECONDS = 0.1
 _STARTS_SECONDS = 120.0

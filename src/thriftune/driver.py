@@ -18,13 +18,13 @@ from thriftune.common.clock import Clock
 from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import StoreFull
-from thriftune.saved_steps import known_saves
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.summary import summarize
 from thriftune.store import Store
-from thriftune.trial import Run
+from thriftune.training.run import Run
+from thriftune.training.saved_steps import known_saves
 from thriftune.words import failure_text, show_line
 
 _MAILBOX_SECONDS = 0.5

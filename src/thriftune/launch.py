@@ -14,7 +14,6 @@ from typing import Any
 from thriftune.callbacks import Callbacks
 from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
-from thriftune.command_line import shared_folder
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration, seconds
 from thriftune.completion import check_foresight
@@ -52,6 +51,7 @@ from thriftune.stopping.checks import check_needs
 from thriftune.store import Store, open_store
 from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
+from thriftune.training.command_line import shared_folder
 from thriftune.venue import venue
 from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 

@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from thriftune.checkpoints import measure, sync_folder
 from thriftune.errors import CheckpointError, SettingError
+from thriftune.training.checkpoints import measure, sync_folder
 
 
 def copy_model(folder: Path, to: Path) -> Path:

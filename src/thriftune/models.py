@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from thriftune.checkpoints import Checkpoints, in_sentences
 from thriftune.common.callables import cannot_take_one
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
 from thriftune.output_files import attempts_with_output, read_output
-from thriftune.saved_steps import Saved, saved_steps
 from thriftune.state.reports import counted
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
+from thriftune.training.checkpoints import Checkpoints, in_sentences
+from thriftune.training.saved_steps import Saved, saved_steps
 
 if TYPE_CHECKING:
     from thriftune.state.history import History

@@ -32,7 +32,7 @@ from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, 
 from thriftune.search.random import Random
 from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
 from thriftune.state.spec import Spec, Target
-from thriftune.trial import Run
+from thriftune.training.run import Run
 from thriftune.words import config_line
 
 Say = Callable[[str], object]

@@ -49,7 +49,7 @@ from thriftune.store import Store, open_store, use_store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.told import told_before
-from thriftune.trial import Trial
+from thriftune.training.trial import Trial
 from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.bound_names import check_bound
-from thriftune.command_line import command_target
 from thriftune.common.clock import WallClock
 from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
@@ -24,6 +23,7 @@ from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
 from thriftune.stopping import STOPPERS
 from thriftune.told import told_before
+from thriftune.training.command_line import command_target
 from thriftune.warm_start import in_folder
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from thriftune.trial import Trial
+from thriftune.training.trial import Trial
 
 MEMORY_GROUP = "TEST_MEMORY_GROUP"
 """The variable that names a group with little memory, for eat_memory."""

@@ -22,7 +22,7 @@ from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from thriftune.engines import Engine
 from thriftune.output_files import read_output
 from thriftune.state.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 HERE = {THIS_MACHINE: 1}
 END = (Ended, Failed, Killed, Lost)
@@ -318,7 +318,7 @@ class EngineConformance(ABC):
         code = f"""
 import time
 engine = {self.make_code(folder, 3)}
-from thriftune.trial import Run
+from thriftune.training.run import Run
 engine.recover()
 engine.open()
 for run in {[repr(each) for each in runs]!r}:

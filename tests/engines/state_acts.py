@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.engines.processes import eventually
-from thriftune.trial import Trial
+from thriftune.training.trial import Trial
 
 
 class Kind(NamedTuple):

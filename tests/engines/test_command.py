@@ -17,7 +17,6 @@ import pytest
 
 from tests.engines.conformance import HERE, ends, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked
-from thriftune.checkpoints import Checkpoints
 from thriftune.engines import command as command_module
 from thriftune.engines import printed_metrics
 from thriftune.engines.command import Command
@@ -25,7 +24,8 @@ from thriftune.engines.local import LocalEngine
 from thriftune.engines.printed_metrics import PrintedMetrics
 from thriftune.engines.worker import attempt
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
-from thriftune.trial import Run
+from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.run import Run
 
 PYTHON = sys.executable
 LOSS = {"loss": r"loss=(\S+)", "accuracy": r"accuracy=(\S+)", "step": r"step (\S+)"}

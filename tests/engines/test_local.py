@@ -18,11 +18,11 @@ from tests.engines.processes import all_gone, eventually, marked, parent
 from thriftune.engines import Engine, alive, local, nursery
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
-from thriftune.engines.wire import Lines, from_line, read_spool, to_line
 from thriftune.errors import StudyBusy, ThriftuneError
 from thriftune.output_files import read_output
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
-from thriftune.trial import Run
+from thriftune.training.messages import Lines, from_line, read_spool, to_line
+from thriftune.training.run import Run
 
 
 class TestLocalEngine(EngineConformance):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from thriftune.engines import printed_metrics
 from thriftune.engines.printed_metrics import PrintedMetrics
-from thriftune.trial import TrialFailed
+from thriftune.training.run import TrialFailed
 
 PIECE, OVERLAP = 64, 16
 

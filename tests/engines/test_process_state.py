@@ -15,7 +15,7 @@ from tests.engines.conformance import HERE, until_ended
 from tests.engines.state_acts import KINDS, TORCH_KINDS
 from thriftune.engines.local import LocalEngine
 from thriftune.state.events import Ended, Event, Failed, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 LOADED_LATE = """
 from tests.engines.state_acts import act

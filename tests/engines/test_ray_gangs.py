@@ -22,7 +22,7 @@ from thriftune.engines import seats
 from thriftune.engines.ray import End, RayEngine, verdict
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Ended, Failed, Killed, Lost, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 pytestmark = pytest.mark.cluster
 
@@ -296,7 +296,7 @@ def test_an_idle_crew_whose_seat_is_killed_is_given_nothing(crews: Crews, engine
 @needs_torch
 def test_a_trial_that_grows_and_shrinks_learns_the_same(crews: Crews) -> None:
     """With one worker, then two on two nodes, then one: the batches are the same, and so is the curve."""
-    engine = crews.open("tests.gang_acts:learning")
+    engine = crews.open("tests.training.gang_acts:learning")
     steps, shapes = 6, [{"a": 1}, BOTH, {"b": 1}]
 
     def losses(trial: int, workers: list[dict[str, int]]) -> list[float]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.engines.ray import RayEngine
-from thriftune.engines.wire import to_line
 from thriftune.state.events import Reported
+from thriftune.training.messages import to_line
 
 
 class NoCluster:

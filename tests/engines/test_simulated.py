@@ -10,7 +10,7 @@ from tests.engines.conformance import HERE
 from thriftune.engines import Engine
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.state.events import Config, Ended, Event, Failed, Killed, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 
 def curves(config: Config) -> Curve:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from thriftune.engines.local import _send
-from thriftune.engines.wire import run_message
 from thriftune.engines.worker import DriverLink
-from thriftune.trial import Run
+from thriftune.training.messages import run_message
+from thriftune.training.run import Run
 
 FOREVER_SECONDS = 60.0
 

@@ -32,7 +32,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.stopping import Stopper
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 HOUR = 3600.0
 FOREVER = 1e7

@@ -17,12 +17,12 @@ import thriftune as tt
 from tests import ROOT
 from tests.space.test_space import same
 from thriftune.cli import cli
-from thriftune.command_line import arguments
 from thriftune.curve_tables import read_table
 from thriftune.errors import SpaceError
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Fixed
 from thriftune.space.space import Space
+from thriftune.training.command_line import arguments
 
 LAYERS = tt.Choice([(64, 64), (128,), [32, [16]]])
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from thriftune.command_line import command_target
 from thriftune.common.durations import seconds
 from thriftune.errors import SettingError
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec, Target
+from thriftune.training.command_line import command_target
 
 PARAMETERS: dict[str, Float | Int | Choice] = {
     "opt": Choice(["sgd", "adam"]),

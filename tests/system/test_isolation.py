@@ -19,7 +19,7 @@ from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
 from thriftune.engines.endings import out_of_memory_kills
 from thriftune.result import Result
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.trial import Trial
+from thriftune.training.trial import Trial
 
 
 def tune(*acts: str, store: Path, retries: int = 1, workers: int = 2, timeout: float | None = None) -> Result:

@@ -15,7 +15,8 @@ from thriftune.state.events import Event, Measured, Reported, Warned
 from thriftune.system import gauge as gauges
 from thriftune.system.gauge import Gauge, Instruments
 from thriftune.system.knobs import CannotTurn, Knob
-from thriftune.trial import Run, Trial
+from thriftune.training.run import Run
+from thriftune.training.trial import Trial
 
 
 class Driver:

@@ -7,7 +7,7 @@ import time
 import click
 
 from thriftune.errors import SettingError
-from thriftune.inside import report_next
+from thriftune.training.current_trial import report_next
 
 PLEASE_END = 3
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from thriftune.state.events import Event
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 
 @dataclass(frozen=True, slots=True)

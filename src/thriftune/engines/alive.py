@@ -9,9 +9,9 @@ import signal
 import time
 from pathlib import Path
 
-from thriftune.engines.wire import read_spool
 from thriftune.errors import StudyBusy
 from thriftune.state.events import Event
+from thriftune.training.messages import read_spool
 
 GONE_WITHIN_SECONDS = 30.0
 """How long the processes of an earlier driver are given to end; they need milliseconds."""

@@ -18,17 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from thriftune import gangs
-from thriftune.command_line import arguments
 from thriftune.common.clock import wall_time
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number
-from thriftune.engines.wire import from_line
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.inside import environment, placeholders
 from thriftune.state.events import AttributeSet, DiskFull, Reported, Warned
-from thriftune.step_numbers import StepNumbers
-from thriftune.trial import COUNTED, EndTrial, Trial, TrialFailed, TrialLost
+from thriftune.training import gangs
+from thriftune.training.command_line import arguments
+from thriftune.training.current_trial import environment, placeholders
+from thriftune.training.messages import from_line
+from thriftune.training.run import COUNTED, EndTrial, TrialFailed, TrialLost
+from thriftune.training.step_numbers import StepNumbers
+from thriftune.training.trial import Trial
 
 _TERM_GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2

@@ -22,7 +22,6 @@ from thriftune.common.clock import WallClock
 from thriftune.common.threads import limited_to
 from thriftune.engines import Doing, alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
-from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import (
@@ -37,7 +36,8 @@ from thriftune.state.events import (
     Reported,
     Warned,
 )
-from thriftune.trial import Run
+from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
+from thriftune.training.run import Run
 
 _CLOSED_WITHIN_SECONDS = 10.0
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from thriftune.engines.wire import GOODBYE, MESSAGE_BYTES, to_line
 from thriftune.errors import SettingError
 from thriftune.state.events import DiskFull, Event, Reported
-from thriftune.trial import EndTrial, Run
+from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, to_line
+from thriftune.training.run import EndTrial, Run
 
 _SPOOL_BYTES = 1 << 16
 """A spool longer than this is emptied once all it holds is known to be recorded."""

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 
-from thriftune.trial import TrialFailed
+from thriftune.training.run import TrialFailed
 
 _PIECE_CHARACTERS = 16_384
 """The longest text that is matched at once. A pattern such as `.*loss=(...)` takes quadratic time in it."""

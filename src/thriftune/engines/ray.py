@@ -21,7 +21,7 @@ from thriftune.common.threads import limited_to
 from thriftune.engines import Doing, alive
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 End = Ended | Failed | Killed | Lost
 

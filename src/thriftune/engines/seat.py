@@ -19,8 +19,8 @@ from typing import Any
 
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
-from thriftune.gangs import free_port
 from thriftune.state.events import Event
+from thriftune.training.gangs import free_port
 
 _STORAGE_SECONDS = 5.0
 """So long a folder that was made elsewhere may take to be seen on a network's file system."""

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 from thriftune.cluster import Cluster, Gang, Node
 from thriftune.engines import alive
 from thriftune.engines.seat import Order, Seat
-from thriftune.engines.wire import read_spool
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
+from thriftune.training.messages import read_spool
 
 _IDLE_SECONDS = 3.0
 """A seat without a trial is kept for so long; others may want its room."""

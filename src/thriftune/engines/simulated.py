@@ -12,7 +12,7 @@ from typing import Any
 from thriftune.engines import Doing
 from thriftune.errors import SettingError
 from thriftune.state.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 
 @dataclass(frozen=True, slots=True)

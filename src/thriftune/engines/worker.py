@@ -28,11 +28,12 @@ from thriftune.common.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
 from thriftune.engines.surroundings import Surroundings
-from thriftune.engines.wire import Lines, run_from
 from thriftune.errors import SettingError
-from thriftune.gangs import join
 from thriftune.state.events import Ended, Event, Failed, Lost, Warned
-from thriftune.trial import EndTrial, Link, Run, Trial, TrialFailed, TrialLost
+from thriftune.training.gangs import join
+from thriftune.training.messages import Lines, run_from
+from thriftune.training.run import EndTrial, Link, Run, TrialFailed, TrialLost
+from thriftune.training.trial import Trial
 
 if TYPE_CHECKING:
     from thriftune.system.gauge import Gauge, Instruments

@@ -6,7 +6,7 @@ from collections import deque
 
 from thriftune.engines.worker import MARK
 from thriftune.output_files import OutputWriter
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 _TAIL_BYTES = 16_384
 """How much of the end of an attempt's output is kept for the case that it fails."""

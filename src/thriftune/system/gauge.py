@@ -17,7 +17,7 @@ from thriftune.system.counters import Counters, rates
 from thriftune.system.energy import Energy
 from thriftune.system.knobs import BUILT_IN, Knob, Panel
 from thriftune.system.known_work import signature
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 LEAST_SECONDS, LEAST_STEP_SECONDS, LEAST_SHARE = 0.5, 0.2, 0.05
 """A window is at least so long, unless it is a single step of not much less: a trial of few steps would have but

@@ -15,7 +15,7 @@ from thriftune.space.objectives import Constraint, Objective, feasible, parse_co
 
 if TYPE_CHECKING:
     from thriftune.state.trial_record import Report, TrialRecord
-    from thriftune.trial import Run
+    from thriftune.training.run import Run
 
 
 _NEWEST_TOLD = 10

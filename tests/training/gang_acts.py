@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from thriftune import gangs
 from thriftune.engines.command import Command
 from thriftune.engines.worker import attempt
 from thriftune.state.events import Event, Reported
-from thriftune.trial import Run, Trial
+from thriftune.training import gangs
+from thriftune.training.run import Run
+from thriftune.training.trial import Trial
 
 SEEN: list[Any] = []
 """What the training function wants the test to know."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from thriftune.command_line import PLACEHOLDERS, arguments, check_command, shared_folder
 from thriftune.errors import SettingError
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
+from thriftune.training.command_line import PLACEHOLDERS, arguments, check_command, shared_folder
 
 SGD = {"opt": "sgd", "lr": 0.1, "n-layers": 3, "momentum": 0.9, "decay": 0.5}
 ADAM = {"opt": "adam", "lr": 0.1, "n-layers": 3}

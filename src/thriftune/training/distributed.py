@@ -13,8 +13,8 @@ from operator import index
 from typing import Any, NamedTuple
 
 from thriftune.errors import SettingError
-from thriftune.gangs import listen
-from thriftune.trial import Gang, Run
+from thriftune.training.gangs import listen
+from thriftune.training.run import Gang, Run
 
 _END_SECONDS = 5.0
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune.checkpoints import Checkpoints, DiskFullError
 from thriftune.errors import CheckpointError, SettingError
+from thriftune.training.checkpoints import Checkpoints, DiskFullError
 
 
 @pytest.fixture
@@ -500,7 +500,7 @@ def test_readers_see_no_half_checkpoint(checkpoints: Checkpoints) -> None:
 CHILD = """
 import itertools, os, sys
 from pathlib import Path
-from thriftune.checkpoints import Checkpoints
+from thriftune.training.checkpoints import Checkpoints
 
 def write(folder):
     (folder / "optimizer").mkdir()

@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
-from tests.test_gangs import Came, Workers
 from tests.test_readme import blocks, run
-from thriftune.distributed import _device, _interface, pieces
+from tests.training.test_gangs import Came, Workers
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Failed, Lost, Reported
-from thriftune.trial import Run, Trial
+from thriftune.training.distributed import _device, _interface, pieces
+from thriftune.training.run import Run
+from thriftune.training.trial import Trial
 
 STEPS = 6
 

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import gang_acts
-from thriftune.checkpoints import Checkpoints
-from thriftune.gangs import First, Gone, _Line, address, free_port, join
+from tests.training import gang_acts
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Warned
-from thriftune.trial import Run, TrialLost
+from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.gangs import First, Gone, _Line, address, free_port, join
+from thriftune.training.run import Run, TrialLost
 
 WITHIN_SECONDS = 120.0
 KEY = "open sesame"

@@ -9,7 +9,7 @@ from typing import Any
 
 from thriftune.space.values import read, written
 from thriftune.state.events import Codec, Event
-from thriftune.trial import Run
+from thriftune.training.run import Run
 
 GOODBYE = b"Goodbye"
 """A worker's word that it ends after the next event it sends."""

@@ -16,12 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from thriftune.engines.wire import to_line
 from thriftune.errors import SettingError
 from thriftune.space.values import read, written
 from thriftune.state.events import Config, Event, Reported
-from thriftune.step_numbers import StepNumbers
-from thriftune.trial import COUNTED, Link, Run, Trial
+from thriftune.training.messages import to_line
+from thriftune.training.run import COUNTED, Link, Run
+from thriftune.training.step_numbers import StepNumbers
+from thriftune.training.trial import Trial
 
 _RUN, _SOCKET = "THRIFTUNE_RUN", "THRIFTUNE_SOCKET"
 _CONFIG, _CONFIG_FILE = "THRIFTUNE_CONFIG", "THRIFTUNE_CONFIG_FILE"  # one of them is empty

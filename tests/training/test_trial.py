@@ -17,7 +17,8 @@ import pytest
 from thriftune.errors import SettingError
 from thriftune.state.events import DiskFull, Event, Reported, Warned
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.trial import EndTrial, Run, Trial, TrialFailed
+from thriftune.training.run import EndTrial, Run, TrialFailed
+from thriftune.training.trial import Trial
 
 
 class FakeLink:

@@ -22,7 +22,7 @@ from typing import Any
 from thriftune.common.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Lost
-from thriftune.trial import EndTrial, Gang, Meeting, Run, TrialLost
+from thriftune.training.run import EndTrial, Gang, Meeting, Run, TrialLost
 
 PATIENCE_SECONDS = 60.0
 """How long workers wait for one another at the start."""

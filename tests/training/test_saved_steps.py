@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune.checkpoints import Checkpoints
 from thriftune.driver import make_run
-from thriftune.saved_steps import best_saved, known_saves, saved_steps
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
-from thriftune.trial import EndTrial, Trial, TrialFailed
+from thriftune.training.checkpoints import Checkpoints
+from thriftune.training.run import EndTrial, TrialFailed
+from thriftune.training.saved_steps import best_saved, known_saves, saved_steps
+from thriftune.training.trial import Trial
 
 HERE = ev.THIS_MACHINE
 
