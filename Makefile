@@ -22,7 +22,7 @@ tour: $(VENV)/.examples
 
 # Three parts run at a time: many tests wait for processes more than they compute.
 PROCESSES := $(addprefix tests/,cli engines system system_room store \
-	test_closing.py training/test_distributed.py test_examples.py test_files.py training/test_gangs.py test_profiling.py test_readme.py \
+	test_closing.py training/test_distributed.py test_examples.py store/test_files.py training/test_gangs.py test_profiling.py test_readme.py \
 	test_script_surroundings.py test_study.py test_warm_start.py)
 
 test: check

@@ -27,7 +27,7 @@ from benchmarks.common import ROOT, Row, main, say, scratch
 from benchmarks.kills_study import INTERRUPTED, NAME, TAG
 from thriftune.state import events as ev
 from thriftune.stopping import STOPPERS
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 SIGNALS = {"local": 400, "ray": 126}
 """Signals in all, by engine."""

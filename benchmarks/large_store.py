@@ -27,7 +27,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.state.summary import summarize
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 from thriftune.stored import load_history
 
 NAME = "large"

@@ -21,7 +21,7 @@ from thriftune.launch import drive, enter, make_spec
 from thriftune.progress import Silent
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 NAME = "memory"
 BAR_PERCENT = 10.0

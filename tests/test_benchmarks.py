@@ -25,7 +25,7 @@ from tests.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord, Window
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 from thriftune.stored import load_history, load_spec
 
 

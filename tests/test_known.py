@@ -17,7 +17,7 @@ from thriftune.search.bayes.observations import Reader
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 CONFIG = {"lr": 0.01, "act": "relu"}
 OTHER = {"lr": 0.02, "act": "tanh"}

@@ -19,11 +19,11 @@ import thriftune as tt
 from tests.cli import studies as written
 from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
-from thriftune.files import StudyFiles
 from thriftune.launch import resume
 from thriftune.progress import Silent
 from thriftune.renaming import rename_study, set_aside
-from thriftune.store import open_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import open_store
 from thriftune.stored import load_spec
 
 SPACE = {"x": tt.Float(0.0, 1.0)}

@@ -14,7 +14,7 @@ from thriftune.plot import save_plot
 from thriftune.result import Result
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

@@ -18,7 +18,7 @@ from thriftune.errors import SettingError
 from thriftune.launch import drive, enter
 from thriftune.progress import make_view
 from thriftune.recordings import Recording
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 from thriftune.study_file import read_study_file
 
 WORKLOADS = ROOT / "examples" / "workloads"

@@ -12,7 +12,7 @@ import pytest
 
 import thriftune as tt
 from thriftune.engines import pickled
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 TUNE = """
 import thriftune as tt

@@ -18,7 +18,7 @@ from thriftune.errors import SettingError
 from thriftune.launch import resume
 from thriftune.progress import make_view
 from thriftune.state.spec import Spec
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 NOBODY = 65534
 

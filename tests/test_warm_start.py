@@ -22,7 +22,8 @@ from thriftune.state.earlier_results import Earlier, translate
 from thriftune.state.events import Config
 from thriftune.state.spec import Target
 from thriftune.state.trial_record import State
-from thriftune.store import Store, open_store
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 from thriftune.warm_start import knowledge, remarks
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}

@@ -201,7 +201,7 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
     from thriftune.progress import make_view
     from thriftune.search import SEARCHERS
     from thriftune.stopping import STOPPERS
-    from thriftune.store import open_store
+    from thriftune.store.opening import open_store
 
     kinds = [choice.cloud for choice in plan.choices]
     folder.mkdir()

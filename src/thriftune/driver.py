@@ -22,7 +22,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.summary import summarize
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 from thriftune.training.run import Run
 from thriftune.training.saved_steps import known_saves
 from thriftune.words import failure_text, show_line

@@ -33,7 +33,6 @@ from thriftune.errors import (
     StudyNotFound,
 )
 from thriftune.failures import to_retry, why_stopped
-from thriftune.files import StudyFiles
 from thriftune.fingerprint import changes, of_function, of_imported, of_target
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.planning import PresentMachines
@@ -48,7 +47,9 @@ from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Sp
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
-from thriftune.store import Store, open_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from thriftune.callbacks import in_callback
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
-from thriftune.files import StudyFiles
 from thriftune.renaming import rename_study
-from thriftune.store import Driver, Store, use_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import use_store
+from thriftune.store.protocol import Driver, Store
 from thriftune.stored import load_spec
 from thriftune.summaries import StudySummary, summaries
 

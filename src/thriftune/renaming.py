@@ -12,9 +12,9 @@ import os
 from dataclasses import replace
 
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyExists, StudyNotFound
-from thriftune.files import StudyFiles
 from thriftune.state.spec import Spec
-from thriftune.store import Store
+from thriftune.store.files import StudyFiles
+from thriftune.store.protocol import Store
 from thriftune.stored import load_spec
 
 _LONGEST_NAME = 100

@@ -9,12 +9,12 @@ from dataclasses import fields
 from reprlib import repr as short
 
 from thriftune.errors import StudyDamaged
-from thriftune.files import StudyFiles
 from thriftune.models import FILES_ON_DISK
 from thriftune.state.event_checks import CHECKS
 from thriftune.state.history import History
 from thriftune.state.spec import KINDS, Spec, Target
-from thriftune.store import Store
+from thriftune.store.files import StudyFiles
+from thriftune.store.protocol import Store
 
 
 def load_spec(store: Store, name: str) -> Spec:

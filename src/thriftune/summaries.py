@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged
 from thriftune.space.objectives import Objective, objectives_of
-from thriftune.store import Driver, Listed, Store
+from thriftune.store.protocol import Driver, Listed, Store
 
 StudyState = Literal["not started", "running", "stopped", "finished", "ask-tell", "damaged"]
 

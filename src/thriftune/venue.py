@@ -22,11 +22,11 @@ from thriftune.engines import Engine
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
-from thriftune.files import StudyFiles
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.sharing import fitting
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
+from thriftune.store.files import StudyFiles
 
 if TYPE_CHECKING:
     from thriftune.cluster import Cluster

@@ -12,7 +12,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.state.summary import summarize
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 
 LOSS = (Objective("loss", False),)
 

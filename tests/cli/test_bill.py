@@ -14,7 +14,7 @@ from tests.cli import studies
 from tests.cli.programs import strict
 from thriftune.cli import cli
 from thriftune.state import events as ev
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 Type = Callable[..., Result]
 

@@ -18,9 +18,9 @@ from tests.cli.programs import strict
 from tests.system_room.stories import Story
 from thriftune.cli import cli
 from thriftune.errors import StudyDamaged
-from thriftune.files import StudyFiles
 from thriftune.state import events as ev
-from thriftune.store import open_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import open_store
 
 CASES = 150
 """Random damages of one run. They are the same in every run."""

@@ -16,7 +16,7 @@ from tests.cli import studies
 from tests.cli.programs import run, start, until
 from thriftune.cli import cli
 from thriftune.output_files import OutputWriter
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 Type = Callable[..., Result]
 

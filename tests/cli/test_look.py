@@ -18,13 +18,13 @@ import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
 from thriftune.cli import cli
-from thriftune.files import StudyFiles
 from thriftune.space.objectives import parse_constraints
 from thriftune.space.parameters import Choice
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.spec import Target
-from thriftune.store import open_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import open_store
 
 Type = Callable[..., Result]
 

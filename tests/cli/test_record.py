@@ -14,7 +14,7 @@ from tests.cli.programs import strict
 from thriftune import recordings
 from thriftune.cli import cli
 from thriftune.planning.profile import Profile
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 
 def train(trial: tt.Trial) -> None:

@@ -16,7 +16,7 @@ from tests.system_room.stories import KIND, Story, known, tuned
 from thriftune.cli import cli
 from thriftune.state import events as ev
 from thriftune.state.spec import Target
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 Type = Callable[..., Result]
 AUTO = {"knobs": ["memory", "threads"], "aim": "time"}

@@ -18,7 +18,7 @@ from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy
 from thriftune.state import events as ev
 from thriftune.state.attributes import LARGEST_BYTES, checked_attribute, checked_attributes, set_attribute
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 SPACE = {"x": tt.Float(0, 1)}
 

@@ -21,7 +21,7 @@ from thriftune.search.grid import Grid
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.enqueued import checked_queue, complete
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 LAYERS = Space(
     {

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from tests.store.conformance import reports
-from thriftune.store import Store, open_store
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 
 
 def say(what: object) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from thriftune.common.checks import LATEST_AT
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.state.events import Codec, Create, Event, Failed, Reported
-from thriftune.store import Driver, Store
+from thriftune.store.protocol import Driver, Store
 
 # What users put into metrics, configurations and specs: anything JSON can hold, and then some.
 _numbers = st.floats() | st.integers(-(10**60), 10**60)

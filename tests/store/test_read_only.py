@@ -17,7 +17,7 @@ from tests.cli import studies
 from tests.store.test_sqlite import child, line
 from thriftune.cli import cli
 from thriftune.errors import StoreError
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 NOBODY = 65534
 

@@ -23,7 +23,9 @@ from tests.conftest import fill
 from tests.store.conformance import StoreConformance, reports
 from thriftune.errors import SettingError, StoreError, StoreFull, StudyBusy, StudyNotFound
 from thriftune.state.events import Event, Reported
-from thriftune.store import Store, open_store, sqlite
+from thriftune.store import sqlite
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 
 
 class TestFile(StoreConformance):

@@ -13,7 +13,8 @@ import pytest
 from tests.store.conformance import reports
 from tests.store.test_sqlite import child, line
 from thriftune.errors import StoreError
-from thriftune.store import open_store, wal
+from thriftune.store import wal
+from thriftune.store.opening import open_store
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.system.ray_study import NAME
 from thriftune.errors import ThriftuneError
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 PATIENCE_SECONDS = 90.0
 _REPOSITORY = ROOT

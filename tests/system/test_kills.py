@@ -22,7 +22,7 @@ from tests import ROOT
 from tests.system.chaos_study import SPACE, STEPS, TRIALS
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 DRIVER_KILLS, WORKER_KILLS = 20, 10
 

@@ -20,7 +20,7 @@ from tests.conftest import unable
 from tests.ray_clusters import nodes
 from thriftune.errors import SettingError
 from thriftune.state import events as ev
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 STEP_SECONDS = 0.6
 SPACE = {"secret_name": tt.Float(0.0, 1.0)}

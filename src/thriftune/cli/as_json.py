@@ -11,7 +11,7 @@ from thriftune.models import BestModel, find_best_model, find_model
 from thriftune.result import Result
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 from thriftune.warm_start import taken
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.errors import SettingError
-from thriftune.store import Store, open_store
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 
 if TYPE_CHECKING:
     from thriftune.state.history import History

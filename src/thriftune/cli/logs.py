@@ -14,7 +14,7 @@ from thriftune.errors import SettingError
 from thriftune.output_files import OutputReader, attempts_with_output
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 from thriftune.stored import catch_up, load_history, load_spec
 
 LOOK_SECONDS = 0.2

@@ -19,7 +19,8 @@ from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.state.spec import ChangePolicy, Spec
 from thriftune.state.trial_record import State
-from thriftune.store import Store, open_store
+from thriftune.store.opening import open_store
+from thriftune.store.protocol import Store
 from thriftune.stored import load_spec
 from thriftune.study_file import read_study_file
 from thriftune.warm_start import in_folder, same_store

@@ -31,7 +31,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 from thriftune.study import load
 from thriftune.warm_start import taken
 

@@ -18,7 +18,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
-from thriftune.store import Driver
+from thriftune.store.protocol import Driver
 
 PATIENCE_SECONDS = 0.5
 """How long a driver tries for its lock. Others may hold it for a moment without being a driver: whoever looks

@@ -32,8 +32,8 @@ from thriftune.errors import (
 )
 from thriftune.state.event_checks import is_time
 from thriftune.state.events import Codec, Event
-from thriftune.store import Driver, Listed
 from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
+from thriftune.store.protocol import Driver, Listed
 from thriftune.store.wal import WriteAheadLog, beside, needs_no_log, stamp
 
 BUSY_SECONDS = 60.0

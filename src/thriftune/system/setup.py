@@ -10,7 +10,7 @@ from typing import Any
 from thriftune.common.threads import VARIABLES
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 from thriftune.system.knobs import BUILT_IN, Knob
 from thriftune.system.known_work import KnownWork
 from thriftune.system.similarity import SIMILARITIES

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 import thriftune as tt
 from thriftune.cli import cli
 from thriftune.errors import StoreError, StudyMismatch
-from thriftune.files import StudyFiles
-from thriftune.store import open_store
+from thriftune.store.files import StudyFiles
+from thriftune.store.opening import open_store
 
 SCRIPT = """
 import sys, time

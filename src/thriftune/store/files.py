@@ -20,7 +20,7 @@ from pathlib import Path
 
 from thriftune.errors import StudyMismatch
 from thriftune.state.spec import Spec
-from thriftune.store import Store
+from thriftune.store.protocol import Store
 
 
 @dataclass(frozen=True, slots=True)

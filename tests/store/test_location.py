@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from thriftune.cli import cli
-from thriftune.config import config_file, default_store
 from thriftune.errors import SettingError
-from thriftune.store import open_store
+from thriftune.store.location import config_file, default_store
+from thriftune.store.opening import open_store
 
 
 @pytest.fixture(autouse=True)
