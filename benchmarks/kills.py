@@ -166,7 +166,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         found = [run_rule(folder, rule, None, each, dice) for rule in rules]
         rows = _rows("local", rules, found, judged=not options.quick)
         if not options.quick:
-            from tests.ray_clusters import nodes
+            from tests.support.ray_clusters import nodes
 
             each = -(-SIGNALS["ray"] // len(rules))
             with nodes(1, 1) as cluster:

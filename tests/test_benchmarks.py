@@ -21,7 +21,7 @@ from benchmarks.search.report import Comparison, best_so_far, ranks
 from benchmarks.system import stream, studies
 from tests import ROOT
 from tests.conftest import needs_torch
-from tests.ray_clusters import namespaces
+from tests.support.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord, Window

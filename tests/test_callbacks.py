@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.callbacks import Callbacks
 from thriftune.errors import SettingError, StudyInterrupted
 from thriftune.state import events as ev

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conformance import TARGET
-from tests.ray_clusters import nodes
-from thriftune.cluster import Cluster
+from tests.support.ray_clusters import nodes
+from thriftune.clouds.ray.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
 from thriftune.engines.choice import Ray
 from thriftune.profiling import _Watch

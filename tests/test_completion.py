@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
-from tests.tables import START, Table, state
+from tests.support.tables import START, Table, state
 from thriftune.cli import cli
 from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.conductor import GRACE_SECONDS

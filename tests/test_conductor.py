@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tests.tables import START, Table, replayed, state
+from tests.support.tables import START, Table, replayed, state
 from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.errors import ThriftuneError
 from thriftune.planning import PresentMachines

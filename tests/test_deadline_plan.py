@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.clouds.test_ray_autoscaler import said
-from tests.ray_clusters import Autoscaled, autoscaled, node_type
-from thriftune.cluster import INSTANCE_TYPE, MARKET
+from tests.clouds.ray.test_autoscaling import said
+from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 from thriftune.deadline_plan import remarks, told
 from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
@@ -66,7 +66,7 @@ STUDY = """
 import json, os, signal, sys, threading, time
 from pathlib import Path
 import thriftune as tt
-from thriftune import events as ev
+from thriftune.state import events as ev
 from thriftune.errors import StudyInterrupted
 from thriftune.store import open_store
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import thriftune as tt
-from tests.tables import START, Table
+from tests.support.tables import START, Table
 from thriftune import words
 from thriftune.cli import cli
 from thriftune.common.formatting import moment

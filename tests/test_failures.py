@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.failures import MOST_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
 from thriftune.state import events as ev
 from thriftune.state.events import Codec

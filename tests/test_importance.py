@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.importance import importance

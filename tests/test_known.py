@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune import words
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound

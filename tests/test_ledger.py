@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests import rentals
 from tests.cli import studies
+from tests.support import rentals
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.ledger import Ledger, Row
 from thriftune.market.billing import Billing

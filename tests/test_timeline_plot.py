@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import rentals
 from tests.cli import studies
 from tests.cli.test_bill import rented
+from tests.support import rentals
 from tests.test_plot import BEGINNINGS
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.ledger import Ledger, Row, Work

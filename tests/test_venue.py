@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from thriftune.cluster import Cluster, Node
+from thriftune.clouds.ray.cluster import Cluster, Node
 from thriftune.cluster_kinds import kinds_of
 from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError

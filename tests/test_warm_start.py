@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from tests.tables import Table, replayed
+from tests.support.tables import Table, replayed
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
 from thriftune.launch import enter, make_spec

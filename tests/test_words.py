@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli import studies
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain

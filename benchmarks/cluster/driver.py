@@ -28,8 +28,8 @@ from statistics import median
 from typing import Any, cast
 
 from benchmarks.common import Row, main, say, scratch
-from thriftune.clouds.ray import RayCloud
-from thriftune.cluster import Cluster, Node, Told
+from thriftune.clouds.ray.cloud import RayCloud
+from thriftune.clouds.ray.cluster import Cluster, Node, Told
 from thriftune.common.clock import WallClock
 from thriftune.conductor import Conductor
 from thriftune.driver import Driver

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import thriftune as tt
 from benchmarks.common import Row, main, say, scratch
-from tests.ray_clusters import Nodes, nodes
+from tests.support.ray_clusters import Nodes, nodes
 from tests.system.lossy import Account, Lossy, account
 from tests.system.ray_study import NAME
 

@@ -49,8 +49,8 @@ class Settings:
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    from tests.ray_clusters import autoscaled, node_type
-    from thriftune.cluster import INSTANCE_TYPE, MARKET
+    from tests.support.ray_clusters import autoscaled, node_type
+    from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 
     cores = len(os.sched_getaffinity(0))
     # Each worker has a core to itself, or two of them would be measured as one is not.
@@ -114,7 +114,7 @@ def _each(parts: Sequence[float]) -> str:
 
 
 def inside(settings: Settings) -> list[dict[str, Any]]:
-    from thriftune.cluster import Cluster
+    from thriftune.clouds.ray.cluster import Cluster
     from thriftune.cluster_kinds import kinds_of
     from thriftune.cluster_profile import OnCluster
     from thriftune.engines.choice import Ray
@@ -191,7 +191,7 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
 
 def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
     """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
-    from thriftune.clouds.ray import RayCloud
+    from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.cluster_kinds import node_types
     from thriftune.common.clock import WallClock
     from thriftune.conductor import Conductor

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thriftune.cluster import NodeType
-from thriftune.cluster_template import machine_and_market, node_type
+from thriftune.clouds.ray.cluster import NodeType
+from thriftune.clouds.ray.cluster_template import machine_and_market, node_type
+from thriftune.clouds.ray.sharing import fitting
 from thriftune.common.suggestions import nearest
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
-from thriftune.sharing import fitting
 
 if TYPE_CHECKING:
     from thriftune.planning.cloud import CloudProfile

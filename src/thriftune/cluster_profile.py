@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.clouds.node_types import type_of
-from thriftune.clouds.ray import RayCloud
-from thriftune.cluster import Cluster
+from thriftune.clouds.ray.cloud import RayCloud
+from thriftune.clouds.ray.cluster import Cluster
+from thriftune.clouds.ray.node_types import type_of
 from thriftune.cluster_kinds import kinds_of, node_types
 from thriftune.common.formatting import several
 from thriftune.common.text import last_line

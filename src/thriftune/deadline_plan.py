@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.cluster import Cluster
+from thriftune.clouds.ray.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
 from thriftune.common.formatting import format_dollars, format_seconds, several
 from thriftune.engines.choice import Ray

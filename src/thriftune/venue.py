@@ -12,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thriftune.autoscaler import check_autoscaler
 from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
+from thriftune.clouds.ray.autoscaler import check_autoscaler
+from thriftune.clouds.ray.sharing import fitting
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts, several
 from thriftune.deadlines import as_duration
@@ -23,13 +24,12 @@ from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
 from thriftune.planning import PresentMachines, Provisioner
-from thriftune.sharing import fitting
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.store.files import StudyFiles
 
 if TYPE_CHECKING:
-    from thriftune.cluster import Cluster
+    from thriftune.clouds.ray.cluster import Cluster
     from thriftune.planning.cloud import CloudProfile
     from thriftune.planning.plan import Plan
 
@@ -63,8 +63,8 @@ def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, 
 def _on_ray(
     where: Ray, spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say
 ) -> Iterator[Venue]:
-    from thriftune.clouds.ray import RayCloud
-    from thriftune.cluster import Cluster
+    from thriftune.clouds.ray.cloud import RayCloud
+    from thriftune.clouds.ray.cluster import Cluster
     from thriftune.cluster_kinds import kinds_of, node_types
     from thriftune.engines.ray import RayEngine
 

@@ -10,8 +10,8 @@ import yaml  # type: ignore[import-untyped]
 from click.testing import CliRunner, Result
 
 from thriftune.cli import cli
-from thriftune.cluster_template import cluster_file
-from thriftune.own_wheel import wheel_name
+from thriftune.clouds.ray.cluster_template import cluster_file
+from thriftune.clouds.ray.own_wheel import wheel_name
 
 Type = Callable[..., Result]
 

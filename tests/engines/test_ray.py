@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.engines.conformance import TARGET, EngineConformance
-from thriftune.cluster import Cluster
+from thriftune.clouds.ray.cluster import Cluster
 from thriftune.engines.ray import RayEngine
 
 pytestmark = pytest.mark.cluster
@@ -38,7 +38,7 @@ class TestRayEngine(EngineConformance):
     def make_code(self, folder: Path, slots: int) -> str:
         return (
             f"__import__('tests.engines.test_ray').engines.test_ray.make("
-            f"__import__('thriftune.cluster').cluster.Cluster.attach({self.cluster.address!r}), "
+            f"__import__('thriftune.clouds.ray.cluster').cluster.Cluster.attach({self.cluster.address!r}), "
             f"__import__('pathlib').Path({str(folder)!r}), {slots})"
         )
 

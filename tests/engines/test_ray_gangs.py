@@ -16,8 +16,8 @@ import pytest
 from tests.conftest import needs_torch
 from tests.engines.conformance import TARGET, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
-from tests.ray_clusters import Nodes, nodes
-from thriftune.cluster import NODE, Cluster, Node
+from tests.support.ray_clusters import Nodes, nodes
+from thriftune.clouds.ray.cluster import NODE, Cluster, Node
 from thriftune.engines import seats
 from thriftune.engines.ray import End, RayEngine, verdict
 from thriftune.errors import ThriftuneError

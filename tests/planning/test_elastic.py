@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.plan_simulation import _Stages, carry_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.planning import PresentMachines
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tables import Table, replayed
+from tests.support.tables import Table, replayed
 from thriftune.planning import JobSpec, successive_halving
 from thriftune.planning.under_way import Turn, UnderWay, turns
 from thriftune.stopping.halving import SuccessiveHalving

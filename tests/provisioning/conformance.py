@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.provisioning.studies import STEPS, Make, Ran, Where, a_spec, run
-from tests.tables import replayed, state
+from tests.support.tables import replayed, state
 from thriftune.engines.simulated import Curve
 from thriftune.provisioning.terms import Terms
 from thriftune.state import events as ev

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.planning import Provisioner
 from thriftune.provisioning.renting import Renting
 from thriftune.state import events as ev

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tests.tables import replayed
+from tests.support.tables import replayed
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor

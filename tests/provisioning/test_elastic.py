@@ -26,7 +26,7 @@ from tests.provisioning.studies import (
     on_demand,
     run,
 )
-from tests.tables import replayed
+from tests.support.tables import replayed
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.provisioning.desk import HOUR, Desk
-from tests.tables import START
+from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.provisioning.desk import HOUR, Desk
-from tests.tables import START
+from tests.support.tables import START
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind

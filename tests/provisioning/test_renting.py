@@ -8,7 +8,7 @@ import pytest
 
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
-from tests.tables import START
+from tests.support.tables import START
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016

@@ -9,7 +9,7 @@ import pytest
 
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import FOREVER, Where, by_chance, by_price, run
-from tests.tables import START
+from tests.support.tables import START
 from thriftune.clouds.fates import AbovePrice
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError

@@ -13,7 +13,7 @@ from tests.market.machines import Uniform
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import STEPS, Where, a_spec, at_once, by_chance, by_price, by_room, run
 from tests.provisioning.test_step_cost import Says
-from tests.tables import START
+from tests.support.tables import START
 from thriftune.clouds.fates import Drawn
 from thriftune.engines.simulated import Curve
 from thriftune.market.billing import EC2_SPOT

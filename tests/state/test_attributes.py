@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.cli import studies
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy
 from thriftune.state import events as ev

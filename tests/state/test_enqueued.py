@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import thriftune as tt
-from tests.tables import SPACE, Table
+from tests.support.tables import SPACE, Table
 from thriftune.cli import cli
 from thriftune.errors import NothingLeft, SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.grid import Grid

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.tables import SPACE, START, Table, replayed, state
+from tests.support.tables import SPACE, START, Table, replayed, state
 from tests.test_conductor import Rungs
 from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state.leaders import Leaders
 from thriftune.state.reports import metrics_of

@@ -11,7 +11,7 @@ import pytest
 
 import thriftune as tt
 from tests.stopping.conformance import StopperConformance
-from tests.tables import Table
+from tests.support.tables import Table
 from thriftune import stopping
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError

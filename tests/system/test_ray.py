@@ -16,7 +16,7 @@ import pytest
 
 import thriftune as tt
 from tests.engines.processes import all_gone, eventually
-from tests.ray_clusters import Nodes, namespaces, nodes
+from tests.support.ray_clusters import Nodes, namespaces, nodes
 from tests.system.lossy import Lossy, account
 from tests.system.ray_study import NAME
 from thriftune.state import events as ev

@@ -17,7 +17,7 @@ import pytest
 import thriftune as tt
 from tests import ROOT
 from tests.conftest import unable
-from tests.ray_clusters import nodes
+from tests.support.ray_clusters import nodes
 from thriftune.errors import SettingError
 from thriftune.state import events as ev
 from thriftune.store.opening import open_store

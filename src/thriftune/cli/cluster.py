@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from thriftune.cluster_template import MARKETS, PROVIDERS, cluster_file
+from thriftune.clouds.ray.cluster_template import MARKETS, PROVIDERS, cluster_file
+from thriftune.clouds.ray.own_wheel import wheel_name, write_wheel
 from thriftune.errors import SettingError
-from thriftune.own_wheel import wheel_name, write_wheel
 
 _DEFAULT_MACHINES = "; ".join(" and ".join(provider.machines) for provider in PROVIDERS.values())
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.cluster import Cluster, Node
+from thriftune.clouds.ray.cluster import Cluster, Node
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts
 from thriftune.common.threads import limited_to

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from thriftune.cluster import Cluster, Gang, Node
+from thriftune.clouds.ray.cluster import Cluster, Gang, Node
 from thriftune.engines import alive
 from thriftune.engines.seat import Order, Seat
 from thriftune.errors import ThriftuneError

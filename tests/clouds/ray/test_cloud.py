@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from tests.clouds.conformance import RentingConformance, fold, of
-from tests.ray_clusters import Nodes, nodes
+from tests.support.ray_clusters import Nodes, nodes
 from thriftune.clouds import Cloud
-from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_types import billing_of, priced
-from thriftune.clouds.ray import PATIENCE_SECONDS, RayCloud
-from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
+from thriftune.clouds.ray.cloud import PATIENCE_SECONDS, RayCloud
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
+from thriftune.clouds.ray.neighbours import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.node_types import billing_of, priced
+from thriftune.clouds.ray.sharing import Want
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
 from thriftune.market.catalog import Catalog, smallest_with
-from thriftune.sharing import Want
 from thriftune.state import events as ev
 from thriftune.state.fleet import Fleet
 

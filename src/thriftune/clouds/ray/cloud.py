@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from thriftune.clouds.neighbours import Neighbour, Neighbours, Rented, fair_share
-from thriftune.clouds.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
-from thriftune.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
+from thriftune.clouds.ray.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
+from thriftune.clouds.ray.neighbours import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
+from thriftune.clouds.ray.sharing import Want, fitting
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
 from thriftune.market.catalog import Catalog
-from thriftune.sharing import Want, fitting
 from thriftune.state.events import (
     Event,
     MachineBilled,

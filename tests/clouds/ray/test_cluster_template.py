@@ -26,9 +26,10 @@ import yaml  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune import __version__, cluster_template
-from thriftune.cluster import HEALTH_CHECKS, INSTANCE_TYPE, MARKET
-from thriftune.cluster_template import (
+from thriftune import __version__
+from thriftune.clouds.ray import cluster_template
+from thriftune.clouds.ray.cluster import HEALTH_CHECKS, INSTANCE_TYPE, MARKET
+from thriftune.clouds.ray.cluster_template import (
     HEAD,
     PROVIDERS,
     SHARED_FOLDER,
@@ -37,9 +38,9 @@ from thriftune.cluster_template import (
     node_type,
     ray_version,
 )
+from thriftune.clouds.ray.own_wheel import write_wheel
 from thriftune.errors import SettingError
 from thriftune.market import Catalog, Offer
-from thriftune.own_wheel import write_wheel
 
 PATIENCE_SECONDS = 90.0
 FAKE_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
@@ -428,7 +429,7 @@ def in_folder(folder: str) -> list[int]:
 
 _ASKS_FOR_ONE = """
 import json, sys, time
-from thriftune.cluster import INSTANCE_TYPE, MARKET, Cluster
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, Cluster
 cluster = Cluster.attach(sys.argv[1])
 cluster.claim({"CPU": 3}, {MARKET: "spot", INSTANCE_TYPE: "m5.xlarge"})
 deadline = time.monotonic() + float(sys.argv[2])

@@ -15,10 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from thriftune import __version__
-from thriftune.cluster import HEALTH_CHECKS, INSTANCE_TYPE, MARKET
+from thriftune.clouds.ray.cluster import HEALTH_CHECKS, INSTANCE_TYPE, MARKET
+from thriftune.clouds.ray.own_wheel import wheel_name
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog, Offer
-from thriftune.own_wheel import wheel_name
 
 SPOT, ON_DEMAND = "spot", "on-demand"
 """Values of the label cluster.MARKET, and how names of node types end."""

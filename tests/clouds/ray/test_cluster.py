@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cluster import hold
-from thriftune import cluster
-from thriftune.cluster import Cluster
+from thriftune.clouds.ray import cluster
+from thriftune.clouds.ray.cluster import Cluster
 from thriftune.errors import SettingError, ThriftuneError
 
 pytestmark = pytest.mark.cluster

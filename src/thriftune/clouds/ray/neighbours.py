@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from thriftune.cluster import Cluster
-from thriftune.sharing import Want, fitting, needs, shares
+from thriftune.clouds.ray.cluster import Cluster
+from thriftune.clouds.ray.sharing import Want, fitting, needs, shares
 
 REFRESH_SECONDS = 2.0
 FRESH_SECONDS = 10.0

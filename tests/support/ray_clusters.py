@@ -32,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from thriftune.cluster import HEALTH_CHECKS
+from thriftune.clouds.ray.cluster import HEALTH_CHECKS
 
 PATIENCE_SECONDS = 60.0
 _STORE_BYTES = 80_000_000
@@ -47,7 +47,7 @@ _QUIET = {
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Has Ray take 127.0.0.1 for what it is, and not for the address by which others reach this machine."""
 
-_REPOSITORY = Path(__file__).parents[1]
+_REPOSITORY = Path(__file__).parents[2]
 
 
 # --- nodes that a test adds ---------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thriftune.clouds.ray.sharing import Want, dominant_share, fitting, shares
 from thriftune.errors import SettingError
-from thriftune.sharing import Want, dominant_share, fitting, shares
 
 NAMES = ("CPU", "GPU", "memory")
 amounts = st.integers(0, 6)

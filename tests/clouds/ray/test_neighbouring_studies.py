@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.ray_clusters import Nodes, nodes
-from tests.tables import Table
+from tests.support.ray_clusters import Nodes, nodes
+from tests.support.tables import Table
 from thriftune.planning import PresentMachines
 from thriftune.venue import wanted
 
@@ -51,7 +51,7 @@ STUDY = """
 import json, sys, time
 from pathlib import Path
 import thriftune as tt
-from thriftune import events as ev
+from thriftune.state import events as ev
 from thriftune.store import open_store
 
 folder, name, address, other = Path(sys.argv[1]), *sys.argv[2:5]

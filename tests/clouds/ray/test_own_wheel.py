@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import thriftune
+from thriftune.clouds.ray.own_wheel import wheel_name, write_wheel
 from thriftune.errors import ThriftuneError
-from thriftune.own_wheel import wheel_name, write_wheel
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_pip_installs_it_and_a_wheel_of_that_is_the_same(wheel: Path, tmp_path: 
     subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True, timeout=300)
     again = (
         "import thriftune, sys, pathlib\n"
-        "from thriftune.own_wheel import write_wheel\n"
+        "from thriftune.clouds.ray.own_wheel import write_wheel\n"
         "assert thriftune.__file__.startswith(sys.prefix), thriftune.__file__\n"
         "write_wheel(pathlib.Path(sys.argv[1]))\n"
         "print(thriftune.__version__)\n"
@@ -70,7 +70,9 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
 def test_a_clone_that_is_not_installed_is_told(tmp_path: Path) -> None:
     home = Path(thriftune.__file__).parent.parent
-    code = f"import sys; sys.path.insert(0, {str(home)!r})\nfrom thriftune.own_wheel import write_wheel\n"
+    code = (
+        f"import sys; sys.path.insert(0, {str(home)!r})\nfrom thriftune.clouds.ray.own_wheel import write_wheel\n"
+    )
     code += "from pathlib import Path\nwrite_wheel(Path('.'))"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False

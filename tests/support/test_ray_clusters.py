@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray_clusters import Nodes, autoscaled, nodes
-from thriftune.cluster import Cluster
+from tests.support.ray_clusters import Nodes, autoscaled, nodes
+from thriftune.clouds.ray.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 

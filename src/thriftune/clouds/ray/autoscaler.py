@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
-    from thriftune.cluster import Cluster
+    from thriftune.clouds.ray.cluster import Cluster
 
 STATUS_SECONDS = 12.0
 """How long to wait for the first report of a head that has just started: one comes every five seconds."""

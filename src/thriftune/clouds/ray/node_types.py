@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from thriftune.cluster import INSTANCE_TYPE, MARKET, PRICE, Node, NodeType
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Node, NodeType
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing, rules_of
 from thriftune.market.catalog import Catalog, Offer, smallest_with

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 import thriftune as tt
-from tests.ray_clusters import nodes
-from thriftune.autoscaler import STATUS_SECONDS, check_autoscaler, only_watches
-from thriftune.cluster import Cluster, Node
+from tests.support.ray_clusters import nodes
+from thriftune.clouds.ray.autoscaler import STATUS_SECONDS, check_autoscaler, only_watches
+from thriftune.clouds.ray.cluster import Cluster, Node
 from thriftune.errors import SettingError
 
 HEX = "a0f16e936755f03c45e02a07146dbfb181c27afe906f065c2ba40aa4"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.clouds.test_ray import SPOT
-from tests.ray_clusters import Autoscaled, autoscaled, node_type
-from thriftune.cluster import INSTANCE_TYPE, MARKET
+from tests.clouds.ray.test_cloud import SPOT
+from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 
 pytestmark = pytest.mark.cluster
 
@@ -21,9 +21,9 @@ ON_DEMAND = {INSTANCE_TYPE: "c7i.large", MARKET: "on-demand"}
 BEGIN = """
 import json, os, signal, sys, time
 from tests.clouds.conformance import of
-from tests.clouds.test_ray import Study
-from thriftune import events as ev
-from thriftune.cluster import Cluster
+from tests.clouds.ray.test_cloud import Study
+from thriftune.state import events as ev
+from thriftune.clouds.ray.cluster import Cluster
 
 cluster = Cluster.attach(os.environ["RAY_ADDRESS"])
 workers = lambda: {node.id: node.type for node in cluster.nodes() if node.resources.get("CPU")}
@@ -105,7 +105,7 @@ say(node=study.cloud.node_of("m1").id)
 os._exit(0)
 """
     second = """
-from tests.clouds.test_ray import RayCloud, TYPE, WORKER
+from tests.clouds.ray.test_cloud import RayCloud, TYPE, WORKER
 cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
 say(events=len(cloud.open(time.time())), node=cloud.node_of("m1").id)
 time.sleep(2 * float(sys.argv[1]))
@@ -114,7 +114,7 @@ os._exit(0)
 """
     third = """
 until(lambda: not workers())
-from tests.clouds.test_ray import RayCloud, TYPE, WORKER
+from tests.clouds.ray.test_cloud import RayCloud, TYPE, WORKER
 cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
 say(events=[type(event).__name__ for event in cloud.open(time.time())])
 cloud.close(time.time())

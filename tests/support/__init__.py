@@ -1,0 +1,1 @@
+"""What tests of several packages use: made-up studies, rented machines, Ray clusters."""
