@@ -14,7 +14,7 @@ from tests.cli.test_bill import rented
 from tests.support import rentals
 from tests.test_plot import BEGINNINGS
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.ledger import Ledger, Row, Work
+from thriftune.results.ledger import Ledger, Row, Work
 from thriftune.state import events as ev
 from thriftune.timeline_plot import laid_out, lanes, plot_timeline, stacked
 

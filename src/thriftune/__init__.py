@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from thriftune.manage import rename as rename
     from thriftune.manage import stop as stop
     from thriftune.manage import studies as studies
-    from thriftune.models import BestModel as BestModel
     from thriftune.planning.choosing import plan as plan
     from thriftune.result import Result as Result
+    from thriftune.results.models import BestModel as BestModel
     from thriftune.simulation import simulate as simulate
     from thriftune.space.conditions import between as between
     from thriftune.space.parameters import Choice as Choice
@@ -56,7 +56,7 @@ _HOMES = {
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "training.current_trial": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],
-    "models": ["BestModel"],
+    "results.models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
     "result": ["Result"],

@@ -9,14 +9,14 @@ import numpy as np
 from thriftune.common.text import escaped
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.figures import Shown
-from thriftune.importance import shares
 from thriftune.parameter_axis import ends, is_discrete, place, set_axis
 from thriftune.pictures import ACCENT, INK, drawing
+from thriftune.results.importance import shares
+from thriftune.results.surrogate import Surrogate
 from thriftune.search.bayes.kernel import Array
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.surrogate import Surrogate
 
 _FINE, _FINER = 48, 160
 """Points of a surface along each axis; and along one, where the other has few values."""

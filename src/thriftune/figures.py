@@ -96,7 +96,7 @@ def draw(spec: Spec, history: History, kind: str, params: Sequence[str] | None, 
 
 
 def _shown(spec: Spec, history: History, params: Sequence[str] | None, metric: str | None) -> Shown:
-    from thriftune.surrogate import checked_metric
+    from thriftune.results.surrogate import checked_metric
 
     metric = checked_metric(history, metric)
     names = _checked_params(history, params)

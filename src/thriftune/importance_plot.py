@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from thriftune.common.text import escaped
-from thriftune.importance import importance
 from thriftune.pictures import ACCENT, drawing
+from thriftune.results.importance import importance
+from thriftune.results.surrogate import checked_metric
 from thriftune.state.history import History
-from thriftune.surrogate import checked_metric
 
 
 def draw_importance(study: str, history: History, metric: str | None) -> Any:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from thriftune.models import BestModel
+    from thriftune.results.models import BestModel
     from thriftune.state.history import History
     from thriftune.state.spec import Spec
 
@@ -38,7 +38,7 @@ class Looking:
         trial's. Raises NoCheckpoint if nothing was saved; NoBestTrial if no saved model meets the constraints, and
         with several objectives.
         """
-        from thriftune.models import best_model
+        from thriftune.results.models import best_model
 
         return best_model(self.history)
 
@@ -53,7 +53,7 @@ class Looking:
         A share is the parameter's total effect on a model of the metric (by default the first objective): its own,
         and what it does together with others. Needs ten trials with a value, and two for each parameter.
         """
-        from thriftune.importance import importance  # late: imports SciPy
+        from thriftune.results.importance import importance  # late: imports SciPy
 
         return importance(self.history, metric)
 
@@ -93,6 +93,6 @@ class Looking:
         `reports`: one row a report instead, with `trial`, `step`, a column for each metric, `time`, `attempt`, and
         whether a checkpoint was `saved`.
         """
-        from thriftune.frames import reports_frame, trials_frame  # late: needs the extra
+        from thriftune.results.frames import reports_frame, trials_frame  # late: needs the extra
 
         return reports_frame(self.history) if reports else trials_frame(self.history)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from thriftune.common.formatting import several
-from thriftune.curves import wants_log
 from thriftune.market.catalog import Offer
 from thriftune.market.lifetime import KaplanMeier, Lifetime
 from thriftune.market.prices import PriceSeries
@@ -18,6 +17,7 @@ from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.market.summary import Fit, Revocations
 from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
+from thriftune.results.curves import wants_log
 
 _FINE = 600  # points of a curve
 _HIGHEST = 3.0  # times the job's own hours: beyond, the job needs checkpoints, however much beyond

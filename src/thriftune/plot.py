@@ -9,10 +9,10 @@ from typing import Any
 
 from thriftune import words
 from thriftune.common import formatting
-from thriftune.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.errors import ThriftuneError
 from thriftune.pictures import ACCENT, MUTED, WARNING, check, drawing, legend, save
 from thriftune.result import Result
+from thriftune.results.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.ledger import Ledger
 from thriftune.looking import Looking
+from thriftune.results.ledger import Ledger
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord

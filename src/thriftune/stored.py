@@ -9,7 +9,7 @@ from dataclasses import fields
 from reprlib import repr as short
 
 from thriftune.errors import StudyDamaged
-from thriftune.models import FILES_ON_DISK
+from thriftune.results.models import FILES_ON_DISK
 from thriftune.state.event_checks import CHECKS
 from thriftune.state.history import History
 from thriftune.state.spec import KINDS, Spec, Target

@@ -20,8 +20,8 @@ from thriftune.common.formatting import (
 from thriftune.common.text import escaped, last_line, last_lines
 from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import NoBestTrial
-from thriftune.models import find_best_model
 from thriftune.result import SPOT_PRICE_UNKNOWN
+from thriftune.results.models import find_best_model
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec

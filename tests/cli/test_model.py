@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.cli.programs import run, strict
-from tests.test_models import read, tune, valley
+from tests.results.test_models import read, tune, valley
 from thriftune.cli import cli
 from thriftune.closing import end_line
 from thriftune.words import model

@@ -17,13 +17,13 @@ from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.conductor import Conductor
 from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
-from thriftune.ledger import Ledger
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
+from thriftune.results.ledger import Ledger
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float

@@ -7,8 +7,8 @@ from typing import Any
 
 from thriftune import words
 from thriftune.errors import NoBestTrial
-from thriftune.models import BestModel, find_best_model, find_model
 from thriftune.result import Result
+from thriftune.results.models import BestModel, find_best_model, find_model
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store

@@ -6,8 +6,8 @@ import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.common.text import escaped
+from thriftune.results.surrogate import checked_metric
 from thriftune.study import load
-from thriftune.surrogate import checked_metric
 
 
 @click.command("importance")

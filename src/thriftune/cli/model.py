@@ -9,8 +9,8 @@ import click
 
 from thriftune.cli.common import F, print_json
 from thriftune.errors import NoBestTrial, NoCheckpoint
-from thriftune.model_copy import copy_model
-from thriftune.models import find_best_model, find_model, why_no_best_model, why_no_model
+from thriftune.results.model_copy import copy_model
+from thriftune.results.models import find_best_model, find_model, why_no_best_model, why_no_model
 from thriftune.state.history import History
 from thriftune.state.reports import value_at
 from thriftune.state.trial_record import TrialRecord

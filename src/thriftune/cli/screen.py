@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thriftune.curves import draw
+from thriftune.results.curves import draw
 
 PATIENCE_SECONDS = 2.0
 _WIDTH_OF_PIPES = 120

@@ -20,12 +20,12 @@ from thriftune.cli.screen import chart, facts_table, listed, open_console, secti
 from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, plain
-from thriftune.curves import best_so_far, learning_curve
 from thriftune.errors import NoBestTrial
 from thriftune.figures import FIGURES
-from thriftune.ledger import Ledger
-from thriftune.models import find_model
 from thriftune.result import Result
+from thriftune.results.curves import best_so_far, learning_curve
+from thriftune.results.ledger import Ledger
+from thriftune.results.models import find_model
 from thriftune.space.objectives import conjunction
 from thriftune.state import events as ev
 from thriftune.state.history import History

@@ -16,7 +16,7 @@ from math import fsum
 from statistics import stdev
 from typing import NamedTuple
 
-from thriftune.ledger import Ledger
+from thriftune.results.ledger import Ledger
 from thriftune.state.events import LOOK, Measured, Narrow, Turn
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord, Window

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.cli import studies
 from tests.support import rentals
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.ledger import Ledger, Row
 from thriftune.market.billing import Billing
 from thriftune.result import Result
+from thriftune.results.ledger import Ledger, Row
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State

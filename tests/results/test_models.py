@@ -16,8 +16,8 @@ import pytest
 
 import thriftune as tt
 from thriftune.errors import CheckpointError, NoBestTrial, NoCheckpoint, SettingError
-from thriftune.model_copy import copy_model
-from thriftune.models import find_best_model
+from thriftune.results.model_copy import copy_model
+from thriftune.results.models import find_best_model
 from thriftune.state.trial_record import State
 from thriftune.stopping import ASHA
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from thriftune.errors import ThriftuneError
+from thriftune.results.surrogate import Surrogate
 from thriftune.search.bayes.kernel import Array
 from thriftune.state.history import History
-from thriftune.surrogate import Surrogate
 
 _POINTS = 512
 """Pairs of points of the space; a power of two, as the Sobol sequence asks."""

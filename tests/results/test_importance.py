@@ -16,11 +16,11 @@ import thriftune as tt
 from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.importance import importance
+from thriftune.results.importance import importance
+from thriftune.results.surrogate import Surrogate, tamed
 from thriftune.space.parameters import Parameter
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.surrogate import Surrogate, tamed
 
 Function = Callable[[Mapping[str, Any]], float]
 

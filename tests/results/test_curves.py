@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli import studies
-from thriftune.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
+from thriftune.results.curves import BestSoFar, best_so_far, draw, learning_curve, wants_log
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 

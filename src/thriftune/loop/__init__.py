@@ -1,0 +1,1 @@
+"""What happens next? The conductor decides; the driver brings it events and carries its decisions out."""

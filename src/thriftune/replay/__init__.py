@@ -1,0 +1,1 @@
+"""What would have happened? Simulation, what-if, recordings and replayed markets."""

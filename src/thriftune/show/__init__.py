@@ -1,0 +1,1 @@
+"""How does a study look? Texts, progress, tables and plots."""
