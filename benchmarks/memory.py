@@ -18,7 +18,7 @@ import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import Doing, pickled
 from thriftune.launch import drive, enter, make_spec
-from thriftune.progress import Silent
+from thriftune.show.progress import Silent
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.store.opening import open_store

@@ -84,7 +84,7 @@ def main() -> None:
         store=options.store,
     )
     if options.plot is not None:
-        from thriftune.plot import save_plot
+        from thriftune.show.history_plot import save_plot
 
         options.plot.parent.mkdir(parents=True, exist_ok=True)
         save_plot(result, options.plot)

@@ -18,9 +18,9 @@ from thriftune.cli import cli
 from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.conductor import GRACE_SECONDS
 from thriftune.errors import SettingError
-from thriftune.progress import aim
 from thriftune.search import Past
 from thriftune.search.random import Random
+from thriftune.show.progress import aim
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State

@@ -15,12 +15,12 @@ from click.testing import CliRunner, Result
 
 import thriftune as tt
 from tests.support.tables import START, Table
-from thriftune import words
 from thriftune.cli import cli
 from thriftune.common.formatting import moment
 from thriftune.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.errors import SettingError
-from thriftune.progress import aim
+from thriftune.show import describe as words
+from thriftune.show.progress import aim
 from thriftune.state.trial_record import State
 from thriftune.study_file import read_study_file
 

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 import thriftune as tt
 from tests.support.tables import Table
-from thriftune import words
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound
 from thriftune.search.bayes.observations import Reader
+from thriftune.show import describe as words
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.stopping.halving import SuccessiveHalving

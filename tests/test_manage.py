@@ -20,8 +20,8 @@ from tests.cli import studies as written
 from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.launch import resume
-from thriftune.progress import Silent
 from thriftune.renaming import rename_study, set_aside
+from thriftune.show.progress import Silent
 from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
 from thriftune.stored import load_spec

@@ -16,8 +16,8 @@ from thriftune import recorded, recordings
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.launch import drive, enter
-from thriftune.progress import make_view
 from thriftune.recordings import Recording
+from thriftune.show.progress import make_view
 from thriftune.store.opening import open_store
 from thriftune.study_file import read_study_file
 

@@ -15,13 +15,13 @@ from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.recordings import Recording, of_result
 from thriftune.search.random import Random
+from thriftune.show.describe import found
 from thriftune.simulation import run
 from thriftune.space.objectives import Objective
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State
-from thriftune.words import found
 
 STEPS = 9
 LOSS = (Objective("loss", False),)

@@ -16,7 +16,7 @@ from thriftune.cli import cli
 from thriftune.engines import pickled
 from thriftune.errors import SettingError
 from thriftune.launch import resume
-from thriftune.progress import make_view
+from thriftune.show.progress import make_view
 from thriftune.state.spec import Spec
 from thriftune.store.opening import open_store
 

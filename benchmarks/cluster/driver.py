@@ -36,8 +36,8 @@ from thriftune.driver import Driver
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
 from thriftune.planning import PresentMachines
-from thriftune.progress import Silent
 from thriftune.search.random import Random
+from thriftune.show.progress import Silent
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

@@ -198,8 +198,8 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
     from thriftune.driver import Driver
     from thriftune.engines.ray import RayEngine
     from thriftune.planning.elastic import PlanFollower
-    from thriftune.progress import make_view
     from thriftune.search import SEARCHERS
+    from thriftune.show.progress import make_view
     from thriftune.stopping import STOPPERS
     from thriftune.store.opening import open_store
 

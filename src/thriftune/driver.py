@@ -18,6 +18,7 @@ from thriftune.common.clock import Clock
 from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import StoreFull
+from thriftune.show.describe import failure_text, show_line
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -25,7 +26,6 @@ from thriftune.state.summary import summarize
 from thriftune.store.protocol import Store
 from thriftune.training.run import Run
 from thriftune.training.saved_steps import known_saves
-from thriftune.words import failure_text, show_line
 
 _MAILBOX_SECONDS = 0.5
 """How often the driver looks for requests of other processes."""

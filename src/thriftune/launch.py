@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.callbacks import Callbacks
-from thriftune.closing import nothing_left_line
 from thriftune.clouds.local import cores
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration, seconds
@@ -39,6 +38,7 @@ from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
+from thriftune.show.ending import nothing_left_line
 from thriftune.space.objectives import Names, conjunction, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event, Retry

@@ -71,7 +71,7 @@ class Looking:
         `params`: the parameters to draw, by default all. `metric`: by default the first objective. Save it with
         `.savefig("file.png")`.
         """
-        from thriftune.figures import draw  # late: needs the extra
+        from thriftune.show.figures import draw  # late: needs the extra
 
         figure: Figure = draw(self.spec, self.history, kind, params, metric)
         return figure

@@ -30,10 +30,10 @@ from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
 from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
 from thriftune.search.random import Random
+from thriftune.show.describe import config_line
 from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
 from thriftune.state.spec import Spec, Target
 from thriftune.training.run import Run
-from thriftune.words import config_line
 
 Say = Callable[[str], object]
 

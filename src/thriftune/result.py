@@ -100,7 +100,7 @@ class Result(Looking):
         return Ledger.of(self.history, self.history.last_at)
 
     def __repr__(self) -> str:
-        from thriftune.words import counts_line  # late: that module needs this one
+        from thriftune.show.describe import counts_line  # late: that module needs this one
 
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
         return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"

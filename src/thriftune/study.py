@@ -32,9 +32,9 @@ from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
 from thriftune.planning import PresentMachines
-from thriftune.progress import make_view
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
+from thriftune.show.progress import make_view
 from thriftune.space.objectives import Names
 from thriftune.space.space import Space
 from thriftune.state import events as ev

@@ -15,8 +15,8 @@ import thriftune as tt
 from tests.cli.programs import run, strict
 from tests.results.test_models import read, tune, valley
 from thriftune.cli import cli
-from thriftune.closing import end_line
-from thriftune.words import model
+from thriftune.show.describe import model
+from thriftune.show.ending import end_line
 
 
 def typed(folder: Path, *words: str, status: int = 0) -> Result:

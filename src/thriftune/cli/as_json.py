@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from thriftune import words
 from thriftune.errors import NoBestTrial
 from thriftune.result import Result
 from thriftune.results.models import BestModel, find_best_model, find_model
+from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store

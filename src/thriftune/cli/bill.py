@@ -37,7 +37,7 @@ def bill_command(name: str, store: str | None, plot: Path | None, as_json: bool)
     --plot draws which trial was on which machine when.
     """
     if plot is not None:
-        from thriftune.pictures import check  # late: needs the extra
+        from thriftune.show.plot_style import check  # late: needs the extra
 
         check(plot)
     with existing_store(store) as opened:
@@ -45,7 +45,7 @@ def bill_command(name: str, store: str | None, plot: Path | None, as_json: bool)
         driven = opened.driver(name) is not None
     ledger = Ledger.of(history, time.time() if driven or _rented(history) else history.last_at)
     if plot is not None:
-        from thriftune.timeline_plot import plot_timeline
+        from thriftune.show.timeline_plot import plot_timeline
 
         plot_timeline(name, ledger, plot)
         click.echo(f"wrote {plot}", err=True)

@@ -7,11 +7,11 @@ import time
 
 import click
 
-from thriftune import words
 from thriftune.cli.common import existing_store, store_option, trial_of
 from thriftune.common.text import plain
 from thriftune.errors import SettingError
 from thriftune.output_files import OutputReader, attempts_with_output
+from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.protocol import Store

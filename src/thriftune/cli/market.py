@@ -85,7 +85,7 @@ def prices_command(
     one = history[markets[0]]
     lost = None if max_price is None else revocations(one, max_price)
     if plot is not None:
-        from thriftune.market_plot import plot_prices
+        from thriftune.show.market_plot import plot_prices
 
         plot_prices(one, on_demand(one.type, one.zone), lost, plot)
         click.echo(f"wrote {plot}", err=True)
@@ -116,7 +116,7 @@ def lifetimes_command(
     types = lives.types if kind is None else [kind]
     found = {each: lifetime_figures(chosen(lives, each)) for each in types}
     if plot is not None:
-        from thriftune.market_plot import plot_lifetimes
+        from thriftune.show.market_plot import plot_lifetimes
 
         plot_lifetimes({each: figures.curve for each, figures in found.items()}, plot)
         click.echo(f"wrote {plot}", err=True)
@@ -169,7 +169,7 @@ def fit_command(
     figures = lifetime_figures(own)
     name = f"{kind} in {zone}" if zone else kind
     if plot is not None:
-        from thriftune.market_plot import plot_fits
+        from thriftune.show.market_plot import plot_fits
 
         plot_fits(fits, figures.curve, float(own.hours.max()), name, plot)
         click.echo(f"wrote {plot}", err=True)
@@ -244,7 +244,7 @@ def compare_command(
         saved = list(checkpoints(model, jobs, save, restart))
     name = f"{kind} in {zone}" if zone else kind
     if plot is not None:
-        from thriftune.market_plot import plot_jobs
+        from thriftune.show.market_plot import plot_jobs
 
         plot_jobs(model, table, restart, ages, name, plot)
         click.echo(f"wrote {plot}", err=True)
@@ -257,6 +257,6 @@ def compare_command(
 def _check_plot(plot: Path | None) -> None:
     """Before anything that takes a while."""
     if plot is not None:
-        from thriftune.pictures import check
+        from thriftune.show.plot_style import check
 
         check(plot)

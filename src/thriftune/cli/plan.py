@@ -55,7 +55,7 @@ def plan_command(
     from thriftune.planning.choosing import plan
 
     if plot is not None:
-        from thriftune.pictures import check
+        from thriftune.show.plot_style import check
 
         check(plot)
     given = {key: value for key, value in (("deadline", deadline), ("budget", budget)) if value is not None}
@@ -79,7 +79,7 @@ def plan_command(
     for note in asked.notes:
         click.echo(note, err=True)
     if plot is not None:
-        from thriftune.plan_plot import plot_plan
+        from thriftune.show.plan_plot import plot_plan
 
         plot_plan(asked.study.name, found, others, curve, plot)
         click.echo(f"wrote {plot}", err=True)

@@ -147,7 +147,7 @@ def _show(found: Measured, where: Path, next_line: str) -> None:
     from rich.text import Text
 
     from thriftune.cli.screen import facts_table, open_console, table
-    from thriftune.words import config_line
+    from thriftune.show.describe import config_line
 
     console = open_console()
     profile = found.profile

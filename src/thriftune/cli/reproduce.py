@@ -59,7 +59,7 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
 
 
 def _can_draw() -> bool:
-    from thriftune.pictures import check
+    from thriftune.show.plot_style import check
 
     try:
         check(Path("any.png"))
@@ -70,7 +70,7 @@ def _can_draw() -> bool:
 
 def _draw(found: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
     """The pictures by their names; and why there are none."""
-    from thriftune.pictures import check
+    from thriftune.show.plot_style import check
 
     written: dict[str, Path] = {}
     for section in found.sections:

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thriftune import pictures, words
 from thriftune.cli.as_json import best_json, front_json, report_json, result_json, trial_json
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option, trial_of
 from thriftune.cli.model import give_model, model_options
@@ -21,11 +20,13 @@ from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, plain
 from thriftune.errors import NoBestTrial
-from thriftune.figures import FIGURES
 from thriftune.result import Result
 from thriftune.results.curves import best_so_far, learning_curve
 from thriftune.results.ledger import Ledger
 from thriftune.results.models import find_model
+from thriftune.show import describe as words
+from thriftune.show import plot_style as pictures
+from thriftune.show.figures import FIGURES
 from thriftune.space.objectives import conjunction
 from thriftune.state import events as ev
 from thriftune.state.history import History

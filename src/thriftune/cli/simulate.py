@@ -15,10 +15,10 @@ from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
 from thriftune.recordings import Recording, of_result
 from thriftune.result import Result
+from thriftune.show.describe import counts, counts_line, values_and_progress
 from thriftune.simulation import simulate
 from thriftune.space.objectives import parse_objectives
 from thriftune.study import load
-from thriftune.words import counts, counts_line, values_and_progress
 
 # What is only needed on rented machines is imported when it is.
 

@@ -49,7 +49,7 @@ def show_system(result: Result, trial: TrialRecord | None, now: float, plot: Pat
 
 
 def _plot(result: Result, trial: TrialRecord, story: TrialStory | None, path: Path) -> None:
-    from thriftune.system_plot import plot_profile  # late: needs the extra
+    from thriftune.show.system_plot import plot_profile  # late: needs the extra
 
     if story is None:
         raise ThriftuneError(f"there is nothing to plot: {why_nothing(result.spec, trial.attempts > 0)}")

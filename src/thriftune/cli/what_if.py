@@ -29,7 +29,7 @@ def show_policies(
     as_json: bool,
 ) -> None:
     if plot is not None:
-        from thriftune.pictures import check
+        from thriftune.show.plot_style import check
 
         check(plot)
     with busy("reading the cloud"):
@@ -40,7 +40,7 @@ def show_policies(
     for note in trace.notes:
         click.echo(note, err=True)
     if plot is not None:
-        from thriftune.timeline_plot import plot_timeline
+        from thriftune.show.timeline_plot import plot_timeline
 
         first = found[0]
         plot_timeline(first.policy, first.outcomes[0].replayed.result.ledger, plot)

@@ -26,12 +26,12 @@ from thriftune.market.lifetime import (
 )
 from thriftune.market.running_time import expected_hours, mean_hours, scispot_eq9
 from thriftune.market.summary import r_squared
-from thriftune.market_plot import plot_lifetimes
 from thriftune.reproduce import Entry, Reproduction, Request, Section
 from thriftune.reproduce import scispot_pictures as pictures
 from thriftune.reproduce import scispot_studies as studies
 from thriftune.reproduce.scispot_pictures import POLICIES
 from thriftune.reproduce.scispot_studies import AGES, FITS, JOBS, RESTART_HOURS, Bag, Floats, Judged
+from thriftune.show.market_plot import plot_lifetimes
 
 SHOWN, LARGER = 16, 32
 """Cores of the machines of Figures 1 and 7, and of those that Figure 9 decides about with the former's model."""

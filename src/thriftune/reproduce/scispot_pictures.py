@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from thriftune.market.lifetime import Bathtub, Fitted, KaplanMeier
-from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.reproduce.scispot_studies import Bag, Floats
+from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 LIMIT_HOURS = 24.0
 _LINES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.reproduce import Entry
+from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 _COLORS = (MUTED, INK, SERIES[1], ACCENT)  # of the approaches
 _PAPER_MARK: Any = {"marker": "D", "color": INK, "linestyle": "none", "markersize": 6, "zorder": 5}

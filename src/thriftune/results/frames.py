@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from thriftune import words
 from thriftune.common.text import last_line
 from thriftune.errors import MissingExtra
+from thriftune.show import describe as words
 from thriftune.space.parameters import Int
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.cli import studies
 from thriftune.engines import Doing
-from thriftune.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
+from thriftune.show.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.history import History

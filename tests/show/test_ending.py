@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import studies
-from thriftune.closing import nothing_left_line, short_end_line
+from thriftune.show.ending import nothing_left_line, short_end_line
 from thriftune.state import events as ev
 
 SCRIPT = """

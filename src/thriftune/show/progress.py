@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from thriftune import words
-from thriftune.closing import end_line, short_end_line
 from thriftune.common import formatting
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.common.text import last_line, plain
 from thriftune.driver import View
 from thriftune.engines import Doing
+from thriftune.show import describe as words
+from thriftune.show.ending import end_line, short_end_line
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord

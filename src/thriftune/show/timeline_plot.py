@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from thriftune.common.formatting import format_dollars, several, time_unit
 from thriftune.errors import ThriftuneError
-from thriftune.pictures import INK, MUTED, SERIES, check, legend, picture
 from thriftune.results.ledger import Ledger, Row, Work
+from thriftune.show.plot_style import INK, MUTED, SERIES, check, legend, picture
 
 _MACHINE = "machine"
 _WAITS = "#d9dde4"

@@ -8,12 +8,12 @@ import numpy as np
 
 from thriftune.common.text import escaped
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.figures import Shown
-from thriftune.parameter_axis import ends, is_discrete, place, set_axis
-from thriftune.pictures import ACCENT, INK, drawing
 from thriftune.results.importance import shares
 from thriftune.results.surrogate import Surrogate
 from thriftune.search.bayes.kernel import Array
+from thriftune.show.figures import Shown
+from thriftune.show.parameter_axis import ends, is_discrete, place, set_axis
+from thriftune.show.plot_style import ACCENT, INK, drawing
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
 from thriftune.state.trial_record import State, TrialRecord

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
+from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State

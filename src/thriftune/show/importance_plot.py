@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from thriftune.common.text import escaped
-from thriftune.pictures import ACCENT, drawing
 from thriftune.results.importance import importance
 from thriftune.results.surrogate import checked_metric
+from thriftune.show.plot_style import ACCENT, drawing
 from thriftune.state.history import History
 
 

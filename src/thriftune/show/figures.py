@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from thriftune import words
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.pictures import check_matplotlib
 from thriftune.result import Result
+from thriftune.show import describe as words
+from thriftune.show.plot_style import check_matplotlib
 from thriftune.space.objectives import conjunction
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -72,25 +72,25 @@ def draw(spec: Spec, history: History, kind: str, params: Sequence[str] | None, 
     if kind == "history":
         if params is not None or (metric is not None and metric != history.metric):
             raise SettingError("plot: the history has no params, and shows the objectives; use another kind")
-        from thriftune.plot import draw_history
+        from thriftune.show.history_plot import draw_history
 
         return draw_history(Result(spec, history))
     if kind == "importance":
-        from thriftune.importance_plot import draw_importance
+        from thriftune.show.importance_plot import draw_importance
 
         if params is not None:
             raise SettingError("plot: the importance is of all parameters; leave params out")
         return draw_importance(spec.name, history, metric)
     shown = _shown(spec, history, params, metric)
     if kind == "slice":
-        from thriftune.slice_plot import draw_slices
+        from thriftune.show.slice_plot import draw_slices
 
         return draw_slices(shown)
     if kind == "parallel":
-        from thriftune.parallel_plot import draw_parallel
+        from thriftune.show.parallel_plot import draw_parallel
 
         return draw_parallel(shown)
-    from thriftune.contour_plot import draw_contour
+    from thriftune.show.contour_plot import draw_contour
 
     return draw_contour(shown, params is not None)
 

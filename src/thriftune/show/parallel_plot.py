@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from thriftune.common.text import escaped
-from thriftune.figures import Shown
-from thriftune.parameter_axis import set_log, short
-from thriftune.pictures import ACCENT, INK, drawing
 from thriftune.results.curves import wants_log
+from thriftune.show.figures import Shown
+from thriftune.show.parameter_axis import set_log, short
+from thriftune.show.plot_style import ACCENT, INK, drawing
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.state.trial_record import State
 

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from thriftune.common.text import escaped
-from thriftune.figures import Shown
-from thriftune.parameter_axis import is_discrete, place, set_axis, set_log
-from thriftune.pictures import ACCENT, INK, WARNING, drawing
 from thriftune.results.curves import wants_log
+from thriftune.show.figures import Shown
+from thriftune.show.parameter_axis import is_discrete, place, set_axis, set_log
+from thriftune.show.plot_style import ACCENT, INK, WARNING, drawing
 from thriftune.space.parameters import Choice
 from thriftune.state.trial_record import State, TrialRecord
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.cli import studies
 from tests.support.tables import Table
-from thriftune import words
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain
+from thriftune.show import describe as words
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord

@@ -16,8 +16,8 @@ from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
 from thriftune.market.summary import Fit, Revocations
-from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.results.curves import wants_log
+from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 _FINE = 600  # points of a curve
 _HIGHEST = 3.0  # times the job's own hours: beyond, the job needs checkpoints, however much beyond

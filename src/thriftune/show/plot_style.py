@@ -83,7 +83,7 @@ def drawing(title: str, width: float, height: float) -> Iterator[Any]:
     check_matplotlib()
     import matplotlib as mpl
 
-    from thriftune.notebook_figure import NotebookFigure  # late: needs the extra
+    from thriftune.show.notebook_figure import NotebookFigure  # late: needs the extra
 
     with mpl.rc_context(_STYLE):
         figure = NotebookFigure(figsize=(width, height), dpi=150, layout="constrained")

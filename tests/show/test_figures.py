@@ -15,7 +15,7 @@ import thriftune as tt
 from tests.cli import studies
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
-from thriftune.figures import FIGURES
+from thriftune.show.figures import FIGURES
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from tests.cli import studies
 from tests.cli.test_bill import rented
+from tests.show.test_history_plot import BEGINNINGS
 from tests.support import rentals
-from tests.test_plot import BEGINNINGS
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.results.ledger import Ledger, Row, Work
+from thriftune.show.timeline_plot import laid_out, lanes, plot_timeline, stacked
 from thriftune.state import events as ev
-from thriftune.timeline_plot import laid_out, lanes, plot_timeline, stacked
 
 
 def row(

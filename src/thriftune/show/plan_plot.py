@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.formatting import format_dollars, format_seconds, time_unit
-from thriftune.pictures import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 from thriftune.planning import Plan
 from thriftune.results.curves import wants_log
+from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 _MARKS = {
     "exact": ("D", SERIES[1]),

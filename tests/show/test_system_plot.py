@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.show.test_history_plot import BEGINNINGS
 from tests.system_room.stories import KEPT, Story, tuned
-from tests.test_plot import BEGINNINGS
 from thriftune.errors import SettingError, ThriftuneError
+from thriftune.show.system_plot import plot_profile
 from thriftune.system.explained import explain
-from thriftune.system_plot import plot_profile
 
 
 def drawn(story: Story, path: Path) -> Path:
