@@ -21,8 +21,8 @@ from thriftune.clouds.local import cores
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
 from thriftune.profiling import first_config, measure, powers_of_two
+from thriftune.settings.study_file import read_study_file
 from thriftune.state.spec import Spec, Target
-from thriftune.study_file import read_study_file
 
 STUDY = """
 minimize = "loss"

@@ -17,9 +17,9 @@ from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.launch import drive, enter
 from thriftune.recordings import Recording
+from thriftune.settings.study_file import read_study_file
 from thriftune.show.progress import make_view
 from thriftune.store.opening import open_store
-from thriftune.study_file import read_study_file
 
 WORKLOADS = ROOT / "examples" / "workloads"
 NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]

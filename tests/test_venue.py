@@ -11,12 +11,12 @@ from unittest import mock
 import pytest
 
 from thriftune.clouds.ray.cluster import Cluster, Node
-from thriftune.cluster_kinds import kinds_of
-from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError
-from thriftune.plan_file import job_of
 from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.choosing import plan
+from thriftune.settings.engine_options import Ray
+from thriftune.settings.machine_tables import job_of
+from thriftune.settings.node_types import kinds_of
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
@@ -29,10 +29,10 @@ def test_what_plans_and_rents_is_loaded_only_where_there_is_something_to_rent() 
 import sys
 from pathlib import Path
 import thriftune.launch, thriftune.clouds.ray, thriftune.engines.ray
-from thriftune.cluster_kinds import kinds_of, node_types
+from thriftune.settings.node_types import kinds_of, node_types
 assert node_types(kinds_of((), {"CPU": 1.0}, Path(".")), {"CPU": 1.0}) == []
 print(sorted(name for name in sys.modules if name.partition(".")[0] in ("scipy", "ray")))
-print("thriftune.plan_file" in sys.modules)
+print("thriftune.settings.machine_tables" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.split() == ["[]", "False"], done.stderr

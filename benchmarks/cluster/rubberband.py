@@ -115,11 +115,8 @@ def _each(parts: Sequence[float]) -> str:
 
 def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.cluster_kinds import kinds_of
     from thriftune.cluster_profile import OnCluster
-    from thriftune.engines.choice import Ray
     from thriftune.launch import make_spec
-    from thriftune.plan_file import job_of
     from thriftune.planning.choosing import frontier, plan
     from thriftune.planning.cloud import awaited
     from thriftune.planning.model import Model
@@ -127,6 +124,9 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.planning.profile import Profile
     from thriftune.profiling import measure as profiled
     from thriftune.profiling import powers_of_two
+    from thriftune.settings.engine_options import Ray
+    from thriftune.settings.machine_tables import job_of
+    from thriftune.settings.node_types import kinds_of
     from thriftune.space.parameters import Float
     from thriftune.state.spec import Target
     from thriftune.stopping.halving import SuccessiveHalving
@@ -192,13 +192,13 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
 def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
     """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
     from thriftune.clouds.ray.cloud import RayCloud
-    from thriftune.cluster_kinds import node_types
     from thriftune.common.clock import WallClock
     from thriftune.conductor import Conductor
     from thriftune.driver import Driver
     from thriftune.engines.ray import RayEngine
     from thriftune.planning.elastic import PlanFollower
     from thriftune.search import SEARCHERS
+    from thriftune.settings.node_types import node_types
     from thriftune.show.progress import make_view
     from thriftune.stopping import STOPPERS
     from thriftune.store.opening import open_store

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune import system as system
-    from thriftune.engines.choice import Ray as Ray
     from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from thriftune.planning.choosing import plan as plan
     from thriftune.result import Result as Result
     from thriftune.results.models import BestModel as BestModel
+    from thriftune.settings.engine_options import Ray as Ray
     from thriftune.simulation import simulate as simulate
     from thriftune.space.conditions import between as between
     from thriftune.space.parameters import Choice as Choice
@@ -52,7 +52,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "space.conditions": ["between"],
-    "engines.choice": ["Ray"],
+    "settings.engine_options": ["Ray"],
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "training.current_trial": ["current_trial", "report"],
     "manage": ["delete", "rename", "stop", "studies"],

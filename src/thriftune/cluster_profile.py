@@ -16,11 +16,9 @@ from typing import Any
 from thriftune.clouds.ray.cloud import RayCloud
 from thriftune.clouds.ray.cluster import Cluster
 from thriftune.clouds.ray.node_types import type_of
-from thriftune.cluster_kinds import kinds_of, node_types
 from thriftune.common.formatting import several
 from thriftune.common.text import last_line
 from thriftune.engines import Engine
-from thriftune.engines.choice import Ray
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.placement import together
@@ -28,6 +26,8 @@ from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured
 from thriftune.profiling import Say, measure
+from thriftune.settings.engine_options import Ray
+from thriftune.settings.node_types import kinds_of, node_types
 from thriftune.state.events import (
     Ended,
     Event,

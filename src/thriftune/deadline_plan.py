@@ -15,7 +15,6 @@ from typing import Any
 from thriftune.clouds.ray.cluster import Cluster
 from thriftune.cluster_profile import OnCluster
 from thriftune.common.formatting import format_dollars, format_seconds, several
-from thriftune.engines.choice import Ray
 from thriftune.errors import SettingError
 from thriftune.planning.choosing import plan
 from thriftune.planning.cloud import CloudProfile, awaited
@@ -24,6 +23,7 @@ from thriftune.planning.profile import Profile
 from thriftune.planning.spec import JobSpec
 from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
+from thriftune.settings.engine_options import Ray
 from thriftune.state.spec import Spec
 
 _MEASURED_SHARE = 0.1
@@ -48,7 +48,7 @@ def planned(
 ) -> Plan:
     """The plan for this study; SettingError where there can be none, which says why. Its deadline is shorter by
     what was spent on measuring."""
-    from thriftune.plan_file import job_of
+    from thriftune.settings.machine_tables import job_of
 
     assert spec.deadline_seconds is not None
     job, notes = job_of(spec)

@@ -17,10 +17,8 @@ from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration, seconds
 from thriftune.completion import check_foresight
 from thriftune.conductor import Conductor
-from thriftune.deadlines import Deadline, check_ahead, parse_deadline
 from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
-from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import (
     SettingError,
     StoreError,
@@ -38,6 +36,8 @@ from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
+from thriftune.settings.deadlines import Deadline, check_ahead, parse_deadline
+from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.show.ending import nothing_left_line
 from thriftune.space.objectives import Names, conjunction, parse_constraints, parse_objectives
 from thriftune.space.space import Space

@@ -12,9 +12,9 @@ from thriftune.clouds.fates import Drawn
 from thriftune.clouds.traces import Trace
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.plan_file import read_plan_file
 from thriftune.planning.kinds import Kind
 from thriftune.planning.profile import slownesses
+from thriftune.settings.machine_tables import read_plan_file
 from thriftune.state.events import Config
 from thriftune.stopping import STOPPERS
 

@@ -21,19 +21,20 @@ from thriftune.common.callables import cannot_take_one
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration
 from thriftune.conductor import Conductor
-from thriftune.deadlines import Deadline
 from thriftune.driver import record
 from thriftune.engines import pickled, pickled_size
-from thriftune.engines.choice import Local, Ray
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.fingerprint import of_function
 from thriftune.interruption import short_if_uncaught
-from thriftune.known import known_result, told_metrics
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
 from thriftune.planning import PresentMachines
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
+from thriftune.settings.deadlines import Deadline
+from thriftune.settings.engine_options import Local, Ray
+from thriftune.settings.initial_events import told_before
+from thriftune.settings.known_results import known_result, told_metrics
 from thriftune.show.progress import make_view
 from thriftune.space.objectives import Names
 from thriftune.space.space import Space
@@ -49,7 +50,6 @@ from thriftune.store.opening import open_store, use_store
 from thriftune.store.protocol import Store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
-from thriftune.told import told_before
 from thriftune.training.trial import Trial
 from thriftune.warm_start import Source, remarks, same_store
 

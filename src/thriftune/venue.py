@@ -18,12 +18,12 @@ from thriftune.clouds.ray.autoscaler import check_autoscaler
 from thriftune.clouds.ray.sharing import fitting
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts, several
-from thriftune.deadlines import as_duration
 from thriftune.engines import Engine
-from thriftune.engines.choice import Ray, engine_of
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import SettingError
 from thriftune.planning import PresentMachines, Provisioner
+from thriftune.settings.deadlines import as_duration
+from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.store.files import StudyFiles
@@ -65,8 +65,8 @@ def _on_ray(
 ) -> Iterator[Venue]:
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.cluster_kinds import kinds_of, node_types
     from thriftune.engines.ray import RayEngine
+    from thriftune.settings.node_types import kinds_of, node_types
 
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
     if kinds:  # a plan counts in seconds

@@ -16,11 +16,11 @@ from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.clouds.traces import Trace, read_trace
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
-from thriftune.plan_file import job_of
 from thriftune.provisioning import POLICIES, policy
 from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
 from thriftune.search import Searcher
+from thriftune.settings.machine_tables import job_of
 from thriftune.simulation import Curves
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper

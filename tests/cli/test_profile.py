@@ -196,8 +196,8 @@ def test_an_interrupted_profile_leaves_nothing_behind(
 
 def test_the_example_has_the_space_of_its_script() -> None:
     from examples.digits import SPACE
+    from thriftune.settings.study_file import read_study_file
     from thriftune.space.space import Space
-    from thriftune.study_file import read_study_file
 
     file = ROOT / "examples" / "digits.toml"
     assert read_study_file(file).spec.space.difference(Space(SPACE)) == []

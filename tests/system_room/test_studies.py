@@ -375,7 +375,7 @@ ONE_PARAMETER = '[space.x]\ntype = "float"\nlow = 0.0\nhigh = 1.0\n'
 
 
 def test_a_study_file_says_the_same(tmp_path: Path) -> None:
-    from thriftune.study_file import read_study_file
+    from thriftune.settings.study_file import read_study_file
 
     (tmp_path / "train.py").write_text("def train(trial): ...\n")
     file = tmp_path / "study.toml"
@@ -398,7 +398,7 @@ def test_a_study_file_says_the_same(tmp_path: Path) -> None:
 
 
 def test_commands_are_left_alone(tmp_path: Path) -> None:
-    from thriftune.study_file import read_study_file
+    from thriftune.settings.study_file import read_study_file
 
     text = 'command = ["echo", "{x}"]\nminimize = "loss"\ntrials = 1\n%s\n' + ONE_PARAMETER
     file = tmp_path / "study.toml"

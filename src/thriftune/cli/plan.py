@@ -51,8 +51,8 @@ def plan_command(
     from thriftune import planning
     from thriftune.cli import plan_tables as tables
     from thriftune.cli.screen import busy
-    from thriftune.plan_file import read_plan_file
     from thriftune.planning.choosing import plan
+    from thriftune.settings.machine_tables import read_plan_file
 
     if plot is not None:
         from thriftune.show.plot_style import check

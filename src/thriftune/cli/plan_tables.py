@@ -9,9 +9,9 @@ from rich.text import Text
 
 from thriftune.cli.screen import facts_table, listed, open_console, section, table
 from thriftune.common.formatting import format_dollars, format_seconds, several, time_unit
-from thriftune.plan_file import PlanFile
 from thriftune.planning import CloudProfile, Plan
 from thriftune.planning.plan import PlannedStage
+from thriftune.settings.machine_tables import PlanFile
 
 _NO_GAP = 1e-9
 _ALIKE = 0.005  # nobody cares for a difference of half a percent

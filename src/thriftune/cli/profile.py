@@ -79,12 +79,12 @@ def profile_command(
     if allowed is not None and not allowed > 0:
         raise SettingError(f"--limit: {limit} must be above zero")
     if file.suffix == ".py":
-        from thriftune.script_file import read_script
+        from thriftune.settings.script_file import read_script
 
         spec, next_line = read_script(file, function, minimize, max_steps, engine or "local"), "STUDY.toml"
         more = " --machine NAME --deadline TIME"
     else:
-        from thriftune.study_file import read_study_file
+        from thriftune.settings.study_file import read_study_file
 
         study = read_study_file(file, {} if engine is None else {"engine": engine})
         spec, next_line = study.spec, shlex.quote(str(file))
@@ -103,8 +103,8 @@ def profile_command(
 def _measured(
     spec: Spec, workers: tuple[int, ...] | None, seconds: float, repeats: int, ends_at: float
 ) -> Measured:
-    from thriftune.engines.choice import Ray, engine_of
     from thriftune.profiling import measure
+    from thriftune.settings.engine_options import Ray, engine_of
 
     def say(line: str) -> None:
         click.echo(line, err=True)

@@ -16,6 +16,7 @@ from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
 from thriftune.launch import drive, enter, resume
 from thriftune.result import Result
+from thriftune.settings.study_file import read_study_file
 from thriftune.show.describe import config_line, counts_line, model, settings, show_line, values_line, which
 from thriftune.show.progress import make_view
 from thriftune.state.spec import ChangePolicy, Spec
@@ -23,7 +24,6 @@ from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 from thriftune.stored import load_spec
-from thriftune.study_file import read_study_file
 from thriftune.warm_start import in_folder, same_store
 
 _FRONT_SHOWN = 10

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError
+from thriftune.settings.engine_options import Local, Ray, engine_of
 
 
 def test_an_engine_is_named_made_or_written_as_a_table() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from thriftune.bound_names import bound_names, check_bound
 from thriftune.errors import SettingError
-from thriftune.study_file import read_study_file
+from thriftune.settings.bound_names import bound_names, check_bound
+from thriftune.settings.study_file import read_study_file
 
 STUDY = 'function = "s.py:{name}"\nminimize = "loss"\ntrials = 2\n[space.x]\ntype = "float"\nlow = 0\nhigh = 1\n'
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from thriftune.errors import SettingError
+from thriftune.settings.study_file import StudyFile, read_study_file
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec
-from thriftune.study_file import StudyFile, read_study_file
 
 SPACE = '[space.lr]\ntype = "float"\nlow = 1e-4\nhigh = 0.1\nlog = true\n'
 BASE = 'command = ["train", "--lr", "{lr}"]\nminimize = "loss"\ntrials = 8\n'

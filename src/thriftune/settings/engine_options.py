@@ -105,7 +105,9 @@ class Ray:
 
 
 ENGINES: Parts[Local | Ray] = Parts(
-    "engine", {"local": ("thriftune.engines.choice", "Local"), "ray": ("thriftune.engines.choice", "Ray")}, ()
+    "engine",
+    {"local": ("thriftune.settings.engine_options", "Local"), "ray": ("thriftune.settings.engine_options", "Ray")},
+    (),
 )
 
 

@@ -17,12 +17,12 @@ import thriftune as tt
 from tests.support.tables import START, Table
 from thriftune.cli import cli
 from thriftune.common.formatting import moment
-from thriftune.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.errors import SettingError
+from thriftune.settings.deadlines import as_duration, check_ahead, parse_deadline
+from thriftune.settings.study_file import read_study_file
 from thriftune.show import describe as words
 from thriftune.show.progress import aim
 from thriftune.state.trial_record import State
-from thriftune.study_file import read_study_file
 
 NINE_UTC = datetime.datetime(2026, 11, 20, 9, 0, tzinfo=datetime.UTC).timestamp()
 HOUR = 3600.0

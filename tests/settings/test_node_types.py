@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from thriftune.cluster_kinds import kinds_of, node_types
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
+from thriftune.settings.node_types import kinds_of, node_types
 
 CPU = {"CPU": 1.0}
 HERE = Path()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from thriftune.errors import SettingError
-from thriftune.script_file import read_script
+from thriftune.settings.script_file import read_script
 
 SCRIPT = """
 import thriftune as tt

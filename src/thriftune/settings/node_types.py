@@ -30,7 +30,7 @@ def kinds_of(
     """Paths in tables are relative to the folder. `worker`: what each worker of a trial has."""
     if not machines:  # and nothing is loaded that only plans need
         return []
-    from thriftune.plan_file import clouds_of
+    from thriftune.settings.machine_tables import clouds_of
 
     found: dict[str, CloudProfile] = {}
     for machine in machines:

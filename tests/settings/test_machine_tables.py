@@ -16,15 +16,15 @@ from thriftune import planning
 from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential, Phases
-from thriftune.plan_file import PlanFile, clouds_of, job_of, read_plan_file
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import profile_path
+from thriftune.settings.machine_tables import PlanFile, clouds_of, job_of, read_plan_file
+from thriftune.settings.study_file import read_study_file
 from thriftune.space.objectives import parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
-from thriftune.study_file import read_study_file
 
 BASE = """
 command = ["train", "--lr", "{lr}"]

@@ -11,8 +11,6 @@ from typing import Any
 
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import seconds
-from thriftune.deadlines import as_duration, check_ahead
-from thriftune.engines.choice import Ray, engine_of
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
@@ -22,13 +20,15 @@ from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
 from thriftune.planning.spec import JobSpec, Stage, asha
+from thriftune.settings.deadlines import as_duration, check_ahead
+from thriftune.settings.engine_options import Ray, engine_of
+from thriftune.settings.study_file import StudyFile, Types, check_key, read_study_file
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping import brackets as halving
 from thriftune.stopping.asha import ASHA
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.stopping.ladder import FIRST_PART
-from thriftune.study_file import StudyFile, Types, check_key, read_study_file
 
 _NUMBER, _WHOLE, _TEXT = ((int, float), "a number"), ((int,), "a whole number"), ((str,), "a string")
 _LATENCY = "seconds, a list of recorded ones, or a table {mean = 30, std = 10}"
@@ -208,7 +208,7 @@ def _kinds(file: StudyFile, folder: Path) -> list[CloudProfile]:
     where = engine_of({"name": file.spec.engine, **file.spec.engine_options})
     if not isinstance(where, Ray):
         return clouds_of(file.cloud, folder)
-    from thriftune.cluster_kinds import kinds_of
+    from thriftune.settings.node_types import kinds_of
 
     return kinds_of(where.machines, where.worker, folder)
 

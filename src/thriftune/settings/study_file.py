@@ -10,19 +10,19 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from thriftune.bound_names import check_bound
 from thriftune.common.clock import WallClock
-from thriftune.engines.choice import Local, Ray, engine_of
 from thriftune.errors import SettingError, SpaceError
-from thriftune.known import known_tables
 from thriftune.launch import make_spec
 from thriftune.search import SEARCHERS
+from thriftune.settings.bound_names import check_bound
+from thriftune.settings.engine_options import Local, Ray, engine_of
+from thriftune.settings.initial_events import told_before
+from thriftune.settings.known_results import known_tables
 from thriftune.space.objectives import needed, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
 from thriftune.stopping import STOPPERS
-from thriftune.told import told_before
 from thriftune.training.command_line import command_target
 from thriftune.warm_start import in_folder
 
@@ -194,7 +194,7 @@ def _engine(data: Mapping[str, Any], folder: Path) -> Local | Ray:
     where = engine_of(data["engine"])
     if not isinstance(where, Ray):
         return where
-    from thriftune.cluster_kinds import kinds_of  # late: plan_file, which it needs, reads study files
+    from thriftune.settings.node_types import kinds_of  # late: plan_file, which it needs, reads study files
 
     tables = data.get("cloud", [])
     if tables and not where.machines:

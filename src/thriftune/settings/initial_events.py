@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thriftune.known import known_results
+from thriftune.settings.known_results import known_results
 from thriftune.state.attributes import checked_attributes
 from thriftune.state.enqueued import checked_queue
 from thriftune.state.events import AttributeSet, Enqueued, Event
