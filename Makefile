@@ -42,8 +42,8 @@ SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
 	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py market/test_selection.py \
 	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
-	search/bayes stopping state/test_attributes.py test_callbacks.py training/test_checkpoints.py test_completion.py settings/test_deadlines.py \
-	state/test_enqueued.py test_failures.py show/test_figures.py test_fingerprint.py state/test_history.py results/test_importance.py \
+	search/bayes stopping state/test_attributes.py loop/test_callbacks.py training/test_checkpoints.py loop/test_completion.py settings/test_deadlines.py \
+	state/test_enqueued.py loop/test_failures.py show/test_figures.py test_fingerprint.py state/test_history.py results/test_importance.py \
 	test_interruption.py settings/test_known_results.py test_manage.py results/test_models.py test_placement.py show/test_history_plot.py state/test_unread_parameters.py \
 	test_recorded.py training/test_saved_steps.py test_what_if.py)
 

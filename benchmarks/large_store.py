@@ -18,8 +18,8 @@ from statistics import median
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.clouds.local import LocalCloud
-from thriftune.conductor import Conductor
 from thriftune.launch import enter, make_spec
+from thriftune.loop.conductor import Conductor
 from thriftune.planning import PresentMachines
 from thriftune.search import SEARCHERS
 from thriftune.space.parameters import Parameter

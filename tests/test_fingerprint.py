@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import thriftune as tt
-from tests.test_failures import run
+from tests.loop.test_failures import run
 from thriftune.errors import StudyChanged
 from thriftune.fingerprint import changes, of_function, of_target
 from thriftune.state.spec import Target

@@ -31,10 +31,10 @@ from benchmarks.common import Row, main, say, scratch
 from thriftune.clouds.ray.cloud import RayCloud
 from thriftune.clouds.ray.cluster import Cluster, Node, Told
 from thriftune.common.clock import WallClock
-from thriftune.conductor import Conductor
-from thriftune.driver import Driver
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.driver import Driver
 from thriftune.planning import PresentMachines
 from thriftune.search.random import Random
 from thriftune.show.progress import Silent

@@ -193,9 +193,9 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
     """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.common.clock import WallClock
-    from thriftune.conductor import Conductor
-    from thriftune.driver import Driver
     from thriftune.engines.ray import RayEngine
+    from thriftune.loop.conductor import Conductor
+    from thriftune.loop.driver import Driver
     from thriftune.planning.elastic import PlanFollower
     from thriftune.search import SEARCHERS
     from thriftune.settings.node_types import node_types

@@ -17,7 +17,7 @@ import thriftune as tt
 from benchmarks.common import Row, main, say
 from benchmarks.search import problems
 from benchmarks.search.results import numbers
-from thriftune.completion import converged
+from thriftune.loop.completion import converged
 
 NAMES = ("branin", "hartmann6", "ackley5", "rosenbrock4", "levy8", "network", "optimizer")
 SEEDS = numbers("0-4")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.conductor import Conductor
 from thriftune.engines.simulated import SimulatedEngine, VirtualClock
+from thriftune.loop.conductor import Conductor
 from thriftune.planning import Provisioner
 from thriftune.provisioning.terms import Terms
 from thriftune.result import Result

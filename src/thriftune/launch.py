@@ -11,13 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.callbacks import Callbacks
 from thriftune.clouds.local import cores
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration, seconds
-from thriftune.completion import check_foresight
-from thriftune.conductor import Conductor
-from thriftune.driver import Driver, View, record
 from thriftune.engines import pickled
 from thriftune.errors import (
     SettingError,
@@ -29,9 +25,13 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.failures import to_retry, why_stopped
 from thriftune.fingerprint import changes, of_function, of_imported, of_target
 from thriftune.interruption import how_to_go_on, resume_line, stopping_now
+from thriftune.loop.callbacks import Callbacks
+from thriftune.loop.completion import check_foresight
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.driver import Driver, View, record
+from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.planning import PresentMachines
 from thriftune.renaming import set_aside, settle
 from thriftune.result import Result

@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from thriftune.callbacks import in_callback
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
+from thriftune.loop.callbacks import in_callback
 from thriftune.renaming import rename_study
 from thriftune.store.files import StudyFiles
 from thriftune.store.opening import use_store

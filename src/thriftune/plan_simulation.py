@@ -13,9 +13,9 @@ from itertools import chain
 import numpy as np
 
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError
+from thriftune.loop.conductor import Conductor
 from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan

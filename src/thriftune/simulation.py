@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
 from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.common.durations import Duration, seconds
-from thriftune.conductor import Conductor
 from thriftune.curve_tables import read_table
-from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError, ThriftuneError
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.driver import make_run
 from thriftune.planning import PresentMachines
 from thriftune.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.result import Result

@@ -16,18 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from thriftune.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.common.callables import cannot_take_one
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration
-from thriftune.conductor import Conductor
-from thriftune.driver import record
 from thriftune.engines import pickled, pickled_size
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.fingerprint import of_function
 from thriftune.interruption import short_if_uncaught
 from thriftune.launch import drive, enter, make_spec
 from thriftune.looking import Looking
+from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.driver import record
 from thriftune.planning import PresentMachines
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher

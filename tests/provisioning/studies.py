@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from tests.support.tables import replayed
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.conductor import Conductor
-from thriftune.driver import make_run
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.tables import Table
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.loop.conductor import Conductor
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.growing import Growing

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.loop.test_conductor import Rungs
 from tests.support.tables import SPACE, START, Table, replayed, state
-from tests.test_conductor import Rungs
-from thriftune.conductor import STALLED_LOSSES_LIMIT
 from thriftune.errors import NoBestTrial
-from thriftune.failures import MOST_BACKOFF_SECONDS, to_retry
+from thriftune.loop.conductor import STALLED_LOSSES_LIMIT
+from thriftune.loop.failures import MOST_BACKOFF_SECONDS, to_retry
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev

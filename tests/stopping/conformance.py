@@ -12,8 +12,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune.conductor import GRACE_SECONDS, Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.loop.conductor import GRACE_SECONDS, Conductor
 from thriftune.planning import PresentMachines
 from thriftune.search.random import Random as RandomSearch
 from thriftune.simulation import drive, run

@@ -9,8 +9,8 @@ import numpy as np
 
 from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.conductor import Conductor
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
+from thriftune.loop.conductor import Conductor
 from thriftune.market.billing import (
     EC2_SPOT,
     EC2_SPOT_2016,

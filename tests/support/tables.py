@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from thriftune.conductor import Conductor
-from thriftune.failures import retry_seconds
+from thriftune.loop.conductor import Conductor
+from thriftune.loop.failures import retry_seconds
 from thriftune.planning import PresentMachines, Provisioner
 from thriftune.search import Searcher
 from thriftune.search.random import Random

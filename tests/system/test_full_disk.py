@@ -160,7 +160,7 @@ def test_a_disk_without_room_for_a_sync_is_waited_for(tmp_path: Path, monkeypatc
         sync(store)
 
     monkeypatch.setattr(SqliteStore, "sync", fail_at_first)
-    monkeypatch.setattr("thriftune.driver._STORE_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("thriftune.loop.driver._STORE_RETRY_SECONDS", 0.01)
     result = tune(slowly, tmp_path / "s.db", disk_full="go_on")
     assert [len(trial.reports) for trial in result.trials] == [5, 5]
     assert failures == 0

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune.driver import make_run
+from thriftune.loop.driver import make_run
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

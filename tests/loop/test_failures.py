@@ -11,7 +11,7 @@ import pytest
 
 import thriftune as tt
 from tests.support.tables import Table
-from thriftune.failures import MOST_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
+from thriftune.loop.failures import MOST_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
 from thriftune.state import events as ev
 from thriftune.state.events import Codec
 from thriftune.state.spec import Target

@@ -12,8 +12,8 @@ import pytest
 
 import thriftune as tt
 from tests.support.tables import Table
-from thriftune.callbacks import Callbacks
 from thriftune.errors import SettingError, StudyInterrupted
+from thriftune.loop.callbacks import Callbacks
 from thriftune.state import events as ev
 from thriftune.state.trial_record import Report, State, TrialRecord
 

@@ -13,9 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from thriftune.completion import Completion
 from thriftune.errors import SpaceError, ThriftuneError
-from thriftune.failures import failed_alike, is_permanent, retry_seconds
+from thriftune.loop.completion import Completion
+from thriftune.loop.failures import failed_alike, is_permanent, retry_seconds
+from thriftune.loop.trial_time import TrialTime
 from thriftune.planning import Provisioner
 from thriftune.search import Foresighted, Searcher
 from thriftune.state import events as ev
@@ -26,7 +27,6 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import Stopper, Verdict
 from thriftune.system import Tuner
-from thriftune.trial_time import TrialTime
 
 STALLED_LOSSES_LIMIT = 5
 """A trial whose worker vanished this often in a row without a step of progress is given up on."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Protocol, Self
 
-from thriftune.callbacks import Callbacks
 from thriftune.clouds import Cloud
 from thriftune.common.clock import Clock
-from thriftune.conductor import Conductor
 from thriftune.engines import Doing, Engine
 from thriftune.errors import StoreFull
+from thriftune.loop.callbacks import Callbacks
+from thriftune.loop.conductor import Conductor
 from thriftune.show.describe import failure_text, show_line
 from thriftune.state import events as ev
 from thriftune.state.history import History

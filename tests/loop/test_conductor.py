@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.support.tables import START, Table, replayed, state
-from thriftune.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.errors import ThriftuneError
+from thriftune.loop.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
 from thriftune.planning import PresentMachines
 from thriftune.search import Past
 from thriftune.search.grid import Grid

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import thriftune as tt
 from tests.support.tables import START, Table, state
 from thriftune.cli import cli
-from thriftune.completion import CONVERGED_SHARE, CONVERGED_TRIALS
-from thriftune.conductor import GRACE_SECONDS
 from thriftune.errors import SettingError
+from thriftune.loop.completion import CONVERGED_SHARE, CONVERGED_TRIALS
+from thriftune.loop.conductor import GRACE_SECONDS
 from thriftune.search import Past
 from thriftune.search.random import Random
 from thriftune.show.progress import aim
