@@ -1,7 +1,7 @@
 """What is it worth that the workers of a trial are together? Samples a second, together and scattered.
 
 As in Table 1 of RubberBand, in the small: a real network is trained by 1, 2 and 4 workers with gloo, once where
-the placement controller (thriftune.placement.place) puts them, and once without it, each on the next node. A node
+the placement controller (thriftune.planning.placement.place) puts them, and once without it, each on the next node. A node
 is a network namespace of its own; between any two is a link of 1 Gbit/s each way, with half a millisecond of delay
 where the kernel can (netem), else without (tbf). Workers on one node do not use the link.
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common import Row, main, say
-from thriftune.placement import place
+from thriftune.planning.placement import place
 
 NODES, SLOTS = 4, 4
 WORKERS = (1, 2, 4)

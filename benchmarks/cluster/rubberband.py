@@ -196,7 +196,7 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
     from thriftune.engines.ray import RayEngine
     from thriftune.loop.conductor import Conductor
     from thriftune.loop.driver import Driver
-    from thriftune.planning.elastic import PlanFollower
+    from thriftune.provisioning.plan_follower import PlanFollower
     from thriftune.search import SEARCHERS
     from thriftune.settings.node_types import node_types
     from thriftune.show.progress import make_view

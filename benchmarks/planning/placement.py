@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from benchmarks.common import Row, main, say
-from thriftune.placement import Placed, emptied, place
+from thriftune.planning.placement import Placed, emptied, place
 
 SECONDS_BAR = 0.05
 SHARES = {1: 0.52, 2: 0.30, 4: 0.14, 8: 0.04}  # of trials by workers: two workers a trial

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Choice, fair
 from thriftune.planning.cloud import By, CloudProfile
+from thriftune.planning.job import JobSpec, hyperband, successive_halving
 from thriftune.planning.latency import Latency
 from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
-from thriftune.planning.spec import JobSpec, hyperband, successive_halving
 
 MOST_PLANS = 5000
 """Of a small problem."""

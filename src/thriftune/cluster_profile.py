@@ -21,8 +21,8 @@ from thriftune.common.text import last_line
 from thriftune.engines import Engine
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
-from thriftune.placement import together
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.placement import together
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured
 from thriftune.profiling import Say, measure

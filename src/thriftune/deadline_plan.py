@@ -18,9 +18,9 @@ from thriftune.common.formatting import format_dollars, format_seconds, several
 from thriftune.errors import SettingError
 from thriftune.planning.choosing import plan
 from thriftune.planning.cloud import CloudProfile, awaited
+from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
-from thriftune.planning.spec import JobSpec
 from thriftune.planning.timing import Measured
 from thriftune.profiling import measure, powers_of_two
 from thriftune.settings.engine_options import Ray

@@ -16,10 +16,10 @@ from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError
 from thriftune.loop.conductor import Conductor
-from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
+from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.result import Result
 from thriftune.search.random import Random
 from thriftune.simulation import drive

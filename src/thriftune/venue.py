@@ -130,7 +130,7 @@ def _policy(
 
         return Growing(kinds, where.gang, spec.workers), spec
     from thriftune.deadline_plan import planned
-    from thriftune.planning.elastic import PlanFollower
+    from thriftune.provisioning.plan_follower import PlanFollower
 
     unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]
     if unused:

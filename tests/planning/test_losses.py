@@ -14,8 +14,8 @@ from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, Latency, Profile
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.dag import train_seconds
+from thriftune.planning.job import Stage
 from thriftune.planning.losses import save_every_seconds, with_losses
-from thriftune.planning.spec import Stage
 
 PROFILE = Profile({1: 4.0, 2: 2.5, 4: 1.5}, startup=60.0, checkpoint=20.0)
 FOREVER = Exponential(rate=1e-15)

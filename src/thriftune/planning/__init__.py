@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from thriftune.placement import together
+from thriftune.planning.placement import together
 from thriftune.state.events import Decision, Event, Move, ShareChanged
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
@@ -18,13 +18,13 @@ from thriftune.state.trial_record import TrialRecord
 if TYPE_CHECKING:
     from thriftune.planning.choosing import frontier as frontier
     from thriftune.planning.cloud import CloudProfile as CloudProfile
+    from thriftune.planning.job import JobSpec as JobSpec
+    from thriftune.planning.job import asha as asha
+    from thriftune.planning.job import hyperband as hyperband
+    from thriftune.planning.job import successive_halving as successive_halving
     from thriftune.planning.latency import Latency as Latency
     from thriftune.planning.plan import Plan as Plan
     from thriftune.planning.profile import Profile as Profile
-    from thriftune.planning.spec import JobSpec as JobSpec
-    from thriftune.planning.spec import asha as asha
-    from thriftune.planning.spec import hyperband as hyperband
-    from thriftune.planning.spec import successive_halving as successive_halving
 
 _HOMES = {
     "choosing": ["frontier"],

@@ -17,13 +17,13 @@ from thriftune.errors import SettingError
 from thriftune.planning import exact, planners
 from thriftune.planning.allocation import Choice
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.executions import Durations
 from thriftune.planning.graph import Graph
+from thriftune.planning.job import JobSpec
 from thriftune.planning.model import Model
 from thriftune.planning.plan import Plan, make
 from thriftune.planning.planners import Asked, Totals
 from thriftune.planning.profile import Profile
-from thriftune.planning.simulate import Durations
-from thriftune.planning.spec import JobSpec
 
 Planner = Literal["exact", "greedy", "static", "naive_elastic"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Choice
+from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.losses import with_losses
 from thriftune.planning.profile import Profile, slownesses
-from thriftune.planning.spec import JobSpec, Stage
 
 Floats = NDArray[np.float64]
 

@@ -27,8 +27,8 @@ from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice, fair
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
+from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.profile import Profile, slownesses
-from thriftune.planning.spec import JobSpec, Stage
 
 Floats = NDArray[np.float64]
 Cohorts = list[tuple[int, float]]

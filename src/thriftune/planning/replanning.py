@@ -16,11 +16,11 @@ from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.choosing import best_effort
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.model import Model
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
 from thriftune.planning.seen import as_seen
-from thriftune.planning.spec import JobSpec, Stage
 from thriftune.planning.under_way import UnderWay
 from thriftune.state.history import History
 

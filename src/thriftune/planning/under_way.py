@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from thriftune.planning.spec import JobSpec
+from thriftune.planning.job import JobSpec
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 

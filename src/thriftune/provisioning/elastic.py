@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 
 from thriftune.errors import SettingError
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.job import JobSpec
 from thriftune.planning.kinds import Kind
 from thriftune.planning.profile import Profile
 from thriftune.planning.replanning import Now, Replanner
-from thriftune.planning.spec import JobSpec
 from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
 from thriftune.provisioning.terms import Terms
 from thriftune.state.fleet import Machine

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thriftune.common.checks import check_number, check_whole
 from thriftune.market.checkpoint_schedule import young_daly_hours
-from thriftune.planning.spec import JobSpec
+from thriftune.planning.job import JobSpec
 from thriftune.state.history import History
 
 _MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding

@@ -17,9 +17,9 @@ from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, Lifetimes
 from thriftune.market.survival import Survival
 from thriftune.planning.cloud import CloudProfile, awaited
+from thriftune.planning.job import JobSpec, Stage, asha
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
-from thriftune.planning.spec import JobSpec, Stage, asha
 from thriftune.settings.deadlines import as_duration, check_ahead
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.settings.study_file import StudyFile, Types, check_key, read_study_file

@@ -15,9 +15,9 @@ from thriftune.errors import SettingError
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
 from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.job import JobSpec
 from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
-from thriftune.planning.spec import JobSpec
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
 from thriftune.planning import JobSpec, asha, hyperband, successive_halving
-from thriftune.planning.spec import Stage
+from thriftune.planning.job import Stage
 
 
 def ranges(spec: JobSpec) -> list[tuple[int, int, int]]:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
-from thriftune.placement import Placed, Placement, emptied, place, removable
+from thriftune.planning.placement import Placed, Placement, emptied, place, removable
 
 Wanted = dict[int, int]
 Machines = dict[str, int]

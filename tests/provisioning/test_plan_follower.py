@@ -25,9 +25,9 @@ from thriftune.planning import (
 )
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.cloud import By
-from thriftune.planning.elastic import PlanFollower
 from thriftune.planning.model import Model
 from thriftune.planning.plan import make
+from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 from thriftune.stopping.brackets import Stage
