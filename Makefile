@@ -45,7 +45,7 @@ SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
 	search/bayes stopping state/test_attributes.py loop/test_callbacks.py training/test_checkpoints.py loop/test_completion.py settings/test_deadlines.py \
 	state/test_enqueued.py loop/test_failures.py show/test_figures.py test_fingerprint.py state/test_history.py results/test_importance.py \
 	test_interruption.py settings/test_known_results.py test_manage.py results/test_models.py planning/test_placement.py show/test_history_plot.py state/test_unread_parameters.py \
-	test_recorded.py training/test_saved_steps.py test_what_if.py)
+	replay/test_recorded.py training/test_saved_steps.py replay/test_what_if.py)
 
 quick: $(VENV)/.test
 	$(MAKE) --jobs 2 --keep-going check quick-tests

@@ -13,9 +13,9 @@ import pytest
 
 import thriftune as tt
 from tests.support.tables import Table, replayed
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
 from thriftune.launch import enter, make_spec
+from thriftune.replay.simulated_engine import Curve
 from thriftune.search import Past
 from thriftune.state import events as ev
 from thriftune.state.earlier_results import Earlier, translate

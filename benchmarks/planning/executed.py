@@ -13,8 +13,8 @@ import argparse
 import numpy as np
 
 from benchmarks.common import Row, main, say
-from thriftune.plan_simulation import carry_out
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, frontier, hyperband, successive_halving
+from thriftune.replay.plan_simulation import carry_out
 
 SECONDS = {1: 4.0, 2: 2.2, 4: 1.3, 8: 0.9}
 PROFILE = Profile(SECONDS, std=0.05 * SECONDS[1], startup=3.0, checkpoint=1.0)

@@ -13,7 +13,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import SETTINGS, synthetic
 from benchmarks.provisioning.studies import study, true_speeds
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
-from thriftune.what_if import Compared, compare
+from thriftune.replay.what_if import Compared, compare
 
 HOURS, SLACKS, SEEDS = 20.0, (1.15, 2.5), 6
 OURS = "thrifty"

@@ -9,7 +9,9 @@ from functools import cache
 
 from benchmarks.market.lifetimes import recorded
 from benchmarks.search.tables import data
-from thriftune.clouds.traces import (
+from thriftune.market.lifetime import Lifetimes
+from thriftune.market.prices import PriceHistory
+from thriftune.replay.traces import (
     Conditions,
     Trace,
     Type,
@@ -19,8 +21,6 @@ from thriftune.clouds.traces import (
     of_prices,
     of_prices_and_lifetimes,
 )
-from thriftune.market.lifetime import Lifetimes
-from thriftune.market.prices import PriceHistory
 from thriftune.reproduce import scispot_studies
 from thriftune.reproduce.spottune_studies import ON_DEMAND_2016, PRICES_2016
 

@@ -9,10 +9,10 @@ import time
 from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import prices_2016, synthetic
 from benchmarks.provisioning.studies import study, true_speeds
-from thriftune.cloud_simulation import replay
-from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.market.billing import PER_SECOND
 from thriftune.provisioning import policy
+from thriftune.replay.cloud_simulation import replay
+from thriftune.replay.simulated_cloud import SimulatedCloud
 
 POLICIES = ("on_demand", "cheapest_spot", "step_cost", "thrifty")
 HOURS, BAR_SECONDS, TIMES = 245.0, 1.0, 3

@@ -13,8 +13,8 @@ import argparse
 
 from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import prices_of_2016, synthetic
-from thriftune import recorded
-from thriftune.clouds.traces import Trace, of_prices
+from thriftune.replay import recorded
+from thriftune.replay.traces import Trace, of_prices
 from thriftune.reproduce.spottune import SAVED, WORTH
 from thriftune.reproduce.spottune_studies import (
     CHEAPEST,

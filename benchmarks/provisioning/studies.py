@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from thriftune.clouds.traces import Trace
-from thriftune.engines.simulated import Curve
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.traces import Trace
+from thriftune.replay.what_if import Asked
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.spec import Spec
-from thriftune.what_if import Asked
 
 STEPS, TRIALS = 100, 16
 LONGEST = 1.3  # times the middle trial

@@ -28,9 +28,9 @@ from benchmarks.search.warm_start import interval
 from benchmarks.stopping import tables
 from benchmarks.stopping.peer_thriftune import study
 from benchmarks.stopping.tables import Array, CurveTable
+from thriftune.replay.simulation import run
 from thriftune.result import Result
 from thriftune.search.bayes.observations import CUT
-from thriftune.simulation import run
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 

@@ -12,11 +12,11 @@ import numpy as np
 import thriftune as tt
 from benchmarks.stopping.replay import Nearest, Trace, seconds_limit
 from benchmarks.stopping.tables import CurveTable
-from thriftune import simulation
-from thriftune.engines import simulated
-from thriftune.engines.simulated import Curve
+from thriftune.replay import simulated_engine as simulated
+from thriftune.replay import simulation
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation import Curves
 from thriftune.search import SEARCHERS, Past, Searcher
-from thriftune.simulation import Curves
 from thriftune.space.objectives import Objective
 from thriftune.state.events import Config
 from thriftune.state.spec import Spec

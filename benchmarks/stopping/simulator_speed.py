@@ -18,9 +18,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import Row, main, say
-from thriftune.engines.simulated import Curve
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation import Curves, run
 from thriftune.search.random import Random
-from thriftune.simulation import Curves, run
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from thriftune import errors as errors
     from thriftune import market as market
     from thriftune import planning as planning
-    from thriftune import recorded as recorded
     from thriftune import search as search
     from thriftune import stopping as stopping
     from thriftune import system as system
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
     from thriftune.manage import stop as stop
     from thriftune.manage import studies as studies
     from thriftune.planning.choosing import plan as plan
+    from thriftune.replay import recorded
+    from thriftune.replay.simulation import simulate as simulate
     from thriftune.result import Result as Result
     from thriftune.results.models import BestModel as BestModel
     from thriftune.settings.engine_options import Ray as Ray
-    from thriftune.simulation import simulate as simulate
     from thriftune.space.conditions import between as between
     from thriftune.space.parameters import Choice as Choice
     from thriftune.space.parameters import Float as Float
@@ -60,7 +60,7 @@ _HOMES = {
     "space.parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
     "result": ["Result"],
-    "simulation": ["simulate"],
+    "replay.simulation": ["simulate"],
     "space.space": ["Space"],
     "study": ["Study", "load", "tune"],
     "summaries": ["StudySummary"],

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
-from thriftune import recordings
 from thriftune.cli import cli
 from thriftune.planning.profile import Profile
+from thriftune.replay import recordings
 from thriftune.store.opening import open_store
 
 

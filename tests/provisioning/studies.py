@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tests.support.tables import replayed
-from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
@@ -23,6 +20,9 @@ from thriftune.market.prices import PriceSeries
 from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.results.ledger import Ledger
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective

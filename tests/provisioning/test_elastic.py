@@ -27,7 +27,6 @@ from tests.provisioning.studies import (
     run,
 )
 from tests.support.tables import replayed
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
@@ -39,6 +38,7 @@ from thriftune.provisioning import policy
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State

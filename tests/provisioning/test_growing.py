@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.support.tables import Table
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.loop.conductor import Conductor
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.growing import Growing
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation import drive
 from thriftune.search.random import Random
-from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

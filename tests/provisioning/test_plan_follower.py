@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.support.tables import Table
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.plan_simulation import _Stages, carry_out
 from thriftune.planning import (
     CloudProfile,
     JobSpec,
@@ -28,6 +27,7 @@ from thriftune.planning.cloud import By
 from thriftune.planning.model import Model
 from thriftune.planning.plan import make
 from thriftune.provisioning.plan_follower import PlanFollower
+from thriftune.replay.plan_simulation import _Stages, carry_out
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 from thriftune.stopping.brackets import Stage

@@ -9,7 +9,6 @@ import pytest
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
 from tests.support.tables import START
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
 from thriftune.market.lifetime import Exponential
@@ -19,6 +18,7 @@ from thriftune.provisioning import policy
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 
 LIFE = Exponential(2.0)

@@ -7,14 +7,14 @@ import pytest
 from tests.market.machines import Bathtub
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
-from thriftune.clouds.fates import Drawn
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.reuse import reuse
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.preemptions import Drawn
+from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 

@@ -10,8 +10,6 @@ import pytest
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import FOREVER, Where, by_chance, by_price, run
 from tests.support.tables import START
-from thriftune.clouds.fates import AbovePrice
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
@@ -19,6 +17,8 @@ from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.preemptions import AbovePrice
+from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 
 TERMS = Terms(seconds_per_step=60.0)

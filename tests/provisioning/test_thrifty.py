@@ -14,8 +14,6 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import STEPS, Where, a_spec, at_once, by_chance, by_price, by_room, run
 from tests.provisioning.test_step_cost import Says
 from tests.support.tables import START
-from thriftune.clouds.fates import Drawn
-from thriftune.engines.simulated import Curve
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
@@ -23,6 +21,8 @@ from thriftune.planning.kinds import Kind
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.thrifty import LOOK_SECONDS, Thrifty
+from thriftune.replay.preemptions import Drawn
+from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 

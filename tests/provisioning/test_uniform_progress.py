@@ -8,14 +8,14 @@ import pytest
 
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, by_room, run
-from thriftune.clouds.fates import Available
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.uniform_progress import UniformProgress
+from thriftune.replay.preemptions import Available
+from thriftune.replay.simulated_engine import Curve
 
 SPOT = Kind("spot", 0.3, survival=Exponential(3.0), queue=60.0, init=60.0)
 STAYS = Kind("stays", 1.0, queue=60.0, init=60.0)

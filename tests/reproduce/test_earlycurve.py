@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thriftune import recorded
+from thriftune.replay import recorded
 from thriftune.reproduce import Entry, Reproduction, Request, reproduce
 from thriftune.reproduce import foretelling as ft
 from thriftune.reproduce import learning_curves as lc

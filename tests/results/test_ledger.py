@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.cli import studies
 from tests.support import rentals
-from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.market.billing import Billing
+from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.result import Result
 from thriftune.results.ledger import Ledger, Row
 from thriftune.state import events as ev

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import thriftune as tt
 from thriftune import planning
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential, Phases
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import profile_path
+from thriftune.replay.simulated_engine import Curve
 from thriftune.settings.machine_tables import PlanFile, clouds_of, job_of, read_plan_file
 from thriftune.settings.study_file import read_study_file
 from thriftune.space.objectives import parse_objectives

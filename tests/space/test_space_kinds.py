@@ -17,8 +17,8 @@ import thriftune as tt
 from tests import ROOT
 from tests.space.test_space import same
 from thriftune.cli import cli
-from thriftune.curve_tables import read_table
 from thriftune.errors import SpaceError
+from thriftune.replay.curve_tables import read_table
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Fixed
 from thriftune.space.space import Space

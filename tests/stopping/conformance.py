@@ -12,11 +12,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.loop.conductor import GRACE_SECONDS, Conductor
 from thriftune.planning import PresentMachines
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation import drive, run
 from thriftune.search.random import Random as RandomSearch
-from thriftune.simulation import drive, run
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

@@ -13,10 +13,10 @@ import thriftune as tt
 from tests.stopping.conformance import StopperConformance
 from tests.support.tables import Table
 from thriftune import stopping
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, ThriftuneError
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation import run
 from thriftune.search.grid import Grid
-from thriftune.simulation import run
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.space import Space
 from thriftune.state.events import Config

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.loop.conductor import Conductor
 from thriftune.market.billing import (
     EC2_SPOT,
@@ -24,8 +21,11 @@ from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import PresentMachines
 from thriftune.planning.kinds import Kind
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation import drive
 from thriftune.search.random import Random
-from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

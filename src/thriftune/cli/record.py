@@ -34,8 +34,8 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     seconds that each step took; `thriftune simulate --table FILE` replays it. --steady is for trials that were
     timed while others used the machine.
     """
-    from thriftune import recordings
     from thriftune.planning.profile import Profile
+    from thriftune.replay import recordings
     from thriftune.study import load
 
     _check_output(output)
@@ -52,7 +52,7 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
 
 
 def _check_output(path: Path) -> None:
-    from thriftune.recordings import is_recording
+    from thriftune.replay.recordings import is_recording
 
     if not path.parent.is_dir():
         raise SettingError(f"--output: there is no folder {path.parent}; make it first")

@@ -11,12 +11,12 @@ from click.core import ParameterSource
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.common.durations import seconds as duration
 from thriftune.common.formatting import format_seconds
-from thriftune.curve_tables import read_table
 from thriftune.errors import SettingError
-from thriftune.recordings import Recording, of_result
+from thriftune.replay.curve_tables import read_table
+from thriftune.replay.recordings import Recording, of_result
+from thriftune.replay.simulation import simulate
 from thriftune.result import Result
 from thriftune.show.describe import counts, counts_line, values_and_progress
-from thriftune.simulation import simulate
 from thriftune.space.objectives import parse_objectives
 from thriftune.study import load
 
@@ -114,7 +114,7 @@ def simulate_command(
     }  # fmt: skip
     source: Any
     if file is not None:
-        from thriftune.not_run import read_not_run
+        from thriftune.replay.synthetic_curves import read_not_run
 
         source, cloud_of_file, of_study = read_not_run(file, rented_elsewhere=cloud is not None)
         settings |= {name: value for name, value in of_study.items() if settings.get(name) is None}

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from thriftune.cli.common import print_json
 from thriftune.cli.screen import busy, facts_table, open_console, section, table
-from thriftune.clouds.traces import Trace, read_trace
 from thriftune.common.durations import seconds
 from thriftune.common.formatting import format_dollars, format_seconds, several
-from thriftune.simulation import simulate
-from thriftune.what_if import Compared
+from thriftune.replay.simulation import simulate
+from thriftune.replay.traces import Trace, read_trace
+from thriftune.replay.what_if import Compared
 
 
 def show_policies(

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from thriftune import recorded
+from thriftune.replay import recorded
 from thriftune.reproduce import Entry, Reproduction, Request, Section
 from thriftune.reproduce import earlycurve_plot as plot
 from thriftune.reproduce.foretelling import (

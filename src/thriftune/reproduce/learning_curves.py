@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from thriftune import recorded
 from thriftune.errors import SettingError
+from thriftune.replay import recorded
 
 Array = npt.NDArray[np.float64]
 

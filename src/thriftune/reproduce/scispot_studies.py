@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.clouds.traces import Conditions, Trace, Type, by_cores, of_lifetimes
-from thriftune.engines.simulated import Curve
 from thriftune.market.billing import GCP_PREEMPTIBLE
 from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes, fit_lifetime
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability, scispot_eq10
 from thriftune.market.synthetic import synthetic_lifetimes
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.traces import Conditions, Trace, Type, by_cores, of_lifetimes
+from thriftune.replay.what_if import Asked, Compared, compare
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec
-from thriftune.what_if import Asked, Compared, compare
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

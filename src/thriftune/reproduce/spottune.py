@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from thriftune.clouds.traces import Trace
 from thriftune.common.formatting import several
+from thriftune.replay.traces import Trace
 from thriftune.reproduce import Entry, Reproduction, Request, Section
 from thriftune.reproduce import spottune_plot as plot
 from thriftune.reproduce.spottune_studies import (

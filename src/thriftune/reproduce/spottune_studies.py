@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from thriftune import recorded
-from thriftune.cloud_simulation import Replayed
-from thriftune.clouds.traces import Trace, Type, of_prices
 from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.synthetic import ZONES, synthetic_prices
+from thriftune.replay import recorded
+from thriftune.replay.cloud_simulation import Replayed
+from thriftune.replay.simulation import simulate
+from thriftune.replay.traces import Trace, Type, of_prices
+from thriftune.replay.what_if import Compared
 from thriftune.reproduce import Request
-from thriftune.simulation import simulate
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.early_curve import EarlyCurve
-from thriftune.what_if import Compared
 
 THETA, TOP, HOURS = 0.7, 3, 10.0
 CHEAPEST, FASTEST, WHOLE, EARLY = "cheapest_spot", "fastest_spot", "theta 1.0", "theta 0.7"

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from tests.clouds.conformance import RentingConformance
 from thriftune.clouds import Cloud
-from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
-from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
 from thriftune.planning.kinds import Kind
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.state.events import (
     Event,
     MachineBilled,

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.engines.simulated import Curve
 from thriftune.errors import MissingExtra, SettingError
-from thriftune.recordings import Recording, is_recording, read
+from thriftune.replay.recordings import Recording, is_recording, read
+from thriftune.replay.simulated_engine import Curve
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Choice, Float, Int, Parameter
 from thriftune.space.space import Space

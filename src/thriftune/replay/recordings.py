@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError, SpaceError
+from thriftune.replay.simulated_engine import Curve
 from thriftune.result import Result
 from thriftune.search import Past, Searcher
 from thriftune.space.objectives import (

@@ -15,10 +15,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate, Lasting
 from thriftune.market.billing import Billing
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate, Lasting
 
 Floats = NDArray[np.float64]
 

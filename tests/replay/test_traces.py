@@ -10,8 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from thriftune.clouds.fates import AbovePrice, Available, Drawn
-from thriftune.clouds.traces import (
+from thriftune.errors import SettingError
+from thriftune.market.billing import EC2_SPOT, PER_SECOND
+from thriftune.market.lifetime import Lifetimes
+from thriftune.market.prices import PriceHistory, PriceSeries
+from thriftune.market.running_time import mean_hours
+from thriftune.market.synthetic import synthetic_lifetimes
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn
+from thriftune.replay.traces import (
     DAY,
     Conditions,
     Type,
@@ -22,12 +28,6 @@ from thriftune.clouds.traces import (
     of_prices_and_lifetimes,
     read_trace,
 )
-from thriftune.errors import SettingError
-from thriftune.market.billing import EC2_SPOT, PER_SECOND
-from thriftune.market.lifetime import Lifetimes
-from thriftune.market.prices import PriceHistory, PriceSeries
-from thriftune.market.running_time import mean_hours
-from thriftune.market.synthetic import synthetic_lifetimes
 
 TYPES = {"a": Type(2.0, 1.0), "b": Type(4.0, 3.0)}
 

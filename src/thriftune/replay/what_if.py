@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.cloud_simulation import Replayed, replay
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.clouds.traces import Trace, read_trace
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 from thriftune.provisioning import POLICIES, policy
-from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.cloud_simulation import Replayed, replay
+from thriftune.replay.oracle import Oracle
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulation import Curves
+from thriftune.replay.traces import Trace, read_trace
 from thriftune.search import Searcher
 from thriftune.settings.machine_tables import job_of
-from thriftune.simulation import Curves
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 

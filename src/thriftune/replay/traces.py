@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.clouds.fates import AbovePrice, Available, Drawn, Fate
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
 from thriftune.market.catalog import Catalog
@@ -29,6 +28,7 @@ from thriftune.market.revocation.tabulated import Tabulated
 from thriftune.market.survival import Survival
 from thriftune.planning.kinds import Kind
 from thriftune.planning.latency import Latency
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 
 DAY = 86_400.0
 _FEWEST_LIVES = 30  # half of them tell what is known, the others what is true

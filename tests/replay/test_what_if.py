@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from thriftune.clouds.fates import Available, Drawn, Fate
-from thriftune.clouds.traces import Trace
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.planning.kinds import Kind
+from thriftune.replay.preemptions import Available, Drawn, Fate
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.traces import Trace
+from thriftune.replay.what_if import Compared
 from thriftune.space.parameters import Float
 from thriftune.stopping import Verdict
 from thriftune.stopping.early_curve import EarlyCurve
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.what_if import Compared
 
 HOUR = 3600.0
 LIFE = Exponential(3.0)

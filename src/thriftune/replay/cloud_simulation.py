@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.engines.simulated import SimulatedEngine, VirtualClock
 from thriftune.loop.conductor import Conductor
 from thriftune.planning import Provisioner
 from thriftune.provisioning.terms import Terms
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
+from thriftune.replay.simulation import Curves, drive
 from thriftune.result import Result
 from thriftune.search import Searcher
-from thriftune.simulation import Curves, drive
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
 from thriftune.stopping import Stopper

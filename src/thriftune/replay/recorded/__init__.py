@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
-    from thriftune.recordings import Recording
+    from thriftune.replay.recordings import Recording
 
 _FOLDER = Path(__file__).parent
 
@@ -26,7 +26,7 @@ def names() -> list[str]:
 
 @cache
 def load(name: str) -> Recording:
-    from thriftune.recordings import read
+    from thriftune.replay.recordings import read
 
     if name not in names():
         raise SettingError(f"recording {name!r} does not come with thriftune; there are {', '.join(names())}")

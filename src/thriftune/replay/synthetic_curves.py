@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from thriftune.clouds.fates import Drawn
-from thriftune.clouds.traces import Trace
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.planning.kinds import Kind
 from thriftune.planning.profile import slownesses
+from thriftune.replay.preemptions import Drawn
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.traces import Trace
 from thriftune.settings.machine_tables import read_plan_file
 from thriftune.state.events import Config
 from thriftune.stopping import STOPPERS

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.provisioning.studies import HOUR, Make, Where, at_once, by_chance, by_price, by_room, curve, run
-from thriftune.clouds.fates import AbovePrice, Available, Drawn
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
-from thriftune.provisioning.oracle import Oracle
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.thrifty import Thrifty
 from thriftune.provisioning.uniform_progress import UniformProgress
+from thriftune.replay.oracle import Oracle
+from thriftune.replay.preemptions import AbovePrice, Available, Drawn
 
 TEN = 10 * HOUR
 

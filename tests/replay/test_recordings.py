@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import thriftune as tt
-from thriftune import recordings
-from thriftune.curve_tables import read_table
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.recordings import Recording
+from thriftune.replay import recordings
+from thriftune.replay.curve_tables import read_table
+from thriftune.replay.recordings import Recording
+from thriftune.replay.simulated_engine import Curve
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state.trial_record import State
 

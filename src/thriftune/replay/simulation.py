@@ -8,15 +8,15 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
 
-from thriftune.clouds.simulated import SimulatedCloud
 from thriftune.common.durations import Duration, seconds
-from thriftune.curve_tables import read_table
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import make_run
 from thriftune.planning import PresentMachines
-from thriftune.recordings import InOrder, Nearest, Recording, of_result
+from thriftune.replay.curve_tables import read_table
+from thriftune.replay.recordings import InOrder, Nearest, Recording, of_result
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space.objectives import Names, parse_objectives
@@ -27,9 +27,9 @@ from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 
 if TYPE_CHECKING:
-    from thriftune.clouds.traces import Trace
+    from thriftune.replay.traces import Trace
+    from thriftune.replay.what_if import Compared
     from thriftune.study import Study
-    from thriftune.what_if import Compared
 
 MACHINE = "simulated"
 
@@ -160,7 +160,7 @@ def simulate(
         return STOPPERS.make(stopping, {}) if isinstance(stopping, str) else stopping
 
     if cloud is not None:
-        from thriftune.what_if import Asked, Checkpoints, on_cloud  # they need this module
+        from thriftune.replay.what_if import Asked, Checkpoints, on_cloud  # they need this module
 
         if recording is not None and trials is None:
             spec = replace(spec, trials=len(recording.rows))
@@ -197,7 +197,9 @@ def _recording(
         return source
     if isinstance(source, (str, Path)):
         if Path(source).suffix == ".toml":
-            raise SettingError(f"simulate: {source} is a study file; see thriftune.not_run.read_not_run")
+            raise SettingError(
+                f"simulate: {source} is a study file; see thriftune.replay.synthetic_curves.read_not_run"
+            )
         known = None if space is None else Space(space)
         objectives = parse_objectives(minimize, maximize) if minimize or maximize else ()
         return read_table(Path(source), objectives, known)

@@ -12,11 +12,11 @@ import pytest
 import thriftune as tt
 from tests import ROOT
 from tests.conftest import needs_torch
-from thriftune import recorded, recordings
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
 from thriftune.launch import drive, enter
-from thriftune.recordings import Recording
+from thriftune.replay import recorded, recordings
+from thriftune.replay.recordings import Recording
+from thriftune.replay.simulated_engine import Curve
 from thriftune.settings.study_file import read_study_file
 from thriftune.show.progress import make_view
 from thriftune.store.opening import open_store

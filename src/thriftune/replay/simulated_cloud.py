@@ -9,11 +9,11 @@ from math import inf
 
 import numpy as np
 
-from thriftune.clouds.fates import Fate, Lasting
 from thriftune.errors import SettingError
 from thriftune.market.billing import Bill
 from thriftune.planning.kinds import Kind
 from thriftune.planning.latency import Latency
+from thriftune.replay.preemptions import Fate, Lasting
 from thriftune.state.events import (
     Event,
     MachineBilled,

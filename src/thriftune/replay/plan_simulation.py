@@ -12,17 +12,17 @@ from itertools import chain
 
 import numpy as np
 
-from thriftune.clouds.simulated import SimulatedCloud
-from thriftune.engines.simulated import Curve, SimulatedEngine, VirtualClock
 from thriftune.errors import SettingError
 from thriftune.loop.conductor import Conductor
 from thriftune.planning.kinds import Kind
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
 from thriftune.provisioning.plan_follower import PlanFollower
+from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.replay.simulation import drive
 from thriftune.result import Result
 from thriftune.search.random import Random
-from thriftune.simulation import drive
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space

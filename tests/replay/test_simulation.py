@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import thriftune as tt
-from thriftune.curve_tables import read_table
-from thriftune.engines.simulated import Curve
 from thriftune.errors import SettingError
-from thriftune.recordings import Recording, of_result
+from thriftune.replay.curve_tables import read_table
+from thriftune.replay.recordings import Recording, of_result
+from thriftune.replay.simulated_engine import Curve
+from thriftune.replay.simulation import run
 from thriftune.search.random import Random
 from thriftune.show.describe import found
-from thriftune.simulation import run
 from thriftune.space.objectives import Objective
 from thriftune.space.space import Space
 from thriftune.state.events import Config
