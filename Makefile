@@ -22,8 +22,8 @@ tour: $(VENV)/.examples
 
 # Three parts run at a time: many tests wait for processes more than they compute.
 PROCESSES := $(addprefix tests/,cli engines system system_room store \
-	show/test_ending.py training/test_distributed.py test_examples.py store/test_files.py training/test_gangs.py test_profiling.py test_readme.py \
-	test_script_surroundings.py test_study.py test_warm_start.py)
+	show/test_ending.py training/test_distributed.py test_examples.py store/test_files.py training/test_gangs.py launch/test_profiling.py test_readme.py \
+	test_script_surroundings.py test_study.py launch/test_warm_start.py)
 
 test: check
 	$(MAKE) --jobs 3 --keep-going test-clusters test-processes test-others
@@ -43,8 +43,8 @@ SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
 	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \
 	search/bayes stopping state/test_attributes.py loop/test_callbacks.py training/test_checkpoints.py loop/test_completion.py settings/test_deadlines.py \
-	state/test_enqueued.py loop/test_failures.py show/test_figures.py test_fingerprint.py state/test_history.py results/test_importance.py \
-	test_interruption.py settings/test_known_results.py test_manage.py results/test_models.py planning/test_placement.py show/test_history_plot.py state/test_unread_parameters.py \
+	state/test_enqueued.py loop/test_failures.py show/test_figures.py launch/test_fingerprint.py state/test_history.py results/test_importance.py \
+	launch/test_interruption.py settings/test_known_results.py launch/test_manage.py results/test_models.py planning/test_placement.py show/test_history_plot.py state/test_unread_parameters.py \
 	replay/test_recorded.py training/test_saved_steps.py replay/test_what_if.py)
 
 quick: $(VENV)/.test

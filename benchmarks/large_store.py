@@ -18,7 +18,7 @@ from statistics import median
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.clouds.local import LocalCloud
-from thriftune.launch import enter, make_spec
+from thriftune.launch.drive import enter, make_spec
 from thriftune.loop.conductor import Conductor
 from thriftune.planning import PresentMachines
 from thriftune.search import SEARCHERS

@@ -17,7 +17,7 @@ from pathlib import Path
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import Doing, pickled
-from thriftune.launch import drive, enter, make_spec
+from thriftune.launch.drive import drive, enter, make_spec
 from thriftune.show.progress import Silent
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target

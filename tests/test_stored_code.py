@@ -15,7 +15,7 @@ import thriftune as tt
 from thriftune.cli import cli
 from thriftune.engines import pickled
 from thriftune.errors import SettingError
-from thriftune.launch import resume
+from thriftune.launch.drive import resume
 from thriftune.show.progress import make_view
 from thriftune.state.spec import Spec
 from thriftune.store.opening import open_store

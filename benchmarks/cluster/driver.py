@@ -33,6 +33,7 @@ from thriftune.clouds.ray.cluster import Cluster, Node, Told
 from thriftune.common.clock import WallClock
 from thriftune.engines import Doing
 from thriftune.engines.ray import RayEngine
+from thriftune.launch.runtime import wanted
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver
 from thriftune.planning import PresentMachines
@@ -47,7 +48,6 @@ from thriftune.stopping import STOPPERS
 from thriftune.store.opening import open_store
 from thriftune.stored import load_history
 from thriftune.training.run import Run
-from thriftune.venue import wanted
 
 NODES, SLOTS = 100, 10
 STEPS = 4  # of a trial

@@ -115,15 +115,15 @@ def _each(parts: Sequence[float]) -> str:
 
 def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.cluster_profile import OnCluster
-    from thriftune.launch import make_spec
+    from thriftune.launch.drive import make_spec
+    from thriftune.launch.profiling import measure as profiled
+    from thriftune.launch.profiling import powers_of_two
+    from thriftune.launch.ray_profiling import OnCluster
     from thriftune.planning.choosing import frontier, plan
     from thriftune.planning.cloud import awaited
     from thriftune.planning.model import Model
     from thriftune.planning.plan import make
     from thriftune.planning.profile import Profile
-    from thriftune.profiling import measure as profiled
-    from thriftune.profiling import powers_of_two
     from thriftune.settings.engine_options import Ray
     from thriftune.settings.machine_tables import job_of
     from thriftune.settings.node_types import kinds_of

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from thriftune.errors import StudyFailed as StudyFailed
     from thriftune.errors import StudyInterrupted as StudyInterrupted
     from thriftune.errors import ThriftuneError as ThriftuneError
-    from thriftune.manage import delete as delete
-    from thriftune.manage import rename as rename
-    from thriftune.manage import stop as stop
-    from thriftune.manage import studies as studies
+    from thriftune.launch.manage import delete as delete
+    from thriftune.launch.manage import rename as rename
+    from thriftune.launch.manage import stop as stop
+    from thriftune.launch.manage import studies as studies
     from thriftune.planning.choosing import plan as plan
     from thriftune.replay import recorded
     from thriftune.replay.simulation import simulate as simulate
@@ -55,7 +55,7 @@ _HOMES = {
     "settings.engine_options": ["Ray"],
     "errors": ["StudyFailed", "StudyInterrupted", "ThriftuneError"],
     "training.current_trial": ["current_trial", "report"],
-    "manage": ["delete", "rename", "stop", "studies"],
+    "launch.manage": ["delete", "rename", "stop", "studies"],
     "results.models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],

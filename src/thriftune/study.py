@@ -21,9 +21,10 @@ from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration
 from thriftune.engines import pickled, pickled_size
 from thriftune.errors import NothingLeft, SettingError, StudyBusy
-from thriftune.fingerprint import of_function
-from thriftune.interruption import short_if_uncaught
-from thriftune.launch import drive, enter, make_spec
+from thriftune.launch.drive import drive, enter, make_spec
+from thriftune.launch.fingerprint import of_function
+from thriftune.launch.interruption import short_if_uncaught
+from thriftune.launch.warm_start import Source, remarks, same_store
 from thriftune.looking import Looking
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.loop.conductor import Conductor
@@ -51,7 +52,6 @@ from thriftune.store.protocol import Store
 from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.training.trial import Trial
-from thriftune.warm_start import Source, remarks, same_store
 
 _PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second
 

@@ -13,7 +13,7 @@ import thriftune as tt
 from tests import ROOT
 from tests.conftest import needs_torch
 from thriftune.errors import SettingError
-from thriftune.launch import drive, enter
+from thriftune.launch.drive import drive, enter
 from thriftune.replay import recorded, recordings
 from thriftune.replay.recordings import Recording
 from thriftune.replay.simulated_engine import Curve

@@ -17,7 +17,7 @@ import click
 from thriftune import __version__
 from thriftune.common.platforms import require_linux
 from thriftune.errors import StudyInterrupted, ThriftuneError
-from thriftune.interruption import INTERRUPTED
+from thriftune.launch.interruption import INTERRUPTED
 
 _COMMANDS = {
     "run": "run",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from thriftune.cli.common import existing_store, store_option
-from thriftune.manage import check_idle, delete_study, request_stop, wait_for_stop
-from thriftune.renaming import rename_study
+from thriftune.launch.manage import check_idle, delete_study, request_stop, wait_for_stop
+from thriftune.launch.renaming import rename_study
 
 
 @click.command("stop")

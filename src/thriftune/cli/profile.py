@@ -103,7 +103,7 @@ def profile_command(
 def _measured(
     spec: Spec, workers: tuple[int, ...] | None, seconds: float, repeats: int, ends_at: float
 ) -> Measured:
-    from thriftune.profiling import measure
+    from thriftune.launch.profiling import measure
     from thriftune.settings.engine_options import Ray, engine_of
 
     def say(line: str) -> None:
@@ -112,7 +112,7 @@ def _measured(
     where = engine_of({"name": spec.engine, **spec.engine_options})
     if not isinstance(where, Ray):
         return measure(spec, workers, seconds, repeats, say, ends_at=ends_at)
-    from thriftune.cluster_profile import measure_on_cluster
+    from thriftune.launch.ray_profiling import measure_on_cluster
 
     return measure_on_cluster(spec, where, workers, seconds, repeats, say, ends_at)
 

@@ -14,7 +14,8 @@ from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
 from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
-from thriftune.launch import drive, enter, resume
+from thriftune.launch.drive import drive, enter, resume
+from thriftune.launch.warm_start import in_folder, same_store
 from thriftune.result import Result
 from thriftune.settings.study_file import read_study_file
 from thriftune.show.describe import config_line, counts_line, model, settings, show_line, values_line, which
@@ -24,7 +25,6 @@ from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 from thriftune.stored import load_spec
-from thriftune.warm_start import in_folder, same_store
 
 _FRONT_SHOWN = 10
 

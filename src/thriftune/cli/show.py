@@ -20,6 +20,7 @@ from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, plain
 from thriftune.errors import NoBestTrial
+from thriftune.launch.warm_start import taken
 from thriftune.result import Result
 from thriftune.results.curves import best_so_far, learning_curve
 from thriftune.results.ledger import Ledger
@@ -34,7 +35,6 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.protocol import Store
 from thriftune.study import load
-from thriftune.warm_start import taken
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
 _FRONT_SHOWN = 20

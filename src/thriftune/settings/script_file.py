@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.launch import make_spec
+from thriftune.launch.drive import make_spec
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec, Target
 

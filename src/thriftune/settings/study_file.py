@@ -12,7 +12,8 @@ from typing import Any
 
 from thriftune.common.clock import WallClock
 from thriftune.errors import SettingError, SpaceError
-from thriftune.launch import make_spec
+from thriftune.launch.drive import make_spec
+from thriftune.launch.warm_start import in_folder
 from thriftune.search import SEARCHERS
 from thriftune.settings.bound_names import check_bound
 from thriftune.settings.engine_options import Local, Ray, engine_of
@@ -24,7 +25,6 @@ from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
 from thriftune.stopping import STOPPERS
 from thriftune.training.command_line import command_target
-from thriftune.warm_start import in_folder
 
 _NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
 _DURATION = "seconds, or a string such as '20m'"

@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.ray_clusters import Nodes, nodes
 from tests.support.tables import Table
+from thriftune.launch.runtime import wanted
 from thriftune.planning import PresentMachines
-from thriftune.venue import wanted
 
 pytestmark = pytest.mark.cluster
 

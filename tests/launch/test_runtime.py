@@ -12,6 +12,7 @@ import pytest
 
 from thriftune.clouds.ray.cluster import Cluster, Node
 from thriftune.errors import SettingError
+from thriftune.launch.runtime import _check_room, within
 from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.choosing import plan
 from thriftune.settings.engine_options import Ray
@@ -21,14 +22,13 @@ from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec
-from thriftune.venue import _check_room, within
 
 
 def test_what_plans_and_rents_is_loaded_only_where_there_is_something_to_rent() -> None:
     code = """
 import sys
 from pathlib import Path
-import thriftune.launch, thriftune.clouds.ray, thriftune.engines.ray
+import thriftune.launch.drive, thriftune.clouds.ray, thriftune.engines.ray
 from thriftune.settings.node_types import kinds_of, node_types
 assert node_types(kinds_of((), {"CPU": 1.0}, Path(".")), {"CPU": 1.0}) == []
 print(sorted(name for name in sys.modules if name.partition(".")[0] in ("scipy", "ray")))

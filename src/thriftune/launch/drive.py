@@ -25,15 +25,17 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.fingerprint import changes, of_function, of_imported, of_target
-from thriftune.interruption import how_to_go_on, resume_line, stopping_now
+from thriftune.launch.fingerprint import changes, of_function, of_imported, of_target
+from thriftune.launch.interruption import how_to_go_on, resume_line, stopping_now
+from thriftune.launch.renaming import set_aside, settle
+from thriftune.launch.runtime import venue
+from thriftune.launch.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.completion import check_foresight
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.planning import PresentMachines
-from thriftune.renaming import set_aside, settle
 from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.settings.deadlines import Deadline, check_ahead, parse_deadline
@@ -53,8 +55,6 @@ from thriftune.store.protocol import Store
 from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder
-from thriftune.venue import venue
-from thriftune.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
 
 
 def make_spec(

@@ -129,7 +129,7 @@ def _policy(
         from thriftune.provisioning.growing import Growing
 
         return Growing(kinds, where.gang, spec.workers), spec
-    from thriftune.deadline_plan import planned
+    from thriftune.launch.deadline_plan import planned
     from thriftune.provisioning.plan_follower import PlanFollower
 
     unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]

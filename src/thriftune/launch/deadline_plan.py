@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.cluster_profile import OnCluster
 from thriftune.common.formatting import format_dollars, format_seconds, several
 from thriftune.errors import SettingError
+from thriftune.launch.profiling import measure, powers_of_two
+from thriftune.launch.ray_profiling import OnCluster
 from thriftune.planning.choosing import plan
 from thriftune.planning.cloud import CloudProfile, awaited
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured
-from thriftune.profiling import measure, powers_of_two
 from thriftune.settings.engine_options import Ray
 from thriftune.state.spec import Spec
 

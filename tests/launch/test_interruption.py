@@ -16,7 +16,7 @@ import pytest
 
 import thriftune as tt
 from thriftune.errors import StudyInterrupted
-from thriftune.interruption import how_to_go_on, short_if_uncaught
+from thriftune.launch.interruption import how_to_go_on, short_if_uncaught
 
 PATIENCE_SECONDS = 60.0
 

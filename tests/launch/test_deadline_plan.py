@@ -12,7 +12,7 @@ import pytest
 from tests.clouds.ray.test_autoscaling import said
 from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
-from thriftune.deadline_plan import remarks, told
+from thriftune.launch.deadline_plan import remarks, told
 from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
 from thriftune.planning.timing import Measured, Row, TrialTimes

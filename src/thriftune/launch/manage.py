@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
+from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
-from thriftune.renaming import rename_study
 from thriftune.store.files import StudyFiles
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import Driver, Store

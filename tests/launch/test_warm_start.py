@@ -14,7 +14,8 @@ import pytest
 import thriftune as tt
 from tests.support.tables import Table, replayed
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
-from thriftune.launch import enter, make_spec
+from thriftune.launch.drive import enter, make_spec
+from thriftune.launch.warm_start import knowledge, remarks
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search import Past
 from thriftune.state import events as ev
@@ -24,7 +25,6 @@ from thriftune.state.spec import Target
 from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.warm_start import knowledge, remarks
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
 

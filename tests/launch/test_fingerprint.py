@@ -16,7 +16,7 @@ import pytest
 import thriftune as tt
 from tests.loop.test_failures import run
 from thriftune.errors import StudyChanged
-from thriftune.fingerprint import changes, of_function, of_target
+from thriftune.launch.fingerprint import changes, of_function, of_target
 from thriftune.state.spec import Target
 
 NUMBER = 0
@@ -139,7 +139,7 @@ def test_code_compiled_by_another_python_tells_nothing() -> None:
 
 def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
     (tmp_path / "show.py").write_text(
-        "from thriftune.fingerprint import of_function\n"
+        "from thriftune.launch.fingerprint import of_function\n"
         "train = lambda trial: trial['act'] in {'relu', 'tanh', 'gelu', 'silu'}\n"
         "print(of_function(train))\n"
     )
@@ -512,7 +512,7 @@ def test_a_resumed_script_s_changed_modules_are_noticed(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-import thriftune.launch as launch
+import thriftune.launch.drive as launch
 import script
 
 set_aside = launch.set_aside

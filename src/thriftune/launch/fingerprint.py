@@ -24,7 +24,8 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from thriftune.code_digests import (
+from thriftune.engines.pickled import SCRIPTS
+from thriftune.launch.code_digests import (
     DIGEST,
     code_digest,
     data_digest,
@@ -35,7 +36,6 @@ from thriftune.code_digests import (
     source_digest,
     text_of,
 )
-from thriftune.engines.pickled import SCRIPTS
 from thriftune.state.spec import Target
 
 _MOST_PARTS = 1_000

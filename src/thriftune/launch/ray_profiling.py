@@ -21,11 +21,11 @@ from thriftune.common.text import last_line
 from thriftune.engines import Engine
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
+from thriftune.launch.profiling import Say, measure
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.placement import together
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured
-from thriftune.profiling import Say, measure
 from thriftune.settings.engine_options import Ray
 from thriftune.settings.node_types import kinds_of, node_types
 from thriftune.state.events import (

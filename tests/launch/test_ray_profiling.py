@@ -11,8 +11,8 @@ import pytest
 from tests.engines.conformance import TARGET
 from tests.support.ray_clusters import nodes
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.cluster_profile import OnCluster
-from thriftune.profiling import _Watch
+from thriftune.launch.profiling import _Watch
+from thriftune.launch.ray_profiling import OnCluster
 from thriftune.settings.engine_options import Ray
 from thriftune.state.events import Event, Failed, Lost, Reported
 from thriftune.training.run import Run

@@ -19,8 +19,8 @@ import thriftune as tt
 from tests.cli import studies as written
 from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
-from thriftune.launch import resume
-from thriftune.renaming import rename_study, set_aside
+from thriftune.launch.drive import resume
+from thriftune.launch.renaming import rename_study, set_aside
 from thriftune.show.progress import Silent
 from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
