@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from thriftune.launch.manage import stop as stop
     from thriftune.launch.manage import studies as studies
     from thriftune.planning.choosing import plan as plan
-    from thriftune.replay import recorded
+    from thriftune.replay import recorded as recorded
     from thriftune.replay.simulation import simulate as simulate
     from thriftune.result import Result as Result
     from thriftune.results.models import BestModel as BestModel
@@ -70,14 +70,15 @@ _HOMES = {
 }
 _HOME = {name: f"thriftune.{home}" for home, names in _HOMES.items() for name in names}
 
-_ROOMS = ("errors", "market", "planning", "recorded", "search", "stopping", "system")
+_MODULES = {name: f"thriftune.{name}" for name in ("errors", "market", "planning", "search", "stopping", "system")}
+_MODULES["recorded"] = "thriftune.replay.recorded"
 
-__all__ = [*_HOME, *_ROOMS]
+__all__ = [*_HOME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return import_module(f"thriftune.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'thriftune' has no attribute {name!r}")
     if sys.platform != "linux":

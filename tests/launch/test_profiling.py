@@ -19,7 +19,7 @@ from tests.engines.processes import all_gone, eventually, marked
 from thriftune.clouds.local import cores
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
-from thriftune.launch.drive import profiling
+from thriftune.launch import profiling
 from thriftune.launch.profiling import first_config, measure, powers_of_two
 from thriftune.settings.study_file import read_study_file
 from thriftune.state.spec import Spec, Target

@@ -1,0 +1,1 @@
+"""How does a study start, resume, stop and end?"""
