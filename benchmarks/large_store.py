@@ -27,8 +27,8 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.state.summary import summarize
+from thriftune.store.loading import load_history
 from thriftune.store.opening import open_store
-from thriftune.stored import load_history
 
 NAME = "large"
 SPACE: dict[str, Parameter] = {

@@ -25,8 +25,8 @@ from tests.support.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord, Window
+from thriftune.store.loading import load_history, load_spec
 from thriftune.store.opening import open_store
-from thriftune.stored import load_history, load_spec
 
 
 def run(*arguments: str) -> str:

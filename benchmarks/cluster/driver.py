@@ -45,8 +45,8 @@ from thriftune.space.space import Space
 from thriftune.state.events import Decision, Ended, Event, Place, Reported
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
+from thriftune.store.loading import load_history
 from thriftune.store.opening import open_store
-from thriftune.stored import load_history
 from thriftune.training.run import Run
 
 NODES, SLOTS = 100, 10

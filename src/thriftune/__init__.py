@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from thriftune.state.trial_record import Report as Report
     from thriftune.state.trial_record import State as State
     from thriftune.state.trial_record import TrialRecord as TrialRecord
+    from thriftune.store.summaries import StudySummary as StudySummary
     from thriftune.study import Study as Study
     from thriftune.study import load as load
     from thriftune.study import tune as tune
-    from thriftune.summaries import StudySummary as StudySummary
     from thriftune.system import System as System
     from thriftune.training.current_trial import current_trial as current_trial
     from thriftune.training.current_trial import report as report
@@ -63,7 +63,7 @@ _HOMES = {
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],
     "study": ["Study", "load", "tune"],
-    "summaries": ["StudySummary"],
+    "store.summaries": ["StudySummary"],
     "system": ["System"],
     "state.trial_record": ["Report", "State", "TrialRecord"],
     "training.trial": ["Trial"],

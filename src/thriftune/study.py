@@ -47,9 +47,9 @@ from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Sp
 from thriftune.state.summary import summarize
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import STOPPERS, Stopper
+from thriftune.store.loading import catch_up, load_spec, new_history
 from thriftune.store.opening import open_store, use_store
 from thriftune.store.protocol import Store
-from thriftune.stored import catch_up, load_spec, new_history
 from thriftune.system import System
 from thriftune.training.trial import Trial
 

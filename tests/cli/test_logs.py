@@ -15,8 +15,8 @@ import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import run, start, until
 from thriftune.cli import cli
-from thriftune.output_files import OutputWriter
 from thriftune.store.opening import open_store
+from thriftune.store.output_files import OutputWriter
 
 Type = Callable[..., Result]
 

@@ -19,8 +19,8 @@ from thriftune.engines import Engine, alive, local, nursery
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import StudyBusy, ThriftuneError
-from thriftune.output_files import read_output
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
+from thriftune.store.output_files import read_output
 from thriftune.training.messages import Lines, from_line, read_spool, to_line
 from thriftune.training.run import Run
 

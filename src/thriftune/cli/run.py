@@ -22,9 +22,9 @@ from thriftune.show.describe import config_line, counts_line, model, settings, s
 from thriftune.show.progress import make_view
 from thriftune.state.spec import ChangePolicy, Spec
 from thriftune.state.trial_record import State
+from thriftune.store.loading import load_spec
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.stored import load_spec
 
 _FRONT_SHOWN = 10
 

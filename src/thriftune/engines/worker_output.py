@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from thriftune.engines.worker import MARK
-from thriftune.output_files import OutputWriter
+from thriftune.store.output_files import OutputWriter
 from thriftune.training.run import Run
 
 _TAIL_BYTES = 16_384

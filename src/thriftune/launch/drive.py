@@ -50,9 +50,9 @@ from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
 from thriftune.store.files import StudyFiles
+from thriftune.store.loading import load_history, load_spec
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.stored import load_history, load_spec
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder
 

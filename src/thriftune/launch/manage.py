@@ -11,10 +11,10 @@ from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFoun
 from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
 from thriftune.store.files import StudyFiles
+from thriftune.store.loading import load_spec
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import Driver, Store
-from thriftune.stored import load_spec
-from thriftune.summaries import StudySummary, summaries
+from thriftune.store.summaries import StudySummary, summaries
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0

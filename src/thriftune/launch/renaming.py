@@ -14,8 +14,8 @@ from dataclasses import replace
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyExists, StudyNotFound
 from thriftune.state.spec import Spec
 from thriftune.store.files import StudyFiles
+from thriftune.store.loading import load_spec
 from thriftune.store.protocol import Store
-from thriftune.stored import load_spec
 
 _LONGEST_NAME = 100
 

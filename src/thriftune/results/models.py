@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from thriftune.common.callables import cannot_take_one
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
-from thriftune.output_files import attempts_with_output, read_output
 from thriftune.state.reports import counted
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
+from thriftune.store.output_files import attempts_with_output, read_output
 from thriftune.training.checkpoints import Checkpoints, in_sentences
 from thriftune.training.saved_steps import Saved, saved_steps
 

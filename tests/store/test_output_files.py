@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import fill
-from thriftune import output_files
 from thriftune.engines.worker import MARK
 from thriftune.engines.worker_output import WorkerOutput
-from thriftune.output_files import OutputReader, OutputWriter, attempts_with_output, read_output
+from thriftune.store import output_files
+from thriftune.store.output_files import OutputReader, OutputWriter, attempts_with_output, read_output
 from thriftune.training.run import Run
 
 PART = 100
