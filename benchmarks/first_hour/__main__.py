@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common import Row, main, say, scratch
-from thriftune.study import load
+from thriftune.study.ask_tell import load
 
 FOLDER = Path(__file__).parent
 TASKS = {"sklearn": "scikit-learn", "lightgbm": "LightGBM"}

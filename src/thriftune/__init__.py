@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from thriftune.planning.choosing import plan as plan
     from thriftune.replay import recorded as recorded
     from thriftune.replay.simulation import simulate as simulate
-    from thriftune.result import Result as Result
     from thriftune.results.models import BestModel as BestModel
     from thriftune.settings.engine_options import Ray as Ray
     from thriftune.space.conditions import between as between
@@ -40,9 +39,10 @@ if TYPE_CHECKING:
     from thriftune.state.trial_record import State as State
     from thriftune.state.trial_record import TrialRecord as TrialRecord
     from thriftune.store.summaries import StudySummary as StudySummary
-    from thriftune.study import Study as Study
-    from thriftune.study import load as load
-    from thriftune.study import tune as tune
+    from thriftune.study.ask_tell import Study as Study
+    from thriftune.study.ask_tell import load as load
+    from thriftune.study.ask_tell import tune as tune
+    from thriftune.study.result import Result as Result
     from thriftune.system import System as System
     from thriftune.training.current_trial import current_trial as current_trial
     from thriftune.training.current_trial import report as report
@@ -59,10 +59,10 @@ _HOMES = {
     "results.models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
     "planning.choosing": ["plan"],
-    "result": ["Result"],
+    "study.result": ["Result"],
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],
-    "study": ["Study", "load", "tune"],
+    "study.ask_tell": ["Study", "load", "tune"],
     "store.summaries": ["StudySummary"],
     "system": ["System"],
     "state.trial_record": ["Report", "State", "TrialRecord"],

@@ -17,7 +17,7 @@ import pytest
 from tests.cli.programs import MAIN, PATIENCE_SECONDS, run, run_json, set_pause, slow_study, start, strict, until
 from thriftune.errors import StudyNotFound
 from thriftune.store.opening import open_store
-from thriftune.study import load
+from thriftune.study.ask_tell import load
 
 STORE = ("--store", "studies.db")
 

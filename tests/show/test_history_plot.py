@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from tests.cli import studies
 from thriftune.cli import cli
 from thriftune.errors import MissingExtra, SettingError, ThriftuneError
-from thriftune.result import Result
 from thriftune.show.history_plot import save_plot
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
 from thriftune.store.opening import open_store
+from thriftune.study.result import Result
 
 BEGINNINGS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
 

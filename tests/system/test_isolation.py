@@ -17,8 +17,8 @@ from tests.conftest import unable
 from tests.engines.acts import MEMORY_GROUP, act
 from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
 from thriftune.engines.endings import out_of_memory_kills
-from thriftune.result import Result
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 from thriftune.training.trial import Trial
 
 

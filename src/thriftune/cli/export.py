@@ -15,7 +15,7 @@ import click
 from thriftune.cli.as_json import report_json, trial_json
 from thriftune.cli.common import existing_store, store_option, to_json
 from thriftune.common.text import escaped
-from thriftune.study import load
+from thriftune.study.ask_tell import load
 
 _NOT_IN_TABLE = {"output", "warnings", "values"}  # the last are among the metrics
 

@@ -7,7 +7,7 @@ import click
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.common.text import escaped
 from thriftune.results.surrogate import checked_metric
-from thriftune.study import load
+from thriftune.study.ask_tell import load
 
 
 @click.command("importance")

@@ -36,7 +36,7 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     """
     from thriftune.planning.profile import Profile
     from thriftune.replay import recordings
-    from thriftune.study import load
+    from thriftune.study.ask_tell import load
 
     _check_output(output)
     by_cores = {} if profile is None else Profile.read(profile).seconds_per_step

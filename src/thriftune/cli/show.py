@@ -21,7 +21,6 @@ from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, plain
 from thriftune.errors import NoBestTrial
 from thriftune.launch.warm_start import taken
-from thriftune.result import Result
 from thriftune.results.curves import best_so_far, learning_curve
 from thriftune.results.ledger import Ledger
 from thriftune.results.models import find_model
@@ -34,7 +33,8 @@ from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.protocol import Store
-from thriftune.study import load
+from thriftune.study.ask_tell import load
+from thriftune.study.result import Result
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
 _FRONT_SHOWN = 20

@@ -15,10 +15,10 @@ from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import Recording, of_result
 from thriftune.replay.simulation import simulate
-from thriftune.result import Result
 from thriftune.show.describe import counts, counts_line, values_and_progress
 from thriftune.space.objectives import parse_objectives
-from thriftune.study import load
+from thriftune.study.ask_tell import load
+from thriftune.study.result import Result
 
 # What is only needed on rented machines is imported when it is.
 

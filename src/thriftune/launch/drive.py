@@ -36,7 +36,6 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
 from thriftune.planning import PresentMachines
-from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.settings.deadlines import Deadline, check_ahead, parse_deadline
 from thriftune.settings.engine_options import Local, Ray, engine_of
@@ -53,6 +52,7 @@ from thriftune.store.files import StudyFiles
 from thriftune.store.loading import load_history, load_spec
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
+from thriftune.study.result import Result
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from thriftune.common.formatting import several
 from thriftune.errors import SettingError
-from thriftune.result import Result
 from thriftune.search import BLIND
 from thriftune.space.objectives import feasible
 from thriftune.state import events as ev
@@ -19,6 +18,7 @@ from thriftune.state.earlier_results import FEWEST, Earlier, translate
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 
 Source = str | Result
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from thriftune.errors import SettingError
-from thriftune.result import Result
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, State, TrialRecord
+from thriftune.study.result import Result
 
 OnReport = Callable[[TrialRecord, Report], object]
 OnTrialEnd = Callable[[TrialRecord], object]

@@ -11,11 +11,11 @@ from thriftune.provisioning.terms import Terms
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import Curves, drive
-from thriftune.result import Result
 from thriftune.search import Searcher
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
 from thriftune.stopping import Stopper
+from thriftune.study.result import Result
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.replay.simulated_engine import Curve
-from thriftune.result import Result
 from thriftune.search import Past, Searcher
 from thriftune.space.objectives import (
     Constraint,
@@ -36,6 +35,7 @@ from thriftune.space.objectives import (
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 
 
 @dataclass(frozen=True)

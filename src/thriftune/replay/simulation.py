@@ -17,7 +17,6 @@ from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.space.objectives import Names, parse_objectives
 from thriftune.space.space import Space
@@ -25,11 +24,12 @@ from thriftune.state import events as ev
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS, Stopper
 from thriftune.stopping.checks import check_needs
+from thriftune.study.result import Result
 
 if TYPE_CHECKING:
     from thriftune.replay.traces import Trace
     from thriftune.replay.what_if import Compared
-    from thriftune.study import Study
+    from thriftune.study.ask_tell import Study
 
 MACHINE = "simulated"
 

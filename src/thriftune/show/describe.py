@@ -19,13 +19,13 @@ from thriftune.common.formatting import (
 )
 from thriftune.common.text import escaped, last_line, last_lines
 from thriftune.errors import NoBestTrial
-from thriftune.result import SPOT_PRICE_UNKNOWN
 from thriftune.results.models import find_best_model
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import SPOT_PRICE_UNKNOWN
 
 
 def config_line(config: Mapping[str, Any]) -> str:

@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.result import Result
 from thriftune.show import describe as words
 from thriftune.show.plot_style import check_matplotlib
 from thriftune.space.objectives import conjunction
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
+from thriftune.study.result import Result
 
 FIGURES = ("history", "slice", "contour", "parallel", "importance")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from thriftune.common import formatting
 from thriftune.errors import ThriftuneError
-from thriftune.result import Result
 from thriftune.results.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.show import describe as words
 from thriftune.show.plot_style import ACCENT, MUTED, WARNING, check, drawing, legend, save
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
+from thriftune.study.result import Result
 
 _MISSES = "misses a constraint"
 _CUT = "fewer steps than these"

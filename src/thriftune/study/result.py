@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.looking import Looking
 from thriftune.results.ledger import Ledger
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
+from thriftune.study.looking import Looking
 
 SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
 

@@ -25,12 +25,10 @@ from thriftune.launch.drive import drive, enter, make_spec
 from thriftune.launch.fingerprint import of_function
 from thriftune.launch.interruption import short_if_uncaught
 from thriftune.launch.warm_start import Source, remarks, same_store
-from thriftune.looking import Looking
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
 from thriftune.planning import PresentMachines
-from thriftune.result import Result
 from thriftune.search import SEARCHERS, Searcher
 from thriftune.settings.deadlines import Deadline
 from thriftune.settings.engine_options import Local, Ray
@@ -50,6 +48,8 @@ from thriftune.stopping import STOPPERS, Stopper
 from thriftune.store.loading import catch_up, load_spec, new_history
 from thriftune.store.opening import open_store, use_store
 from thriftune.store.protocol import Store
+from thriftune.study.looking import Looking
+from thriftune.study.result import Result
 from thriftune.system import System
 from thriftune.training.trial import Trial
 
