@@ -17,9 +17,9 @@ from pathlib import Path
 
 import thriftune as tt
 from benchmarks.common import Row, main, say, scratch
+from tests.end_to_end.lossy import Account, Lossy, account
+from tests.end_to_end.ray_study import NAME
 from tests.support.ray_clusters import Nodes, nodes
-from tests.system.lossy import Account, Lossy, account
-from tests.system.ray_study import NAME
 
 STUDIES, TRIALS, STEPS, STEP_SECONDS = 20, 6, 8, 0.3
 NODES, CPUS = 4, 2  # room for two trials more: whoever loses its node need not wait for another one's end

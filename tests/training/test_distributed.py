@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
-from tests.test_readme import blocks, run
+from tests.end_to_end.test_readme import blocks, run
 from tests.training.test_gangs import Came, Workers
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Failed, Lost, Reported

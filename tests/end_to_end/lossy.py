@@ -15,7 +15,7 @@ from typing import Any
 
 import thriftune as tt
 from tests import ROOT
-from tests.system.ray_study import NAME
+from tests.end_to_end.ray_study import NAME
 from thriftune.errors import ThriftuneError
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
@@ -54,7 +54,7 @@ class Lossy:
             "variables": {f"TEST_{name}": value for name, value in told.items()},
             "ray": dict(ray or {}),
         }
-        self.script = [sys.executable, "-m", "tests.system.ray_study", json.dumps(given)]
+        self.script = [sys.executable, "-m", "tests.end_to_end.ray_study", json.dumps(given)]
         self.resume = [sys.executable, "-m", "thriftune", "resume", NAME, "--store", str(self.store)]
 
     def start(self, command: list[str] | None = None) -> subprocess.Popen[str]:

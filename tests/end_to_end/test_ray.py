@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import thriftune as tt
+from tests.end_to_end.lossy import Lossy, account
+from tests.end_to_end.ray_study import NAME
 from tests.engines.processes import all_gone, eventually
 from tests.support.ray_clusters import Nodes, namespaces, nodes
-from tests.system.lossy import Lossy, account
-from tests.system.ray_study import NAME
 from thriftune.state import events as ev
 
 pytestmark = pytest.mark.cluster

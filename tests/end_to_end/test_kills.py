@@ -19,7 +19,7 @@ import pytest
 
 import thriftune as tt
 from tests import ROOT
-from tests.system.chaos_study import SPACE, STEPS, TRIALS
+from tests.end_to_end.chaos_study import SPACE, STEPS, TRIALS
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
@@ -50,7 +50,7 @@ class Chaos:
         self.marker = f"CHAOS_MARKER={os.urandom(8).hex()}"
         name, _, value = self.marker.partition("=")
         self.environment = {**os.environ, "CHAOS_WITNESS": str(self.witness), name: value}
-        self.script = [sys.executable, "-m", "tests.system.chaos_study", str(folder), searcher]
+        self.script = [sys.executable, "-m", "tests.end_to_end.chaos_study", str(folder), searcher]
         store = str(folder / "studies.db")
         self.resume = [str(Path(sys.executable).with_name("thriftune")), "resume", "chaos", "--store", store]
 
