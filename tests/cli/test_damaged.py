@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.cli import studies
 from tests.cli.programs import strict
-from tests.system_room.stories import Story
+from tests.system.stories import Story
 from thriftune.cli import cli
 from thriftune.errors import StudyDamaged
 from thriftune.state import events as ev

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli import studies
 from tests.cli.programs import strict
-from tests.system_room.stories import KIND, Story, known, tuned
+from tests.system.stories import KIND, Story, known, tuned
 from thriftune.cli import cli
 from thriftune.state import events as ev
 from thriftune.state.spec import Target

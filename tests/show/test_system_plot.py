@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.show.test_history_plot import BEGINNINGS
-from tests.system_room.stories import KEPT, Story, tuned
+from tests.system.stories import KEPT, Story, tuned
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.show.system_plot import plot_profile
 from thriftune.system.explained import explain

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli import studies
-from tests.system_room.stories import Story
+from tests.system.stories import Story
 from thriftune.results.ledger import Ledger
 from thriftune.state import events as ev
 from thriftune.system.energy import BUSY_CORE_WATTS

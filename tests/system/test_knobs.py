@@ -24,8 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
-from tests.system_room.knob_conformance import CORES, KnobConformance, apart
-from tests.system_room.nvidia_smi import Gpus
+from tests.system.knob_conformance import CORES, KnobConformance, apart
+from tests.system.nvidia_smi import Gpus
 from thriftune.errors import SettingError
 from thriftune.system.knobs import (
     BUILT_IN,

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import fill
-from tests.system_room.adding import numbered
+from tests.system.adding import numbered
 from thriftune.errors import SettingError
 from thriftune.system import known_work
 from thriftune.system.known_work import KEPT_LINES, KnownWork, Work, best, key, setting_of, signature
@@ -219,7 +219,7 @@ def adding(file: Path, name: str, adds: int, works: int, counters: int) -> Itera
     command = [
         sys.executable,
         "-m",
-        "tests.system_room.adding",
+        "tests.system.adding",
         str(file),
         name,
         str(adds),

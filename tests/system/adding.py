@@ -1,4 +1,4 @@
-"""Another process of the tests of known work: `python -m tests.system_room.adding PATH NAME ADDS WORKS COUNTERS`.
+"""Another process of the tests of known work: `python -m tests.system.adding PATH NAME ADDS WORKS COUNTERS`.
 
 Says that it is ready and waits for a word. Then adds that many pieces of work at a time, so many times, each of
 them numbered, and says after each time which was the last.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.system_room.stories import KEPT, Story, tuned
+from tests.system.stories import KEPT, Story, tuned
 from thriftune.system.heat_map import PACE, HeatMap, draw, heat_map, merged
 
 

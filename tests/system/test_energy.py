@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import unable
-from tests.system_room.alone import alone
+from tests.system.alone import alone
 from thriftune.errors import SettingError
 from thriftune.system import meters
 from thriftune.system.energy import Energy, estimate

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.system_room.alone import alone
+from tests.system.alone import alone
 from thriftune.system.counters import GAUGES, Counters, rates
 from thriftune.system.perf_events import EVENTS
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs_torch
-from tests.system_room.knob_conformance import apart
+from tests.system.knob_conformance import apart
 from thriftune.errors import SettingError
 from thriftune.system.knobs import BUILT_IN, CannotTurn, Knob, Panel, Threads
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.system_room.stories import BOTH, KEPT, Story, tuned
+from tests.system.stories import BOTH, KEPT, Story, tuned
 from thriftune.state import events as ev
 from thriftune.system.explained import Counts, Explained, Pace, TrialStory, explain
 from thriftune.system.knowledge import KNOWN, OTHERS, OWN, PARAMETERS

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.system_room.similarity_conformance import A_PROFILE, Make, SimilarityConformance
+from tests.system.similarity_conformance import A_PROFILE, Make, SimilarityConformance
 from thriftune.errors import SettingError
 from thriftune.system.clusters import best_parted, clusters
 from thriftune.system.known_work import Work, best, key

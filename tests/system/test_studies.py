@@ -187,7 +187,7 @@ def test_where_a_knob_cannot_be_put_back_it_is_said_and_the_next_trial_has_anoth
 
 SCRIPT = """
 import sys
-from tests.system_room.test_studies import tuned
+from tests.system.test_studies import tuned
 from pathlib import Path
 tuned(Path(sys.argv[1]), name="killed")
 """

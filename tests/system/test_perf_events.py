@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import unable
-from tests.system_room.alone import alone
+from tests.system.alone import alone
 from thriftune.system.perf_events import COUNTED_ANYWAY, EVENTS, TASK_CLOCK, Events, attributes, count
 
 NAMED = {event.name: event for event in EVENTS}
