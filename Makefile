@@ -38,7 +38,7 @@ test-others:
 	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(PROCESSES))
 
 # For the inner loop: style, types, and the tests that neither start processes nor compute for long.
-SLOW := $(PROCESSES) $(addprefix tests/,reproduce test_benchmarks.py \
+SLOW := $(PROCESSES) $(addprefix tests/,benchmarks/reproduce benchmarks/test_benchmarks.py \
 	integrations/test_optuna.py market/lifetime market/revocation market/test_checkpoint_schedule.py market/test_reuse.py market/test_selection.py \
 	planning/test_choosing.py planning/test_exact.py planning/test_model.py planning/test_planners.py \
 	provisioning/test_elastic.py provisioning/test_policies.py provisioning/test_thrifty.py \

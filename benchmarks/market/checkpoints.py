@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from benchmarks.common import Row, main, say
+from benchmarks.reproduce.scispot_studies import FITS, RESTART_HOURS
 from thriftune.market.checkpoint_schedule import Job, best_schedule, young_daly_schedule
 from thriftune.market.running_time import mean_hours
-from thriftune.reproduce.scispot_studies import FITS, RESTART_HOURS
 
 AGES = (0.0, 6.0, 12.0, 20.0)
 WORK = (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0)

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Row, main, say
+from benchmarks.reproduce.scispot_studies import FEWEST, LIFETIMES_FILE, made_up_lifetimes
 from benchmarks.search.tables import data
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes, Phases, fit_lifetime
 from thriftune.market.summary import FORMS, r_squared
-from thriftune.reproduce.scispot_studies import FEWEST, LIFETIMES_FILE, made_up_lifetimes
 
 R2_BAR = 0.95
 WORST = -50.0  # log-likelihood of a machine: what a form holds impossible is that bad

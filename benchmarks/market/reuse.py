@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.common import Row, main, say
 from benchmarks.market.lifetimes import recorded
-from thriftune.reproduce.scispot_studies import FEWEST, by_halves, mean_of
+from benchmarks.reproduce.scispot_studies import FEWEST, by_halves, mean_of
 
 FAILURE_BAR, TIME_BAR = 0.5, 1.03
 SHOWN = ("memoryless", "ours", "knowing", "least")

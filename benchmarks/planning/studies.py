@@ -11,9 +11,9 @@ import math
 from dataclasses import replace
 
 from benchmarks.common import OUT, Row, main, say
+from benchmarks.reproduce.rubberband import draw_study
+from benchmarks.reproduce.rubberband_studies import SCALING_FILE, STUDIES, Costs, Study, made_up, recorded
 from benchmarks.search.tables import data
-from thriftune.reproduce.rubberband import draw_study
-from thriftune.reproduce.rubberband_studies import SCALING_FILE, STUDIES, Costs, Study, made_up, recorded
 
 
 def measure(options: argparse.Namespace) -> list[Row]:

@@ -11,7 +11,7 @@ import argparse
 
 from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import preemptible, synthetic
-from thriftune.reproduce.scispot_studies import BAG_JOBS, bag
+from benchmarks.reproduce.scispot_studies import BAG_JOBS, bag
 
 CHEAPER, OVERHEAD = 5.0, 0.03
 

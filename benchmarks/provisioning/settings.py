@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from benchmarks.market.lifetimes import recorded
+from benchmarks.reproduce import scispot_studies
+from benchmarks.reproduce.spottune_studies import ON_DEMAND_2016, PRICES_2016
 from benchmarks.search.tables import data
 from thriftune.market.lifetime import Lifetimes
 from thriftune.market.prices import PriceHistory
@@ -21,8 +23,6 @@ from thriftune.replay.traces import (
     of_prices,
     of_prices_and_lifetimes,
 )
-from thriftune.reproduce import scispot_studies
-from thriftune.reproduce.spottune_studies import ON_DEMAND_2016, PRICES_2016
 
 ON_DEMAND_2021 = {  # cores, dollars an hour
     "r4.xlarge": (4, 0.266), "c4.2xlarge": (8, 0.398), "r4.2xlarge": (8, 0.532), "i3.2xlarge": (8, 0.624),

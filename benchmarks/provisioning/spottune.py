@@ -13,10 +13,8 @@ import argparse
 
 from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import prices_of_2016, synthetic
-from thriftune.replay import recorded
-from thriftune.replay.traces import Trace, of_prices
-from thriftune.reproduce.spottune import SAVED, WORTH
-from thriftune.reproduce.spottune_studies import (
+from benchmarks.reproduce.spottune import SAVED, WORTH
+from benchmarks.reproduce.spottune_studies import (
     CHEAPEST,
     EARLY,
     FASTEST,
@@ -26,6 +24,8 @@ from thriftune.reproduce.spottune_studies import (
     paced,
     types,
 )
+from thriftune.replay import recorded
+from thriftune.replay.traces import Trace, of_prices
 
 SEEDS = 4
 OTHERS = (CHEAPEST, FASTEST)

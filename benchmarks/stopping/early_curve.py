@@ -21,9 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import OUT, Row, main, say
-from benchmarks.search.tables import data
-from benchmarks.stopping import staged, tables
-from thriftune.reproduce.foretelling import (
+from benchmarks.reproduce.foretelling import (
     CURVES,
     GROUP,
     THETA,
@@ -35,7 +33,9 @@ from thriftune.reproduce.foretelling import (
     one_stage,
     power_law,
 )
-from thriftune.reproduce.learning_curves import VALIDATION, made_up, validation
+from benchmarks.reproduce.learning_curves import VALIDATION, made_up, validation
+from benchmarks.search.tables import data
+from benchmarks.stopping import staged, tables
 from thriftune.stopping.curve_fits import plateau, predict
 
 TOP_BAR, MILLISECONDS_BAR = 0.95, 5.0

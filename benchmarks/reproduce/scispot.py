@@ -11,6 +11,11 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks.reproduce import Entry, Reproduction, Request, Section
+from benchmarks.reproduce import scispot_pictures as pictures
+from benchmarks.reproduce import scispot_studies as studies
+from benchmarks.reproduce.scispot_pictures import POLICIES
+from benchmarks.reproduce.scispot_studies import AGES, FITS, JOBS, RESTART_HOURS, Bag, Floats, Judged
 from thriftune.errors import SettingError
 from thriftune.market.checkpoint_schedule import Job, best_schedule, young_daly_schedule
 from thriftune.market.lifetime import (
@@ -26,11 +31,6 @@ from thriftune.market.lifetime import (
 )
 from thriftune.market.running_time import expected_hours, mean_hours, scispot_eq9
 from thriftune.market.summary import r_squared
-from thriftune.reproduce import Entry, Reproduction, Request, Section
-from thriftune.reproduce import scispot_pictures as pictures
-from thriftune.reproduce import scispot_studies as studies
-from thriftune.reproduce.scispot_pictures import POLICIES
-from thriftune.reproduce.scispot_studies import AGES, FITS, JOBS, RESTART_HOURS, Bag, Floats, Judged
 from thriftune.show.market_plot import plot_lifetimes
 
 SHOWN, LARGER = 16, 32

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from benchmarks import reproduce as papers
+from benchmarks.reproduce import Entry, Reproduction, Request, Section
 from tests.cli.programs import strict
-from thriftune import reproduce as papers
 from thriftune.cli import cli
-from thriftune.reproduce import Entry, Reproduction, Request, Section
 
 Type = Callable[..., Result]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.reproduce.foretelling import Array, Method
+from benchmarks.reproduce.foretelling import Array, Method
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, picture
 
 _COLORS = (ACCENT, SERIES[1])  # ours, and the other

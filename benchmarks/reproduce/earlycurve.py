@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from thriftune.replay import recorded
-from thriftune.reproduce import Entry, Reproduction, Request, Section
-from thriftune.reproduce import earlycurve_plot as plot
-from thriftune.reproduce.foretelling import (
+from benchmarks.reproduce import Entry, Reproduction, Request, Section
+from benchmarks.reproduce import earlycurve_plot as plot
+from benchmarks.reproduce.foretelling import (
     GROUP,
     THETA,
     TOP,
@@ -25,7 +24,8 @@ from thriftune.reproduce.foretelling import (
     ours,
     relative_errors,
 )
-from thriftune.reproduce.learning_curves import TASKSET, VALIDATION, made_up, shipped, taskset, validation
+from benchmarks.reproduce.learning_curves import TASKSET, VALIDATION, made_up, shipped, taskset, validation
+from thriftune.replay import recorded
 
 METHODS: Mapping[str, Method] = {
     "ours": ours,

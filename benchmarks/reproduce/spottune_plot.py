@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.reproduce import Entry
+from benchmarks.reproduce import Entry
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 _COLORS = (MUTED, INK, SERIES[1], ACCENT)  # of the approaches

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from thriftune.reproduce import Entry, Reproduction, Request, Section
-from thriftune.reproduce import rubberband_studies as studies
-from thriftune.reproduce.rubberband_studies import PLANNERS, Deadlines, Scaling, Study
+from benchmarks.reproduce import Entry, Reproduction, Request, Section
+from benchmarks.reproduce import rubberband_studies as studies
+from benchmarks.reproduce.rubberband_studies import PLANNERS, Deadlines, Scaling, Study
 from thriftune.show.plot_style import INK, SERIES, dollar_axis, legend, picture
 
 _TABLE_2 = {20: (34.00, 27.50, 15.68), 30: (17.73, 19.83, 14.70), 40: (14.99, 19.83, 14.68)}

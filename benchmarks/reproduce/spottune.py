@@ -9,11 +9,9 @@ import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from thriftune.common.formatting import several
-from thriftune.replay.traces import Trace
-from thriftune.reproduce import Entry, Reproduction, Request, Section
-from thriftune.reproduce import spottune_plot as plot
-from thriftune.reproduce.spottune_studies import (
+from benchmarks.reproduce import Entry, Reproduction, Request, Section
+from benchmarks.reproduce import spottune_plot as plot
+from benchmarks.reproduce.spottune_studies import (
     CHEAPEST,
     EARLY,
     FASTEST,
@@ -32,6 +30,8 @@ from thriftune.reproduce.spottune_studies import (
     runs_of,
     types,
 )
+from thriftune.common.formatting import several
+from thriftune.replay.traces import Trace
 
 WORKLOADS = {  # ours, in the order of the paper's Table II, and what they are called there
     "logistic": "LoR", "svm": "SVM", "trees": "GBTR", "linear": "LiR", "convolutional": "AlexNet",

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.reproduce import PAPERS, Entry, Reproduction, Request, Section, reproduce
+from benchmarks.reproduce import spottune_studies as studies
+from benchmarks.reproduce.spottune import SAVED, WORKLOADS
 from thriftune.errors import SettingError
 from thriftune.market.prices import PriceHistory, PriceSeries
 from thriftune.replay import recorded
 from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import Compared
-from thriftune.reproduce import PAPERS, Entry, Reproduction, Request, Section, reproduce
-from thriftune.reproduce import spottune_studies as studies
-from thriftune.reproduce.spottune import SAVED, WORKLOADS
 
 LINEAR = "linear"
 HOUR = 3600.0

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.reproduce import Entry, Reproduction, Request, Section, reproduce
+from benchmarks.reproduce import scispot_studies as studies
+from benchmarks.reproduce.scispot_studies import AGES, FITS, JOBS
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetimes, Phases
-from thriftune.reproduce import Entry, Reproduction, Request, Section, reproduce
-from thriftune.reproduce import scispot_studies as studies
-from thriftune.reproduce.scispot_studies import AGES, FITS, JOBS
 
 HEAD = "machine_type,zone,lifetime_s,end_kind,start,day_of_week,hour_of_day,idle\n"
 TOLD: list[str] = []

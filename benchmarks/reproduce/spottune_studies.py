@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.reproduce import Request
 from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.synthetic import ZONES, synthetic_prices
@@ -23,7 +24,6 @@ from thriftune.replay.cloud_simulation import Replayed
 from thriftune.replay.simulation import simulate
 from thriftune.replay.traces import Trace, Type, of_prices
 from thriftune.replay.what_if import Compared
-from thriftune.reproduce import Request
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.early_curve import EarlyCurve
 

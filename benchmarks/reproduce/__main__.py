@@ -12,7 +12,7 @@ from thriftune.cli.common import json_option, print_json
 from thriftune.errors import MissingExtra, SettingError
 
 if TYPE_CHECKING:
-    from thriftune.reproduce import Entry, Reproduction, Section
+    from benchmarks.reproduce import Entry, Reproduction, Section
 
 
 @click.command("reproduce")
@@ -40,7 +40,7 @@ def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_j
     PAPER is spottune, rubberband, scispot or earlycurve. Then comes what differs in data and method. Takes up to
     some minutes, and needs no money: machines are simulated.
     """
-    from thriftune.reproduce import Request, reproduce
+    from benchmarks.reproduce import Request, reproduce
 
     if data is not None and not data.is_dir():
         raise SettingError(f"data: {str(data)!r} is no folder; give that of the records, or leave it out")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.reproduce.scispot_studies import Bag, Floats
 from thriftune.market.lifetime import Bathtub, Fitted, KaplanMeier
-from thriftune.reproduce.scispot_studies import Bag, Floats
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
 LIMIT_HOURS = 24.0

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.reproduce import Entry, Reproduction, Request, Section, reproduce
+from benchmarks.reproduce import rubberband_studies as studies
+from benchmarks.reproduce.rubberband import TABLE_2
 from thriftune.errors import SettingError
-from thriftune.reproduce import Entry, Reproduction, Request, Section, reproduce
-from thriftune.reproduce import rubberband_studies as studies
-from thriftune.reproduce.rubberband import TABLE_2
 
 HEAD = "app,cluster,num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
 

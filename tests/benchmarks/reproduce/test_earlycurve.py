@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.reproduce import Entry, Reproduction, Request, reproduce
+from benchmarks.reproduce import foretelling as ft
+from benchmarks.reproduce import learning_curves as lc
 from thriftune.replay import recorded
-from thriftune.reproduce import Entry, Reproduction, Request, reproduce
-from thriftune.reproduce import foretelling as ft
-from thriftune.reproduce import learning_curves as lc
 
 
 @pytest.fixture(scope="module")
