@@ -2,8 +2,8 @@
 
 As in Table 1 of RubberBand, in the small: a real network is trained by 1, 2 and 4 workers with gloo, once where
 the placement controller (planning/placement.py) puts them, and once without it, each on the next node. A node is a
-network namespace of its own; between any two is a link of 1 Gbit/s each way, with half a millisecond of delay where
-the kernel can (netem), else without (tbf). Workers on one node do not use the link.
+network namespace of its own; between any two is a link of 1 Gbit/s each way, with half a millisecond of delay
+where the kernel can (netem), else without (tbf). Workers on one node do not use the link.
 
 It is the workers themselves that are in the namespaces, without a Ray cluster around them. It wants root, iproute2
 and torch. Every worker has one thread. Where there are fewer cores than workers they take turns, which slows
