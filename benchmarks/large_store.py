@@ -20,14 +20,14 @@ from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.clouds.local import LocalCloud
 from thriftune.launch.drive import enter, make_spec
 from thriftune.loop.conductor import Conductor
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.results.loading import load_history
 from thriftune.search import SEARCHERS
 from thriftune.space.parameters import Parameter
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
 from thriftune.state.summary import summarize
-from thriftune.store.loading import load_history
 from thriftune.store.opening import open_store
 
 NAME = "large"

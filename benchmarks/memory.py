@@ -16,7 +16,8 @@ from pathlib import Path
 
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
-from thriftune.engines import Doing, pickled
+from thriftune.engines import pickled
+from thriftune.engines.protocol import Doing
 from thriftune.launch.drive import drive, enter, make_spec
 from thriftune.show.progress import Silent
 from thriftune.state.history import History

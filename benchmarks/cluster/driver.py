@@ -31,12 +31,13 @@ from benchmarks.common import Row, main, say, scratch
 from thriftune.clouds.ray.cloud import RayCloud
 from thriftune.clouds.ray.cluster import Cluster, Node, Told
 from thriftune.common.clock import WallClock
-from thriftune.engines import Doing
+from thriftune.engines.protocol import Doing
 from thriftune.engines.ray import RayEngine
 from thriftune.launch.runtime import wanted
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.results.loading import load_history
 from thriftune.search.random import Random
 from thriftune.show.progress import Silent
 from thriftune.space.objectives import Objective
@@ -45,7 +46,6 @@ from thriftune.space.space import Space
 from thriftune.state.events import Decision, Ended, Event, Place, Reported
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
-from thriftune.store.loading import load_history
 from thriftune.store.opening import open_store
 from thriftune.training.run import Run
 

@@ -10,7 +10,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import prices_2016, synthetic
 from benchmarks.provisioning.studies import study, true_speeds
 from thriftune.market.billing import PER_SECOND
-from thriftune.provisioning import policy
+from thriftune.provisioning.policies import policy
 from thriftune.replay.cloud_simulation import replay
 from thriftune.replay.simulated_cloud import SimulatedCloud
 

@@ -34,7 +34,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.search import make_tables, methods, problems, results, worker
 from benchmarks.search.peer_thriftune import Method
 from benchmarks.search.report import best_so_far
-from thriftune.search import Past, Searcher
+from thriftune.search.protocol import Past, Searcher
 
 Array = npt.NDArray[np.float64]
 Run = dict[str, Any]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import thriftune as tt
-from thriftune.search import SEARCHERS, Past, Searcher
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Past, Searcher
 
 
 class Method:

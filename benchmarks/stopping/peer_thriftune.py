@@ -16,11 +16,13 @@ from thriftune.replay import simulated_engine as simulated
 from thriftune.replay import simulation
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.simulation import Curves
-from thriftune.search import SEARCHERS, Past, Searcher
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Objective
 from thriftune.state.events import Config
 from thriftune.state.spec import Spec
-from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping import STOPPERS
+from thriftune.stopping.protocol import Stopper
 
 _LOSS = "loss"
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from thriftune.replay import recorded as recorded
     from thriftune.replay.simulation import simulate as simulate
     from thriftune.results.models import BestModel as BestModel
+    from thriftune.results.summaries import StudySummary as StudySummary
     from thriftune.settings.engine_options import Ray as Ray
     from thriftune.space.conditions import between as between
     from thriftune.space.parameters import Choice as Choice
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from thriftune.state.trial_record import Report as Report
     from thriftune.state.trial_record import State as State
     from thriftune.state.trial_record import TrialRecord as TrialRecord
-    from thriftune.store.summaries import StudySummary as StudySummary
     from thriftune.study.ask_tell import Study as Study
     from thriftune.study.ask_tell import load as load
     from thriftune.study.ask_tell import tune as tune
@@ -63,7 +63,7 @@ _HOMES = {
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],
     "study.ask_tell": ["Study", "load", "tune"],
-    "store.summaries": ["StudySummary"],
+    "results.summaries": ["StudySummary"],
     "system": ["System"],
     "state.trial_record": ["Report", "State", "TrialRecord"],
     "training.trial": ["Trial"],

@@ -23,9 +23,9 @@ from tests import ROOT
 from tests.conftest import needs_torch
 from tests.support.ray_clusters import namespaces
 from thriftune import Space
+from thriftune.results.loading import load_history, load_spec
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State, TrialRecord, Window
-from thriftune.store.loading import load_history, load_spec
 from thriftune.store.opening import open_store
 
 

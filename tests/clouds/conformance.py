@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from thriftune.clouds import Cloud
+from thriftune.clouds.protocol import Cloud
 from thriftune.state import events as ev
 from thriftune.state.fleet import Fleet
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.clouds.conformance import CloudConformance
-from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud
+from thriftune.clouds.protocol import Cloud
 from thriftune.errors import SettingError
 from thriftune.state.events import THIS_MACHINE, MachineReady
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests import ROOT
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
-from thriftune.engines import Engine
+from thriftune.engines.protocol import Engine
 from thriftune.state.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
 from thriftune.store.output_files import read_output
 from thriftune.training.run import Run

@@ -15,9 +15,10 @@ import pytest
 
 from tests.engines.conformance import HERE, TARGET, EngineConformance, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked, parent
-from thriftune.engines import Engine, alive, local, nursery
+from thriftune.engines import alive, local, nursery
 from thriftune.engines.endings import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
+from thriftune.engines.protocol import Engine
 from thriftune.errors import StudyBusy, ThriftuneError
 from thriftune.state.events import Ended, Event, Failed, Lost, Reported, Tick, Warned
 from thriftune.store.output_files import read_output

@@ -26,7 +26,7 @@ from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState, create_tria
 from thriftune.errors import SettingError
 from thriftune.integrations.optuna import ThriftuneSampler
 from thriftune.integrations.optuna.translation import Translation
-from thriftune.search import Past
+from thriftune.search.protocol import Past
 from thriftune.space.objectives import feasible
 from thriftune.state.trial_record import State
 

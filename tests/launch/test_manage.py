@@ -21,9 +21,9 @@ from thriftune.cli import cli
 from thriftune.errors import SettingError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.launch.drive import resume
 from thriftune.launch.renaming import rename_study, set_aside
+from thriftune.results.loading import load_spec
 from thriftune.show.progress import Silent
 from thriftune.store.files import StudyFiles
-from thriftune.store.loading import load_spec
 from thriftune.store.opening import open_store
 
 SPACE = {"x": tt.Float(0.0, 1.0)}

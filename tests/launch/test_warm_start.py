@@ -17,7 +17,7 @@ from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
 from thriftune.launch.drive import enter, make_spec
 from thriftune.launch.warm_start import knowledge, remarks
 from thriftune.replay.simulated_engine import Curve
-from thriftune.search import Past
+from thriftune.search.protocol import Past
 from thriftune.state import events as ev
 from thriftune.state.earlier_results import Earlier, translate
 from thriftune.state.events import Config

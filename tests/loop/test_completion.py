@@ -18,7 +18,7 @@ from thriftune.cli import cli
 from thriftune.errors import SettingError
 from thriftune.loop.completion import CONVERGED_SHARE, CONVERGED_TRIALS
 from thriftune.loop.conductor import GRACE_SECONDS
-from thriftune.search import Past
+from thriftune.search.protocol import Past
 from thriftune.search.random import Random
 from thriftune.show.progress import aim
 from thriftune.space.objectives import Objective, parse_constraints

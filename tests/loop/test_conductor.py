@@ -12,16 +12,16 @@ import pytest
 from tests.support.tables import START, Table, replayed, state
 from thriftune.errors import ThriftuneError
 from thriftune.loop.conductor import GRACE_SECONDS, STALLED_LOSSES_LIMIT
-from thriftune.planning import PresentMachines
-from thriftune.search import Past
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.search.grid import Grid
+from thriftune.search.protocol import Past
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.space.parameters import Choice, Float
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Verdict
+from thriftune.stopping.protocol import Verdict
 
 # --- trials and slots -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.tables import Table
-from thriftune.planning import Provisioner
+from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.renting import Renting
 from thriftune.state import events as ev
 from thriftune.state.trial_record import TrialRecord

@@ -17,8 +17,8 @@ from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.terms import Terms
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
@@ -31,7 +31,7 @@ from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
-from thriftune.stopping import Stopper
+from thriftune.stopping.protocol import Stopper
 from thriftune.training.run import Run
 
 HOUR = 3600.0

@@ -34,8 +34,8 @@ from thriftune.planning import JobSpec, replanning, successive_halving
 from thriftune.planning.allocation import Choice
 from thriftune.planning.kinds import Kind
 from thriftune.planning.replanning import Now
-from thriftune.provisioning import policy
 from thriftune.provisioning.elastic import Elastic
+from thriftune.provisioning.policies import policy
 from thriftune.provisioning.renting import PATIENCE_SECONDS
 from thriftune.provisioning.terms import Terms
 from thriftune.replay.simulated_engine import Curve

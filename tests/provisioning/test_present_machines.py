@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.tables import Table
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 

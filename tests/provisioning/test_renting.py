@@ -14,8 +14,8 @@ from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.kinds import Kind
-from thriftune.provisioning import policy
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
+from thriftune.provisioning.policies import policy
 from thriftune.provisioning.renting import Renting
 from thriftune.provisioning.terms import Terms
 from thriftune.replay.simulated_engine import Curve

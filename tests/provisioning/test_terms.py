@@ -8,7 +8,7 @@ import pytest
 
 from tests.provisioning.desk import Desk
 from thriftune.errors import SettingError
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.provisioning.terms import Terms
 
 

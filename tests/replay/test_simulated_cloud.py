@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clouds.conformance import RentingConformance
-from thriftune.clouds import Cloud
+from thriftune.clouds.protocol import Cloud
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, Billing
 from thriftune.market.lifetime import Exponential

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engines.conformance import HERE
-from thriftune.engines import Engine
+from thriftune.engines.protocol import Engine
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.state.events import Config, Ended, Event, Failed, Killed, Reported
 from thriftune.training.run import Run

@@ -20,7 +20,8 @@ from benchmarks.stopping import methods, peer_thriftune, results, tables
 from benchmarks.stopping.race_worker import run, share
 from benchmarks.stopping.replay import FULL_TRAININGS, Nearest, replay, seconds_limit
 from benchmarks.stopping.report import TIMES, compare, over_time, reached_at, share_of_time
-from thriftune.search import SEARCHERS, Past
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Past
 
 LINE = {"x": {"type": "float", "low": 0.0, "high": 1.0}}
 

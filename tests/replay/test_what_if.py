@@ -16,9 +16,9 @@ from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import Compared
 from thriftune.space.parameters import Float
-from thriftune.stopping import Verdict
 from thriftune.stopping.early_curve import EarlyCurve
 from thriftune.stopping.halving import SuccessiveHalving
+from thriftune.stopping.protocol import Verdict
 
 HOUR = 3600.0
 LIFE = Exponential(3.0)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from thriftune.search import Searcher
+from thriftune.search.protocol import Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space

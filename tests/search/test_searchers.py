@@ -11,8 +11,9 @@ import pytest
 
 from tests.search.conformance import FINITE, INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
-from thriftune.search import SEARCHERS, Searcher
+from thriftune.search import SEARCHERS
 from thriftune.search.grid import Grid
+from thriftune.search.protocol import Searcher
 from thriftune.search.random import Random
 from thriftune.search.sobol import BLOCK, Sobol
 from thriftune.space.parameters import Choice, Float, Int

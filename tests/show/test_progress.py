@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.cli import studies
-from thriftune.engines import Doing
+from thriftune.engines.protocol import Doing
 from thriftune.show.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev

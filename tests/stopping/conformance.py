@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.loop.conductor import GRACE_SECONDS, Conductor
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import drive, run
 from thriftune.search.random import Random as RandomSearch
@@ -25,7 +25,8 @@ from thriftune.state.history import History
 from thriftune.state.reports import furthest
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import STOPPERS, Stopper, Verdict
+from thriftune.stopping import STOPPERS
+from thriftune.stopping.protocol import Stopper, Verdict
 
 SPACE = Space({"x": Float(0.0, 1.0), "speed": Float(0.5, 2.0)})
 STEPS = 30

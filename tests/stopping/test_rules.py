@@ -22,9 +22,10 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State
-from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping import STOPPERS
 from thriftune.stopping.brackets import Stage
 from thriftune.stopping.halving import stages
+from thriftune.stopping.protocol import Stopper
 
 RULES: dict[str, Callable[[], Stopper]] = {
     "auto": stopping.Auto,

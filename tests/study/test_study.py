@@ -28,7 +28,7 @@ from thriftune.errors import (
     StudyMismatch,
     StudyNotFound,
 )
-from thriftune.search import Past
+from thriftune.search.protocol import Past
 from thriftune.state.events import Config
 from thriftune.study.ask_tell import _check_function
 

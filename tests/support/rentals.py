@@ -19,8 +19,8 @@ from thriftune.market.billing import (
 )
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning import PresentMachines
 from thriftune.planning.kinds import Kind
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.failures import retry_seconds
-from thriftune.planning import PresentMachines, Provisioner
-from thriftune.search import Searcher
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.provisioning.protocol import Provisioner
+from thriftune.search.protocol import Searcher
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Choice, Float
@@ -26,7 +27,7 @@ from thriftune.state.fleet import Fleet
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping import Stopper
+from thriftune.stopping.protocol import Stopper
 
 SPACE = Space({"lr": Float(1e-4, 1e-1, log=True), "act": Choice(["relu", "tanh"])})
 START = 1_700_000_000.0

@@ -10,7 +10,7 @@ import click
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
 from thriftune.common.formatting import unfinished_at
 from thriftune.errors import StudyDamaged, StudyNotFound
-from thriftune.store.summaries import StudySummary, summaries
+from thriftune.results.summaries import StudySummary, summaries
 
 _HEADER = ("NAME", "STATE", "TRIALS", "BEST", "CREATED")
 

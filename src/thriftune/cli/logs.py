@@ -10,10 +10,10 @@ import click
 from thriftune.cli.common import existing_store, store_option, trial_of
 from thriftune.common.text import plain
 from thriftune.errors import SettingError
+from thriftune.results.loading import catch_up, load_history, load_spec
 from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.store.loading import catch_up, load_history, load_spec
 from thriftune.store.output_files import OutputReader, attempts_with_output
 from thriftune.store.protocol import Store
 

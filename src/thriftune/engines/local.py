@@ -20,8 +20,9 @@ from typing import Any
 
 from thriftune.common.clock import WallClock
 from thriftune.common.threads import limited_to
-from thriftune.engines import Doing, alive
+from thriftune.engines import alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
+from thriftune.engines.protocol import Doing
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import (

@@ -18,7 +18,8 @@ from thriftune.clouds.ray.cluster import Cluster, Node
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts
 from thriftune.common.threads import limited_to
-from thriftune.engines import Doing, alive
+from thriftune.engines import alive
+from thriftune.engines.protocol import Doing
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.training.run import Run

@@ -35,8 +35,10 @@ from thriftune.loop.completion import check_foresight
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver, View, record
 from thriftune.loop.failures import to_retry, why_stopped
-from thriftune.planning import PresentMachines
-from thriftune.search import SEARCHERS, Searcher
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.results.loading import load_history, load_spec
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Searcher
 from thriftune.settings.deadlines import Deadline, check_ahead, parse_deadline
 from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.show.ending import nothing_left_line
@@ -46,10 +48,10 @@ from thriftune.state.events import Event, Retry
 from thriftune.state.history import History
 from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.state.trial_record import State
-from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping import STOPPERS
 from thriftune.stopping.checks import check_needs
+from thriftune.stopping.protocol import Stopper
 from thriftune.store.files import StudyFiles
-from thriftune.store.loading import load_history, load_spec
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 from thriftune.study.result import Result

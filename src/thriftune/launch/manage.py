@@ -10,11 +10,11 @@ from pathlib import Path
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyNotFound
 from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
+from thriftune.results.loading import load_spec
+from thriftune.results.summaries import StudySummary, summaries
 from thriftune.store.files import StudyFiles
-from thriftune.store.loading import load_spec
 from thriftune.store.opening import use_store
 from thriftune.store.protocol import Driver, Store
-from thriftune.store.summaries import StudySummary, summaries
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0

@@ -25,8 +25,8 @@ from thriftune.common.checks import check_whole
 from thriftune.common.formatting import several
 from thriftune.common.text import last_line, plain
 from thriftune.common.threads import VARIABLES, limited_to
-from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
+from thriftune.engines.protocol import Engine
 from thriftune.errors import ProfileError, SettingError
 from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
 from thriftune.search.random import Random

@@ -18,7 +18,7 @@ from thriftune.clouds.ray.cluster import Cluster
 from thriftune.clouds.ray.node_types import type_of
 from thriftune.common.formatting import several
 from thriftune.common.text import last_line
-from thriftune.engines import Engine
+from thriftune.engines.protocol import Engine
 from thriftune.engines.ray import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.launch.profiling import Say, measure

@@ -12,9 +12,9 @@ import os
 from dataclasses import replace
 
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyExists, StudyNotFound
+from thriftune.results.loading import load_spec
 from thriftune.state.spec import Spec
 from thriftune.store.files import StudyFiles
-from thriftune.store.loading import load_spec
 from thriftune.store.protocol import Store
 
 _LONGEST_NAME = 100

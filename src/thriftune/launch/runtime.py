@@ -12,16 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thriftune.clouds import Cloud
 from thriftune.clouds.local import LocalCloud, cores
+from thriftune.clouds.protocol import Cloud
 from thriftune.clouds.ray.autoscaler import check_autoscaler
 from thriftune.clouds.ray.sharing import fitting
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts, several
-from thriftune.engines import Engine
 from thriftune.engines.local import LocalEngine
+from thriftune.engines.protocol import Engine
 from thriftune.errors import SettingError
-from thriftune.planning import PresentMachines, Provisioner
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.provisioning.protocol import Provisioner
 from thriftune.settings.deadlines import as_duration
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state.history import History

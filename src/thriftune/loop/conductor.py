@@ -17,16 +17,16 @@ from thriftune.errors import SpaceError, ThriftuneError
 from thriftune.loop.completion import Completion
 from thriftune.loop.failures import failed_alike, is_permanent, retry_seconds
 from thriftune.loop.trial_time import TrialTime
-from thriftune.planning import Provisioner
-from thriftune.search import Foresighted, Searcher
+from thriftune.provisioning.protocol import Provisioner
+from thriftune.search.protocol import Foresighted, Searcher
 from thriftune.state import events as ev
 from thriftune.state.enqueued import complete
 from thriftune.state.history import History
 from thriftune.state.reports import value_at
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Stopper, Verdict
-from thriftune.system import Tuner
+from thriftune.stopping.protocol import Stopper, Verdict
+from thriftune.system.protocol import Tuner
 
 STALLED_LOSSES_LIMIT = 5
 """A trial whose worker vanished this often in a row without a step of progress is given up on."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Protocol, Self
 
-from thriftune.clouds import Cloud
+from thriftune.clouds.protocol import Cloud
 from thriftune.common.clock import Clock
-from thriftune.engines import Doing, Engine
+from thriftune.engines.protocol import Doing, Engine
 from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor

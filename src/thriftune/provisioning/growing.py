@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from thriftune.planning import PresentMachines
 from thriftune.planning.cloud import CloudProfile
 from thriftune.planning.placement import emptied
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History

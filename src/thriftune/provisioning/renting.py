@@ -14,10 +14,10 @@ from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
 from thriftune.errors import SettingError
-from thriftune.planning import Provisioner
 from thriftune.planning.kinds import Kind
 from thriftune.provisioning.lives import HOUR, Lives
 from thriftune.provisioning.paces import Paces
+from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.terms import Terms
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine

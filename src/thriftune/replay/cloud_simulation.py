@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from thriftune.loop.conductor import Conductor
-from thriftune.planning import Provisioner
+from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.terms import Terms
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import Curves, drive
-from thriftune.search import Searcher
+from thriftune.search.protocol import Searcher
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
-from thriftune.stopping import Stopper
+from thriftune.stopping.protocol import Stopper
 from thriftune.study.result import Result
 
 

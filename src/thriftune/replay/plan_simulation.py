@@ -29,8 +29,8 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
+from thriftune.stopping.protocol import Verdict
 from thriftune.study.result import Result
 
 

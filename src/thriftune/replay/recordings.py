@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.replay.simulated_engine import Curve
-from thriftune.search import Past, Searcher
+from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import (
     Constraint,
     Objective,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import Any
 
-from thriftune.engines import Doing
+from thriftune.engines.protocol import Doing
 from thriftune.errors import SettingError
 from thriftune.state.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
 from thriftune.training.run import Run

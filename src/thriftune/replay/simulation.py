@@ -12,18 +12,20 @@ from thriftune.common.durations import Duration, seconds
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import make_run
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.search import SEARCHERS, Searcher
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Searcher
 from thriftune.space.objectives import Names, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.spec import Spec
-from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping import STOPPERS
 from thriftune.stopping.checks import check_needs
+from thriftune.stopping.protocol import Stopper
 from thriftune.study.result import Result
 
 if TYPE_CHECKING:

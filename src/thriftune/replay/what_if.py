@@ -13,17 +13,18 @@ import numpy as np
 
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
-from thriftune.provisioning import POLICIES, policy
+from thriftune.provisioning.policies import POLICIES, policy
 from thriftune.provisioning.terms import Terms
 from thriftune.replay.cloud_simulation import Replayed, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulation import Curves
 from thriftune.replay.traces import Trace, read_trace
-from thriftune.search import Searcher
+from thriftune.search.protocol import Searcher
 from thriftune.settings.machine_tables import job_of
 from thriftune.state.spec import Spec
-from thriftune.stopping import STOPPERS, Stopper
+from thriftune.stopping import STOPPERS
+from thriftune.stopping.protocol import Stopper
 
 _APART_SECONDS = 1e6  # between the starts on a cloud without an end
 _BEFORE_END_SECONDS = 600.0

@@ -1,24 +1,17 @@
-"""Which configuration next? The searcher protocol, and the searchers by name."""
+"""Which configuration next? The searchers by name; their protocol is in protocol.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from thriftune.common.registry import Parts
-from thriftune.space.objectives import Constraint, Objective
-from thriftune.space.space import Space
-from thriftune.state.events import Config
+from thriftune.search.protocol import Foresighted, Past, Searcher
 
 if TYPE_CHECKING:
     from thriftune.search.bayes import Bayes
     from thriftune.search.grid import Grid
     from thriftune.search.random import Random
     from thriftune.search.sobol import Sobol
-    from thriftune.state.earlier_results import Earlier
-    from thriftune.state.trial_record import TrialRecord
 
 __all__ = [
     "BLIND",
@@ -31,77 +24,6 @@ __all__ = [
     "Searcher",
     "Sobol",
 ]
-
-
-class Past(Protocol):
-    """What a searcher may look at: everything observed so far, running trials included."""
-
-    @property
-    def space(self) -> Space: ...
-
-    @property
-    def seed(self) -> int:
-        """The study's seed, for what must stay the same from one suggestion to the next; not negative."""
-        ...
-
-    @property
-    def trials(self) -> Sequence[TrialRecord]:
-        """Every trial, in the order of their suggestion; those without a value yet are waiting or running."""
-        ...
-
-    @property
-    def ended(self) -> Sequence[TrialRecord]:
-        """Those that have ended, in the order in which they did: it only ever grows at its end."""
-        ...
-
-    @property
-    def objectives(self) -> Sequence[Objective]:
-        """What is wanted; a trial's `values` are in the same order."""
-        ...
-
-    @property
-    def constraints(self) -> Sequence[Constraint]:
-        """What a trial must meet besides; see objectives.feasible(trial.metrics, constraints)."""
-        ...
-
-    @property
-    def maximize(self) -> bool:
-        """Of the first objective, whose value is a trial's `value`."""
-        ...
-
-    @property
-    def earlier(self) -> Sequence[Earlier]:
-        """What other studies knew, which this one began with; earlier.translate() reads it in this space."""
-        ...
-
-    def times(self, config: Config) -> int:
-        """How many trials have this configuration, whatever their state. Constant time."""
-        ...
-
-
-class Searcher(Protocol):
-    """A pure function of what has been observed; what it keeps between calls is only a cache.
-
-    `rng` is derived from the study's seed and the number of the suggestion, so that a resumed study goes on
-    as it would have. Never suggests a configuration twice while untried ones are left. None: nothing left.
-    """
-
-    def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
-
-
-@runtime_checkable
-class Foresighted(Protocol):
-    """A searcher that can tell what to expect of a trial, so that a study can stop when it is next to nothing."""
-
-    def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
-
-    def expected_gain(self, past: Past) -> float | None:
-        """Return by how much the configuration just suggested is expected to improve the best value.
-
-        At least 0, in the units of the objective; None if it is not known. Called after suggest(), with the same
-        past.
-        """
-        ...
 
 
 BLIND = frozenset({"random", "sobol", "grid"})

@@ -11,7 +11,7 @@ import numpy as np
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
-    from thriftune.search import Past
+    from thriftune.search.protocol import Past
     from thriftune.space.space import Space
 
 

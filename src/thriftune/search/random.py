@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from thriftune.search import Past
+    from thriftune.search.protocol import Past
 
 DRAWS = 32
 """Draws before the space is gone through instead."""

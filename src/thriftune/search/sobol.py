@@ -10,7 +10,7 @@ import numpy as np
 from thriftune.search.random import Random
 
 if TYPE_CHECKING:
-    from thriftune.search import Past
+    from thriftune.search.protocol import Past
 
 BLOCK = 64
 """Points drawn at a time; a power of two, as scipy asks."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from thriftune.common import formatting
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.common.text import last_line, plain
-from thriftune.engines import Doing
+from thriftune.engines.protocol import Doing
 from thriftune.loop.driver import View
 from thriftune.show import describe as words
 from thriftune.show.ending import end_line, short_end_line

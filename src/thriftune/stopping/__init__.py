@@ -1,60 +1,33 @@
-"""Is this trial worth another step? The stopper protocol, and the rules by name."""
+"""Is this trial worth another step? The rules by name; their protocol is in protocol.py."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from thriftune.common.registry import Parts
+from thriftune.stopping.protocol import Stopper, Verdict
 
 if TYPE_CHECKING:
-    from thriftune.state.history import History
-    from thriftune.state.trial_record import TrialRecord
-    from thriftune.stopping.asha import ASHA as ASHA
-    from thriftune.stopping.auto import Auto as Auto
-    from thriftune.stopping.early_curve import EarlyCurve as EarlyCurve
-    from thriftune.stopping.halving import Hyperband as Hyperband
-    from thriftune.stopping.halving import SuccessiveHalving as SuccessiveHalving
-    from thriftune.stopping.median import Median as Median
-    from thriftune.stopping.none import Never as Never
+    from thriftune.stopping.asha import ASHA
+    from thriftune.stopping.auto import Auto
+    from thriftune.stopping.early_curve import EarlyCurve
+    from thriftune.stopping.halving import Hyperband, SuccessiveHalving
+    from thriftune.stopping.median import Median
+    from thriftune.stopping.none import Never
 
 
-class Verdict(Enum):
-    """What becomes of a trial after a report.
-
-    STOP: it will not be the best, so it ends and cannot be. CONVERGED: more steps would change nothing, so it ends
-    and counts as finished. PAUSE: it is set aside with its checkpoint until promote() returns it.
-    """
-
-    GO_ON = "go on"
-    PAUSE = "pause"
-    STOP = "stop"
-    CONVERGED = "converged"
-
-
-class Stopper(Protocol):
-    """A pure function of what has been observed; what it keeps between calls is only a cache.
-
-    A retried trial may tell other values of steps that it told before. `history.rewrites` counts such changes, so
-    that a cache of values is dropped when it differs.
-    """
-
-    def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        """Return what becomes of a running trial, after a report of a new step, the last of `trial.reports`.
-
-        A step that is reported in parts is judged again when the objective's value comes, if that was missing. A
-        step that is repeated after a loss is not. The verdict stands, however the attempt ends; an earlier one
-        stands when a trial that is to end reports once more.
-        """
-        ...
-
-    def promote(self, history: History, more: bool) -> int | None:
-        """A paused trial that deserves more steps now, if any; asked when a machine has room.
-
-        `more`: further trials may still be made.
-        """
-        ...
-
+__all__ = [
+    "ASHA",
+    "STOPPERS",
+    "Auto",
+    "EarlyCurve",
+    "Hyperband",
+    "Median",
+    "Never",
+    "Stopper",
+    "SuccessiveHalving",
+    "Verdict",
+]
 
 STOPPERS: Parts[Stopper] = Parts(
     "stopping",
@@ -73,7 +46,3 @@ STOPPERS: Parts[Stopper] = Parts(
 
 def __getattr__(name: str) -> Any:
     return STOPPERS.of_class(name)
-
-
-def __dir__() -> list[str]:
-    return ["STOPPERS", "Stopper", "Verdict", *STOPPERS.classes]

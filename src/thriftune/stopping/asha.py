@@ -6,8 +6,8 @@ from typing import Literal
 
 from thriftune.errors import SettingError
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping import Verdict
 from thriftune.stopping.ladder import Ladder
+from thriftune.stopping.protocol import Verdict
 from thriftune.stopping.rungs import Rungs
 
 

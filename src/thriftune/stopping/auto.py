@@ -7,8 +7,8 @@ import math
 from thriftune.state.events import KNOWN
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Verdict
 from thriftune.stopping.ladder import Ladder
+from thriftune.stopping.protocol import Verdict
 from thriftune.stopping.rungs import Rungs
 
 WITNESSES = 4

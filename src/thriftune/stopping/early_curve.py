@@ -11,9 +11,9 @@ from thriftune.common.checks import check_share, check_whole
 from thriftune.errors import SettingError
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
 from thriftune.stopping.curve_fits import Prediction, plateau, predict
+from thriftune.stopping.protocol import Verdict
 
 
 class EarlyCurve:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from thriftune.common.checks import check_whole
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping import Verdict
 from thriftune.stopping.brackets import Brackets, Stage, crosses
+from thriftune.stopping.protocol import Verdict
 
 
 def stages(n: int, r: int, R: int, eta: int) -> list[Stage]:

@@ -11,7 +11,7 @@ from typing import Any
 from thriftune.common.checks import check_whole
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Verdict
+from thriftune.stopping.protocol import Verdict
 from thriftune.stopping.rungs import Rungs
 
 FIRST_PART = 25

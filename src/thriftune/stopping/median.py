@@ -8,7 +8,7 @@ from bisect import insort
 from thriftune.common.checks import check_share, check_whole
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Verdict
+from thriftune.stopping.protocol import Verdict
 
 _GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up
 

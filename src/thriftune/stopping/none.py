@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import Verdict
+from thriftune.stopping.protocol import Verdict
 
 
 class Never:

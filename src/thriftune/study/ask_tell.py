@@ -28,8 +28,10 @@ from thriftune.launch.warm_start import Source, remarks, same_store
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
-from thriftune.planning import PresentMachines
-from thriftune.search import SEARCHERS, Searcher
+from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.results.loading import catch_up, load_spec, new_history
+from thriftune.search import SEARCHERS
+from thriftune.search.protocol import Searcher
 from thriftune.settings.deadlines import Deadline
 from thriftune.settings.engine_options import Local, Ray
 from thriftune.settings.initial_events import told_before
@@ -44,8 +46,8 @@ from thriftune.state.history import History
 from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.state.summary import summarize
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.stopping import STOPPERS, Stopper
-from thriftune.store.loading import catch_up, load_spec, new_history
+from thriftune.stopping import STOPPERS
+from thriftune.stopping.protocol import Stopper
 from thriftune.store.opening import open_store, use_store
 from thriftune.store.protocol import Store
 from thriftune.study.looking import Looking

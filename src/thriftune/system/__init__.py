@@ -1,20 +1,18 @@
-"""How should a trial use its machine? What a user may say about it, and the protocol of who decides.
+"""How should a trial use its machine? What a user may set about it.
 
 What measures, turns and decides is loaded when it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:  # workers load this room, too, and shall not pay for what they do not need
-    from thriftune.state.events import Decision, Event
-    from thriftune.state.history import History
     from thriftune.system.knobs import CannotTurn as CannotTurn
     from thriftune.system.knobs import Cores as Cores
     from thriftune.system.knobs import GpuPower as GpuPower
@@ -24,33 +22,26 @@ if TYPE_CHECKING:  # workers load this room, too, and shall not pay for what the
     from thriftune.system.knobs import Nice as Nice
     from thriftune.system.knobs import Precision as Precision
     from thriftune.system.knobs import Threads as Threads
+    from thriftune.system.protocol import Tuner as Tuner
     from thriftune.system.similarity import KMeans as KMeans
     from thriftune.system.similarity import Match as Match
     from thriftune.system.similarity import Nearest as Nearest
     from thriftune.system.similarity import Similarity as Similarity
 
 _HOMES = {
+    "protocol": ["Tuner"],
     "knobs": ["CannotTurn", "Cores", "GpuPower", "Knob", "Memory", "MemoryLimit", "Nice", "Precision", "Threads"],
     "similarity": ["KMeans", "Match", "Nearest", "Similarity"],
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
-__all__ = ["System", "Tuner", "system_of", *_HOME]
+__all__ = ["System", "system_of", *_HOME]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-
-
-class Tuner(Protocol):
-    """Policy over how trials use their machines: asked by the conductor; engines carry out what it says."""
-
-    def react(self, event: Event, history: History) -> Iterable[Decision]:
-        """What to Turn because of this event, which the history has taken in already. Asked of all events but
-        reports."""
-        ...
 
 
 AIMS = ("time", "energy", "dollars")

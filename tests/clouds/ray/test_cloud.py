@@ -11,7 +11,7 @@ import pytest
 
 from tests.clouds.conformance import RentingConformance, fold, of
 from tests.support.ray_clusters import Nodes, nodes
-from thriftune.clouds import Cloud
+from thriftune.clouds.protocol import Cloud
 from thriftune.clouds.ray.cloud import PATIENCE_SECONDS, RayCloud
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
 from thriftune.clouds.ray.neighbours import Neighbour, Neighbours, Rented, fair_share

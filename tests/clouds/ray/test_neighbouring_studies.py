@@ -15,7 +15,7 @@ import pytest
 from tests.support.ray_clusters import Nodes, nodes
 from tests.support.tables import Table
 from thriftune.launch.runtime import wanted
-from thriftune.planning import PresentMachines
+from thriftune.provisioning.present_machines import PresentMachines
 
 pytestmark = pytest.mark.cluster
 

@@ -18,10 +18,10 @@ from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rn
 from thriftune.errors import SettingError
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.simulation import run as simulated
-from thriftune.search import Past, Searcher
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.sources import Sources
+from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
 from thriftune.state.earlier_results import Earlier

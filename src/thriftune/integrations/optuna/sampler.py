@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 from thriftune.errors import SettingError
 from thriftune.integrations.optuna.past import Reader
 from thriftune.integrations.optuna.translation import SUGGESTED, Translation
-from thriftune.search import Searcher
 from thriftune.search.bayes import Bayes
+from thriftune.search.protocol import Searcher
 
 _TURNS = 5
 """Times that a suggestion is made at most, if other workers are given the same at the same time."""

@@ -18,7 +18,7 @@ from thriftune.state.events import KNOWN
 from thriftune.state.trial_record import State, TrialRecord
 
 if TYPE_CHECKING:
-    from thriftune.search import Past
+    from thriftune.search.protocol import Past
     from thriftune.space.space import Space
 
 FEWEST = 4

@@ -30,7 +30,7 @@ from thriftune.search.sobol import Sobol
 from thriftune.state.events import KNOWN
 
 if TYPE_CHECKING:
-    from thriftune.search import Past
+    from thriftune.search.protocol import Past
 
 MODELLED = 400
 """Observations in the model at most: the best, and an even part of the others."""

@@ -159,8 +159,8 @@ def _is_sound(summary: Mapping[str, Any]) -> bool:
 
 def _fold(store: Store, listed: Listed) -> dict[str, Any]:
     """Return the summary of a study whose driver was killed before it could write one, and store it."""
+    from thriftune.results.loading import load_history, load_spec
     from thriftune.state.summary import summarize  # late: most listings need neither
-    from thriftune.store.loading import load_history, load_spec
 
     history = load_history(store, load_spec(store, listed.name))
     summary = summarize(history, history.last_at)

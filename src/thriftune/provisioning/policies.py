@@ -1,0 +1,30 @@
+"""The policies that rent machines, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thriftune.common.registry import Parts
+from thriftune.planning.kinds import Kind
+from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.terms import Terms
+
+POLICIES: Parts[Renting] = Parts(
+    "policy",
+    {
+        "thrifty": ("thriftune.provisioning.thrifty", "Thrifty"),
+        "on_demand": ("thriftune.provisioning.fixed", "OnDemand"),
+        "cheapest_spot": ("thriftune.provisioning.fixed", "CheapestSpot"),
+        "fastest_spot": ("thriftune.provisioning.fixed", "FastestSpot"),
+        "step_cost": ("thriftune.provisioning.step_cost", "StepCost"),
+        "reuse": ("thriftune.provisioning.reuse", "Reuse"),
+        "elastic": ("thriftune.provisioning.elastic", "Elastic"),
+        "uniform_progress": ("thriftune.provisioning.uniform_progress", "UniformProgress"),
+    },
+    ("react(event, history)", "workers_for(trial, history)"),
+)
+
+
+def policy(name: str, kinds: Sequence[Kind], terms: Terms) -> Renting:
+    """The policy of that name, for these machines and this study."""
+    return POLICIES.kind(name)(kinds, terms)
