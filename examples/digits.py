@@ -84,10 +84,8 @@ def main() -> None:
         store=options.store,
     )
     if options.plot is not None:
-        from thriftune.show.history_plot import save_plot
-
         options.plot.parent.mkdir(parents=True, exist_ok=True)
-        save_plot(result, options.plot)
+        result.plot().savefig(options.plot)
     best = result.best
     net = best.load(saved_network)
     _, val_x, _, val_y = digits()

@@ -68,7 +68,7 @@ def ask_for_more(store: Path) -> None:
 
 def go_on(store: Path) -> tt.Result:
     with open_store(store) as opened:
-        return resume("s", opened, make_view(Spec.from_json(opened.spec("s")), False))
+        return tt.Result(*resume("s", opened, make_view(Spec.from_json(opened.spec("s")), False)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import thriftune as tt
 from tests.support.tables import Table, replayed
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
 from thriftune.launch.drive import enter, make_spec
-from thriftune.launch.warm_start import knowledge, remarks
+from thriftune.launch.warm_start import KnownStudy, knowledge, remarks
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.protocol import Past
 from thriftune.state import events as ev
@@ -111,7 +111,7 @@ def test_a_source_counts_once_and_only_before_the_first_trial() -> None:
 def test_what_ended_is_handed_on_and_what_failed_too() -> None:
     study = asked(0.5, None, math.nan, 0.25)
     study.ask()
-    (entry,) = knowledge([study.result], study.spec, 9.0)
+    (entry,) = knowledge([KnownStudy(study.spec, study.history)], study.spec, 9.0)
     assert (entry.at, entry.study, entry.id) == (9.0, study.name, study.spec.id)
     assert (entry.metric, entry.maximize) == ("loss", False)
     assert [value for _, value in entry.trials] == [0.5, None, None, 0.25]
@@ -161,7 +161,7 @@ def test_trials_that_were_stopped_or_set_aside_count_if_they_have_a_value() -> N
     for trial in range(4):
         table.end(trial, cut=True)
     assert [str(trial.state) for trial in table.history.trials] == ["STOPPED", "PAUSED", "STOPPED", "STOPPED"]
-    (entry,) = knowledge([tt.Result(table.spec, table.history)], table.spec, 9.0)
+    (entry,) = knowledge([KnownStudy(table.spec, table.history)], table.spec, 9.0)
     assert [value for _, value in entry.trials] == [0.5, 0.7]
 
 

@@ -20,6 +20,7 @@ from thriftune.replay.simulated_engine import Curve
 from thriftune.settings.study_file import read_study_file
 from thriftune.show.progress import make_view
 from thriftune.store.opening import open_store
+from thriftune.study.result import Result
 
 WORKLOADS = ROOT / "examples" / "workloads"
 NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]
@@ -141,7 +142,7 @@ def test_a_workload_trained_anew_comes_to_what_was_recorded(name: str, tmp_path:
     """As far as its first trial's first three steps go."""
     study = read_study_file(WORKLOADS / f"{name}.toml", {"trials": 1, "max_steps": 3})
     with open_store(tmp_path / "s.db") as store:
-        result = drive(store, enter(store, study.spec), make_view(study.spec, False))
+        result = Result(*drive(store, enter(store, study.spec), make_view(study.spec, False)))
     ((config, curve),) = recordings.of_result(result)[0].rows
     then, metric = recorded.load(name).rows[0], study.spec.metric
     assert config == then[0]

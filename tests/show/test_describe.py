@@ -9,6 +9,7 @@ from tests.cli import studies
 from tests.support.tables import Table
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain
+from thriftune.loop.failures import failure_text
 from thriftune.show import describe as words
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
@@ -83,7 +84,7 @@ def test_failure_text(kind: str, error: str, output: str, text: str) -> None:
     trial = TrialRecord(0, {}, 0.0, error=error, error_kind=kind, output=output)
     if "x" * 400 in output:
         text += "x" * 300 + "..."
-    assert words.failure_text(trial) == text
+    assert failure_text(trial) == text
 
 
 def test_settings_and_numbers() -> None:

@@ -10,8 +10,8 @@ import pytest
 from tests.show.test_history_plot import BEGINNINGS
 from tests.system.stories import KEPT, Story, tuned
 from thriftune.errors import SettingError, ThriftuneError
+from thriftune.results.system_decisions import explain
 from thriftune.show.system_plot import plot_profile
-from thriftune.system.explained import explain
 
 
 def drawn(story: Story, path: Path) -> Path:

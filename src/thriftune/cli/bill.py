@@ -13,11 +13,10 @@ from rich.text import Text
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.cli.screen import facts_table, open_console, section, table
 from thriftune.common.formatting import energy_line, format_dollars, format_seconds, several, time_unit
-from thriftune.results.ledger import Ledger, Row
+from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, Row
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.history import History
 from thriftune.study.ask_tell import load
-from thriftune.study.result import SPOT_PRICE_UNKNOWN
 
 _SHOWN = 20
 _ESTIMATE = "~"

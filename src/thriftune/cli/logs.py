@@ -8,6 +8,7 @@ import time
 import click
 
 from thriftune.cli.common import existing_store, store_option, trial_of
+from thriftune.common.command_hints import logs_line
 from thriftune.common.text import plain
 from thriftune.errors import SettingError
 from thriftune.results.loading import catch_up, load_history, load_spec
@@ -80,7 +81,7 @@ def _list(history: History, name: str, store: Store) -> None:
         click.echo(f"trial {trial.id}  {words.state_line(trial, history, driven)}  {which}")
     if len(found) > _LISTED:
         click.echo(f"and {len(found) - _LISTED} more")
-    click.echo(f"see one with: {words.logs_line(name, store.url, found[0][0].id)}", err=True)
+    click.echo(f"see one with: {logs_line(name, store.url, found[0][0].id)}", err=True)
 
 
 def _show(trial: TrialRecord, attempt: int | None, rank: int) -> None:

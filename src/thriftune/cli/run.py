@@ -12,13 +12,14 @@ import click
 
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
+from thriftune.common.command_hints import show_line
 from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
 from thriftune.launch.drive import drive, enter, resume
 from thriftune.launch.warm_start import in_folder, same_store
 from thriftune.results.loading import load_spec
 from thriftune.settings.study_file import read_study_file
-from thriftune.show.describe import config_line, counts_line, model, settings, show_line, values_line, which
+from thriftune.show.describe import config_line, counts_line, model, settings, values_line, which
 from thriftune.show.progress import make_view
 from thriftune.state.spec import ChangePolicy, Spec
 from thriftune.state.trial_record import State
@@ -94,7 +95,7 @@ def run_command(
             )
         _enter_folder(spec)
         view = make_view(spec, False if quiet else None)
-        result = drive(opened, spec, view, told=study.told, retry_failed=retry_failed)
+        result = Result(*drive(opened, spec, view, told=study.told, retry_failed=retry_failed))
         _give(result, opened, as_json, quiet)
 
 
@@ -127,7 +128,7 @@ def resume_command(
         _enter_folder(spec)
         given = {key: value for key, value in limits.items() if value is not None}
         view = make_view(spec, False if quiet else None)
-        result = resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change)
+        result = Result(*resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change))
         _give(result, opened, as_json, quiet)
 
 

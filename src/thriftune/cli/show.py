@@ -17,6 +17,7 @@ from thriftune.cli.common import existing_store, json_option, plot_option, print
 from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
 from thriftune.common import formatting
+from thriftune.common.command_hints import logs_line, show_line
 from thriftune.common.formatting import format_seconds
 from thriftune.common.text import escaped, plain
 from thriftune.errors import NoBestTrial
@@ -132,7 +133,7 @@ def best_command(
         if number:
             click.echo()
         values = (
-            f"{each.metric} = {formatting.number(words.metric_of(trial, each.metric, history))}"
+            f"{each.metric} = {formatting.number(history.metric_of(trial, each.metric))}"
             for each in history.objectives
         )
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
@@ -268,7 +269,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         table.add_row(
             str(trial.id),
             words.state_line(trial, history, driven),
-            *(formatting.number(words.metric_of(trial, metric, history)) for metric in spec.needed),
+            *(formatting.number(history.metric_of(trial, metric)) for metric in spec.needed),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
             format_seconds(words.seconds_of(trial, driven, now)),
@@ -298,7 +299,7 @@ def _show_failed(console: Console, spec: Spec, history: History, store: Store) -
             console.print(Text(f"    {line}"))
     if len(failed) > _FAILED_SHOWN:
         console.print(Text(f"and {len(failed) - _FAILED_SHOWN} more", style="dim"))
-    console.print(Text(f"all of it: {words.show_line(spec.name, store.url, 'N')}", style="dim"))
+    console.print(Text(f"all of it: {show_line(spec.name, store.url, 'N')}", style="dim"))
 
 
 def _show_warnings(console: Console, history: History) -> None:
@@ -368,7 +369,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
             console.print(Text(plain(text)))
     if trial.attempts_with_log:
         section(console, "all that it printed")
-        console.print(Text(words.logs_line(spec.name, store_url, trial.id)))
+        console.print(Text(logs_line(spec.name, store_url, trial.id)))
     if trial.warnings:
         section(console, "warnings")
         listed(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))
@@ -376,7 +377,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
 
 def _value(trial: TrialRecord, metric: str, history: History) -> str:
     """Return the value that counts and, if it is not the last one, its step and the last one."""
-    value, last = words.metric_of(trial, metric, history), trial.metrics.get(metric)
+    value, last = history.metric_of(trial, metric), trial.metrics.get(metric)
     if value == last:
         return formatting.number(value)
     return f"{formatting.number(value)} at step {history.value_step(trial)} (last {formatting.number(last)})"

@@ -29,7 +29,15 @@ from thriftune.launch.fingerprint import changes, of_function, of_imported, of_t
 from thriftune.launch.interruption import how_to_go_on, resume_line, stopping_now
 from thriftune.launch.renaming import set_aside, settle
 from thriftune.launch.runtime import venue
-from thriftune.launch.warm_start import Source, check_not_itself, knowledge, name_of, place_and_name, remarks
+from thriftune.launch.warm_start import (
+    KnownStudy,
+    Source,
+    check_not_itself,
+    knowledge,
+    name_of,
+    place_and_name,
+    remarks,
+)
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.completion import check_foresight
 from thriftune.loop.conductor import Conductor
@@ -54,7 +62,6 @@ from thriftune.stopping.protocol import Stopper
 from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.study.result import Result
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder
 
@@ -261,14 +268,14 @@ def _find(store: Store, name: str) -> Spec | None:
         return None
 
 
-def _read_source(source: Source, store: Store) -> Result:
-    if isinstance(source, Result):
+def _read_source(source: Source, store: Store) -> KnownStudy:
+    if isinstance(source, KnownStudy):
         return source
     place, name = place_and_name(source)
     try:
         with open_store(place, create=False) if place else contextlib.nullcontext(store) as opened:
             spec = load_spec(opened, name)
-            return Result(spec, load_history(opened, spec))
+            return KnownStudy(spec, load_history(opened, spec))
     except StudyNotFound as error:
         raise StudyNotFound(f"warm_start: {error} (PATH:NAME is one in another store)") from None
 
@@ -287,7 +294,7 @@ def drive(
     on_change: ChangePolicy = "stop",
     remark: Callable[[], str] = str,
     callbacks: Callbacks | None = None,
-) -> Result:
+) -> tuple[Spec, History]:
     """Run what is left of the study, driven by this process.
 
     `searcher`, `stopper` and `system`: a user's own, which the spec cannot tell how to make. `function`: these and
@@ -308,7 +315,7 @@ def drive(
             record(store, history, spec.name, [Retry(now, trial) for trial in to_retry(history.trials)])
         if _nothing_left(here, history, stopper, clock.now()):
             view.note(nothing_left_line(spec, history))
-            return Result(spec, history)
+            return spec, history
         if spec.target.kind == "pickled" and function is None:
             kept = _load_kept(spec, files)
             searcher = kept["searcher"] if not isinstance(kept["searcher"], str) else None  # a name, in older ones
@@ -354,10 +361,9 @@ def drive(
             again = f"run the study file again (if it is unchanged: {resume_line(spec.name, store.url)})"
         raise StudyFailed(f"study {spec.name!r} has stopped: {why_stopped(history, again)}")
     if halted is None:
-        result = Result(spec, history)
         if callbacks is not None and callbacks.on_study_end is not None:
-            callbacks.on_study_end(result)
-        return result
+            callbacks.on_study_end(spec, history)
+        return spec, history
     done = sum(history.counts[state] for state in State if state.ended)
     how = f"{done} trials have ended. {how_to_go_on(spec.name, store.url)}".rstrip()
     if history.disk_full:
@@ -413,7 +419,7 @@ def resume(
     *,
     retry_failed: bool = False,
     on_change: ChangePolicy = "stop",
-) -> Result:
+) -> tuple[Spec, History]:
     """Go on with a study by its name alone. `limits`: as with_limits() takes them; the others stay."""
     spec = load_spec(store, name)
     if spec.target.kind == "outside":

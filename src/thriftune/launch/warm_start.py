@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite, nan
 from pathlib import Path
+from typing import NamedTuple
 
 from thriftune.common.formatting import several
 from thriftune.errors import SettingError
@@ -18,9 +19,16 @@ from thriftune.state.earlier_results import FEWEST, Earlier, translate
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.study.result import Result
 
-Source = str | Result
+
+class KnownStudy(NamedTuple):
+    """A study that a new one may start from, already loaded."""
+
+    spec: Spec
+    history: History
+
+
+Source = str | KnownStudy
 
 _HAS_ENDED = (State.COMPLETED, State.STOPPED, State.PAUSED)
 """States of trials with values: finished, cut, or set aside before their last step."""
@@ -36,7 +44,7 @@ def place_and_name(source: str) -> tuple[str, str]:
 
 
 def name_of(source: Source) -> str:
-    return source.name if isinstance(source, Result) else place_and_name(source)[1]
+    return source.spec.name if isinstance(source, KnownStudy) else place_and_name(source)[1]
 
 
 def in_folder(folder: Path, source: str) -> str:
@@ -62,7 +70,7 @@ def check_not_itself(sources: Iterable[Source], name: str, study_id: str | None)
 # --- what is copied ---------------------------------------------------------------------------------------
 
 
-def knowledge(sources: Sequence[Result], asked: Spec, now: float) -> list[ev.WarmStarted]:
+def knowledge(sources: Sequence[KnownStudy], asked: Spec, now: float) -> list[ev.WarmStarted]:
     """Return the first log entries of the new study `asked`: one for each source that knows anything.
 
     Called once, when the study is created. A source also hands on what it started from itself. A study that comes
@@ -97,19 +105,19 @@ def _longest(known: Iterable[Earlier]) -> dict[tuple[str, str], Earlier]:
     return found
 
 
-def _told_by(source: Result, asked: Spec) -> Earlier:
+def _told_by(source: KnownStudy, asked: Spec) -> Earlier:
     """Return what a source knows of the new study's metric, or of its own if its trials lack that one."""
     spec = source.spec
-    same = any(asked.metric in trial.metrics for trial in source.trials)
+    same = any(asked.metric in trial.metrics for trial in source.history.trials)
     metric, maximize = (asked.metric, asked.maximize) if same else (spec.metric, spec.maximize)
     own = None if metric == spec.metric else metric
-    valued = [t for t in source.trials if t.state in _HAS_ENDED and isfinite(_value(t, own))]
+    valued = [t for t in source.history.trials if t.state in _HAS_ENDED and isfinite(_value(t, own))]
     usable = [trial for trial in valued if _may_be_used(trial, source, asked)]
     values, step = _final_values(usable, own, maximize)
     # Failed trials and those that break a constraint tell where not to go.
-    bad = {trial.id for trial in source.trials if trial.state is State.FAILED}
+    bad = {trial.id for trial in source.history.trials if trial.state is State.FAILED}
     bad |= {trial.id for trial in valued} - {trial.id for trial in usable}
-    taken = [trial for trial in source.trials if trial.id in bad or trial.id in values]
+    taken = [trial for trial in source.history.trials if trial.id in bad or trial.id in values]
     found = [values.get(trial.id, (None, 0.0)) for trial in taken]
     trials = tuple((trial.config, value) for trial, (value, _) in zip(taken, found, strict=True))
     variances = tuple(variance for _, variance in found) if any(variance for _, variance in found) else ()
@@ -138,7 +146,7 @@ def _value(trial: TrialRecord, metric: str | None) -> float:
     return nan if value is None else value
 
 
-def _may_be_used(trial: TrialRecord, source: Result, asked: Spec) -> bool:
+def _may_be_used(trial: TrialRecord, source: KnownStudy, asked: Spec) -> bool:
     """By the new study's constraints as far as its metrics tell, else by those of its own study."""
     allowed = feasible(trial.metrics, asked.constraints)
     return (source.history.feasible(trial) if allowed is None else allowed) is not False

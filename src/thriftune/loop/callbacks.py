@@ -11,12 +11,12 @@ from operator import attrgetter
 from thriftune.errors import SettingError
 from thriftune.state import events as ev
 from thriftune.state.history import History
+from thriftune.state.spec import Spec
 from thriftune.state.trial_record import Report, State, TrialRecord
-from thriftune.study.result import Result
 
 OnReport = Callable[[TrialRecord, Report], object]
 OnTrialEnd = Callable[[TrialRecord], object]
-OnStudyEnd = Callable[[Result], object]
+OnStudyEnd = Callable[[Spec, History], object]
 
 _here = threading.local()  # `calling`: this thread is in a callback, so that its driver stands still
 _ENDINGS = (ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.GiveUp)

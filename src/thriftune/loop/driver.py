@@ -14,11 +14,12 @@ from typing import Protocol, Self
 
 from thriftune.clouds.protocol import Cloud
 from thriftune.common.clock import Clock
+from thriftune.common.command_hints import show_line
 from thriftune.engines.protocol import Doing, Engine
 from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
-from thriftune.show.describe import failure_text, show_line
+from thriftune.loop.failures import failure_text
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from thriftune.common.text import last_line, plain
+from thriftune.common.text import last_line, last_lines, plain
 from thriftune.state.events import KNOWN
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
@@ -16,6 +16,11 @@ luck of their configurations; more would keep the user waiting."""
 
 BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 1.0, 60.0
 """The first retry begins this long after the failure, each further one twice as late, up to the longest."""
+
+_OUTPUT_LINES = 5
+"""Lines of output that are shown where the error itself says too little."""
+
+_SAY_ENOUGH = ("nan", "lost")
 
 _PERMANENT = frozenset(
     {
@@ -144,3 +149,15 @@ def _signature(trial: TrialRecord) -> tuple[str, ...]:
     if frames and named is not None:
         return (str(trial.error_kind), named[1], *frames[-1])
     return str(trial.error_kind), _DIGITS.sub("0", line)
+
+
+def failure_text(trial: TrialRecord) -> str:
+    """Return why its last failed attempt failed: a line, and where that says too little, the end of its output.
+
+    A traceback says enough, and so does a metric that is no number.
+    """
+    error = trial.error or ""
+    lines = [last_line(error)]
+    if "Traceback (most recent call last)" not in error and trial.error_kind not in _SAY_ENOUGH:
+        lines += [f"    {line}" for line in last_lines(trial.output, _OUTPUT_LINES)]
+    return "\n".join(lines)

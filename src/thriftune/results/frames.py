@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from thriftune.common.text import last_line
 from thriftune.errors import MissingExtra
-from thriftune.show import describe as words
 from thriftune.space.parameters import Int
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -50,7 +49,7 @@ def trials_frame(history: History) -> pd.DataFrame:
     for name, read in before:
         columns[name] = [read(trial) for trial in history.trials]
     for metric, column in metric_columns.items():
-        values = [_number(words.metric_of(trial, metric, history)) for trial in history.trials]
+        values = [_number(history.metric_of(trial, metric)) for trial in history.trials]
         columns[column] = pandas.array(values, dtype="float64")
     for parameter, column in parameter_columns.items():
         columns[column] = [trial.config.get(parameter) for trial in history.trials]

@@ -21,6 +21,8 @@ from thriftune.state.reports import furthest
 from thriftune.state.trial_record import State, Stay, TrialRecord
 from thriftune.system.joules import Joules, joules_of, usual_watts
 
+SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
+
 _HOUR = 3600.0
 
 

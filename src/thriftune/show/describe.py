@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,15 +16,15 @@ from thriftune.common.formatting import (
     several,
     unfinished_at,
 )
-from thriftune.common.text import escaped, last_line, last_lines
+from thriftune.common.text import escaped, last_line
 from thriftune.errors import NoBestTrial
+from thriftune.results.ledger import SPOT_PRICE_UNKNOWN
 from thriftune.results.models import find_best_model
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.study.result import SPOT_PRICE_UNKNOWN
 
 
 def config_line(config: Mapping[str, Any]) -> str:
@@ -222,11 +221,6 @@ def which(trial: TrialRecord, history: History) -> str:
     return ", ".join(part for part in (f"trial {trial.id}", known, at, note) if part)
 
 
-def metric_of(trial: TrialRecord, metric: str, history: History) -> float | None:
-    """Return a metric of a trial: of the objective the value that counts, of others the last."""
-    return trial.value if metric == history.metric else trial.metrics.get(metric)
-
-
 def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
     """From where to where each objective goes."""
     ranges = []
@@ -239,7 +233,7 @@ def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
 
 def values_line(trial: TrialRecord, history: History) -> str:
     """Its objectives, such as "loss 0.3, latency_ms 12"."""
-    values = (f"{each.metric} {number(metric_of(trial, each.metric, history))}" for each in history.objectives)
+    values = (f"{each.metric} {number(history.metric_of(trial, each.metric))}" for each in history.objectives)
     return ", ".join(values)
 
 
@@ -291,39 +285,6 @@ def criteria(spec: Spec) -> list[str]:
         "convergence" if spec.stop_when_converged else "",
     ]
     return [each for each in found if each]
-
-
-def show_line(study: str, store_url: str, trial: int | str | None = None) -> str:
-    """What to type to see a study, or one trial of it; nothing where it is gone with its process."""
-    return _typed("show", study, store_url, trial)
-
-
-def logs_line(study: str, store_url: str, trial: int | str) -> str:
-    """Return what to type to see all that a trial printed; nothing where it is gone with its process."""
-    return _typed("logs", study, store_url, trial)
-
-
-def _typed(command: str, study: str, store_url: str, trial: int | str | None) -> str:
-    if store_url == ":memory:":
-        return ""
-    one = "" if trial is None else f" --trial {trial}"
-    return f"thriftune {command} {study}{one} --store {shlex.quote(store_url)}"
-
-
-def failure_text(trial: TrialRecord) -> str:
-    """Return why its last failed attempt failed: a line, and where that says too little, the end of its output.
-
-    A traceback says enough, and so does a metric that is no number.
-    """
-    error = trial.error or ""
-    lines = [last_line(error)]
-    if "Traceback (most recent call last)" not in error and trial.error_kind not in _SAY_ENOUGH:
-        lines += [f"    {line}" for line in last_lines(trial.output, _OUTPUT_LINES)]
-    return "\n".join(lines)
-
-
-_OUTPUT_LINES = 5
-_SAY_ENOUGH = ("nan", "lost")
 
 
 def ended(history: History) -> int:

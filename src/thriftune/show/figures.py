@@ -15,7 +15,6 @@ from thriftune.space.objectives import conjunction
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.study.result import Result
 
 FIGURES = ("history", "slice", "contour", "parallel", "importance")
 
@@ -74,7 +73,7 @@ def draw(spec: Spec, history: History, kind: str, params: Sequence[str] | None, 
             raise SettingError("plot: the history has no params, and shows the objectives; use another kind")
         from thriftune.show.history_plot import draw_history
 
-        return draw_history(Result(spec, history))
+        return draw_history(spec, history)
     if kind == "importance":
         from thriftune.show.importance_plot import draw_importance
 
@@ -100,7 +99,7 @@ def _shown(spec: Spec, history: History, params: Sequence[str] | None, metric: s
 
     metric = checked_metric(history, metric)
     names = _checked_params(history, params)
-    told = [(trial, words.metric_of(trial, metric, history)) for trial in history.trials]
+    told = [(trial, history.metric_of(trial, metric)) for trial in history.trials]
     there = [(trial, value) for trial, value in told if value is not None and words.finite(value)]
     if not there:
         raise ThriftuneError(f"there is nothing to plot: no trial of {spec.name!r} has a value of {metric!r} yet")

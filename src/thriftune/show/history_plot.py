@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from thriftune.common import formatting
 from thriftune.errors import ThriftuneError
 from thriftune.results.curves import BestSoFar, best_so_far, learning_curve, wants_log
 from thriftune.show import describe as words
-from thriftune.show.plot_style import ACCENT, MUTED, WARNING, check, drawing, legend, save
+from thriftune.show.plot_style import ACCENT, MUTED, WARNING, drawing, legend
 from thriftune.state.history import History
+from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.study.result import Result
 
 _MISSES = "misses a constraint"
 _CUT = "fewer steps than these"
@@ -22,53 +21,46 @@ _MOST_CURVES = 500
 """More lines than this are a grey surface and a huge file; of longer studies, evenly chosen ones are drawn."""
 
 
-def save_plot(result: Result, path: Path) -> None:
-    """Write the picture; its kind is the ending of the file."""
-    check(path)
-    save(draw_history(result), path)
-
-
-def draw_history(result: Result) -> Any:
+def draw_history(spec: Spec, history: History) -> Any:
     """Return the figure; raise ThriftuneError if there is nothing to draw yet."""
-    best = best_so_far(result.history)
-    curves = _learning_curves(result)
+    best = best_so_far(history)
+    curves = _learning_curves(spec, history)
     if not best and not curves:
-        why = result.history.misses() or f"no trial of {result.name!r} has a value yet"
+        why = history.misses() or f"no trial of {spec.name!r} has a value yet"
         raise ThriftuneError(f"there is nothing to plot: {why}")
     panels = bool(best) + bool(curves)
-    with drawing(_title(result), 6.2 * panels, 4.2) as figure:
+    with drawing(_title(spec, history), 6.2 * panels, 4.2) as figure:
         axes = iter(figure.subplots(1, panels, squeeze=False)[0])
         if best:
-            if len(result.spec.objectives) > 1:
-                _draw_front(next(axes), result)
+            if len(spec.objectives) > 1:
+                _draw_front(next(axes), history)
             else:
-                _draw_best(next(axes), result, best)
+                _draw_best(next(axes), spec, history, best)
         if curves:
-            _draw_curves(next(axes), result, curves)
+            _draw_curves(next(axes), spec, history, curves)
     return figure
 
 
-def _title(result: Result) -> str:
-    found = words.found(result.history)
+def _title(spec: Spec, history: History) -> str:
+    found = words.found(history)
     if found.name == "front":
-        note = words.unfinished(result.front[0], result.history)
-        front = f"front of {formatting.several(len(result.front), 'trial')}"
-        return f"{result.name}: {front}" + (f" ({note})" if note else "")
+        note = words.unfinished(history.front[0], history)
+        front = f"front of {formatting.several(len(history.front), 'trial')}"
+        return f"{spec.name}: {front}" + (f" ({note})" if note else "")
     if found.name == "best":
-        return f"{result.name}: best {found.text}"
-    return f"{result.name}: no trial meets the constraints" if found.text else result.name
+        return f"{spec.name}: best {found.text}"
+    return f"{spec.name}: no trial meets the constraints" if found.text else spec.name
 
 
-def _learning_curves(result: Result) -> dict[int, list[tuple[float, float]]]:
+def _learning_curves(spec: Spec, history: History) -> dict[int, list[tuple[float, float]]]:
     """By trial; none where no trial has more than one step."""
-    metric = result.spec.metric
-    curves = {trial.id: learning_curve(trial, metric) for trial in result.trials}
+    metric = spec.metric
+    curves = {trial.id: learning_curve(trial, metric) for trial in history.trials}
     curves = {number: curve for number, curve in curves.items() if curve}
     return curves if any(len(curve) > 1 for curve in curves.values()) else {}
 
 
-def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
-    spec, history = result.spec, result.history
+def _draw_best(axes: Any, spec: Spec, history: History, best: list[BestSoFar]) -> None:
     ended = sorted(
         (trial for trial in history.trials if trial.ended_at is not None),
         key=lambda trial: (trial.ended_at or 0.0, trial.id),
@@ -96,9 +88,9 @@ def _draw_best(axes: Any, result: Result, best: list[BestSoFar]) -> None:
     legend(axes)
 
 
-def _draw_front(axes: Any, result: Result) -> None:
+def _draw_front(axes: Any, history: History) -> None:
     """By the first two objectives; with more than two, the front is no line there."""
-    history, front = result.history, result.front
+    front = tuple(history.front)
     leading = {trial.id for trial in front}
     eligible = [trial for trial in history.trials if history.eligible(trial)]
     others = [_at(trial) for trial in eligible if trial.id not in leading and history.may_lead(trial)]
@@ -137,10 +129,9 @@ def _scatter(axes: Any, points: Sequence[tuple[float, float]], **style: Any) -> 
         axes.scatter(*zip(*points, strict=True), s=16, **style)
 
 
-def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, float]]]) -> None:
-    spec = result.spec
+def _draw_curves(axes: Any, spec: Spec, history: History, curves: dict[int, list[tuple[float, float]]]) -> None:
     several = len(spec.objectives) > 1
-    front = result.front if several else result.front[:1]
+    front = tuple(history.front) if several else tuple(history.front)[:1]
     leading = [trial.id for trial in front if trial.id in curves]  # a known result has none
     others = [number for number in curves if number not in leading]
     chosen = others[:: max(1, -(-len(others) // _MOST_CURVES))]
@@ -149,7 +140,7 @@ def _draw_curves(axes: Any, result: Result, curves: dict[int, list[tuple[float, 
         label = "other trials" if i == 0 else None
         axes.plot(*_line(curves[number]), color=MUTED, alpha=alpha, linewidth=1, markersize=3, label=label)
     for number in leading:
-        label = "the front" if several else f"{words.which(result.trials[number], result.history)}: the best"
+        label = "the front" if several else f"{words.which(history.trials[number], history)}: the best"
         label = label if number == leading[0] else None
         axes.plot(*_line(curves[number]), color=ACCENT, linewidth=1.5 if several else 2.2, label=label)
     _scale(axes, [value for curve in curves.values() for _, value in curve])

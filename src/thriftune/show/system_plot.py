@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import ThriftuneError
+from thriftune.results.system_decisions import TrialStory
 from thriftune.show.plot_style import ACCENT, INK, check, picture
 from thriftune.state.history import History
-from thriftune.system.explained import TrialStory
 from thriftune.system.heat_map import PACE, HeatMap, Row, heat_map, merged
 from thriftune.system.probing import in_words
 

@@ -173,6 +173,10 @@ class History:
         """Return the step of its objectives' last values; where the steps differ, the lowest."""
         return step_of_values(trial, [each.metric for each in self.objectives])
 
+    def metric_of(self, trial: TrialRecord, metric: str) -> float | None:
+        """Return a metric of a trial: the value that counts for the first objective, else the last one reported."""
+        return trial.value if metric == self.metric else trial.metrics.get(metric)
+
     def value_step(self, trial: TrialRecord) -> int:
         """Return the step that its value is of: of its best value the first, or its last; 0 if it has none."""
         told = counted(trial) if trial.state is State.COMPLETED else trial.reports

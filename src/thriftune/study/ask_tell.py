@@ -24,7 +24,7 @@ from thriftune.errors import NothingLeft, SettingError, StudyBusy
 from thriftune.launch.drive import drive, enter, make_spec
 from thriftune.launch.fingerprint import of_function
 from thriftune.launch.interruption import short_if_uncaught
-from thriftune.launch.warm_start import Source, remarks, same_store
+from thriftune.launch.warm_start import KnownStudy, Source, remarks, same_store
 from thriftune.loop.callbacks import Callbacks, OnReport, OnStudyEnd, OnTrialEnd
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
@@ -100,7 +100,7 @@ def tune(
     progress: bool | None = None,
     on_report: OnReport | None = None,
     on_trial_end: OnTrialEnd | None = None,
-    on_study_end: OnStudyEnd | None = None,
+    on_study_end: Callable[[Result], object] | None = None,
 ) -> Result:
     """Runs trials of `train` until a limit is reached, here or on a cluster, and returns what came of it.
 
@@ -145,7 +145,7 @@ def tune(
     - `on_report(trial, report)`, `on_trial_end(trial)`, `on_study_end(result)`: functions that this process calls
       as such things happen, after they were recorded. An error in one stops the study, which can be resumed.
     """
-    callbacks = Callbacks(on_report, on_trial_end, on_study_end)
+    callbacks = Callbacks(on_report, on_trial_end, _of_result(on_study_end))
     for setting, value_given in (("retry_failed", retry_failed), ("fresh", fresh)):
         if not isinstance(value_given, bool):
             raise SettingError(f"{setting}: {value_given!r} must be True or False")
@@ -202,7 +202,14 @@ def tune(
         view = make_view(spec, progress)
         own |= {"function": function, "callbacks": callbacks}
         own["remark"] = functools.partial(pickled_size.remark, train, len(function))
-        return drive(opened, spec, view, **own, told=told, retry_failed=retry_failed)
+        return Result(*drive(opened, spec, view, **own, told=told, retry_failed=retry_failed))
+
+
+def _of_result(on_study_end: Callable[[Result], object] | None) -> OnStudyEnd | None:
+    """Return the function as the loop calls it. What is no function is left for Callbacks to refuse."""
+    if on_study_end is None or not callable(on_study_end):
+        return on_study_end
+    return lambda spec, history: on_study_end(Result(spec, history))
 
 
 def _check_function(train: object) -> None:
@@ -245,7 +252,7 @@ def _sources(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
             raise SettingError(
                 f"warm_start: {each!r} is no study; give a Study, a Result or a name, or a list of such"
             )
-    return [each.result if isinstance(each, Study) else each for each in listed]
+    return [each if isinstance(each, str) else KnownStudy(each.spec, each.history) for each in listed]
 
 
 # --- ask and tell -----------------------------------------------------------------------------------------

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.results.ledger import Ledger
+from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
 from thriftune.study.looking import Looking
-
-SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Result(Looking):
         return Ledger.of(self.history, self.history.last_at)
 
     def __repr__(self) -> str:
-        from thriftune.show.describe import counts_line  # late: that module needs this one
+        from thriftune.show.describe import counts_line
 
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
         return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.system.stories import BOTH, KEPT, Story, tuned
+from thriftune.results.system_decisions import Counts, Explained, Pace, TrialStory, explain
 from thriftune.state import events as ev
-from thriftune.system.explained import Counts, Explained, Pace, TrialStory, explain
 from thriftune.system.knowledge import KNOWN, OTHERS, OWN, PARAMETERS
 
 
