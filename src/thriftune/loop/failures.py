@@ -17,7 +17,7 @@ luck of their configurations; more would keep the user waiting."""
 BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 1.0, 60.0
 """The first retry begins this long after the failure, each further one twice as late, up to the longest."""
 
-_OUTPUT_LINES = 5
+_SHOWN_OUTPUT_LINES = 5
 """Lines of output that are shown where the error itself says too little."""
 
 _SAY_ENOUGH = ("nan", "lost")
@@ -159,5 +159,5 @@ def failure_text(trial: TrialRecord) -> str:
     error = trial.error or ""
     lines = [last_line(error)]
     if "Traceback (most recent call last)" not in error and trial.error_kind not in _SAY_ENOUGH:
-        lines += [f"    {line}" for line in last_lines(trial.output, _OUTPUT_LINES)]
+        lines += [f"    {line}" for line in last_lines(trial.output, _SHOWN_OUTPUT_LINES)]
     return "\n".join(lines)

@@ -174,7 +174,7 @@ class History:
         return step_of_values(trial, [each.metric for each in self.objectives])
 
     def metric_of(self, trial: TrialRecord, metric: str) -> float | None:
-        """Return a metric of a trial: the value that counts for the first objective, else the last one reported."""
+        """Return the trial's value if the metric is the first objective, else the metric's last report."""
         return trial.value if metric == self.metric else trial.metrics.get(metric)
 
     def value_step(self, trial: TrialRecord) -> int:
