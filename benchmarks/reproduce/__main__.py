@@ -1,4 +1,4 @@
-"""`thriftune reproduce`: a paper's tables and figures beside ours, what differs, and the pictures."""
+"""`python -m benchmarks.reproduce PAPER` prints a paper's tables and figures beside ours, and draws them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from thriftune.cli.common import json_option, print_json
-from thriftune.errors import MissingExtra, SettingError
+from thriftune.errors import MissingExtra, SettingError, ThriftuneError
 
 if TYPE_CHECKING:
     from benchmarks.reproduce import Entry, Reproduction, Section
 
 
-@click.command("reproduce")
+class _Command(click.Command):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command. An expected error becomes one line and status 1."""
+        try:
+            return super().invoke(ctx)
+        except ThriftuneError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(1)
+
+
+@click.command("reproduce", cls=_Command)
 @click.argument("paper")
 @click.option(
     "--data",
@@ -148,3 +158,7 @@ def _section_json(section: Section, picture: Path | None) -> dict[str, Any]:
         "told": section.told,
         "picture": None if picture is None else str(picture),
     }
+
+
+if __name__ == "__main__":
+    reproduce_command(prog_name="python -m benchmarks.reproduce")

@@ -38,7 +38,6 @@ _COMMANDS = {
     "plan": "plan",
     "market": "market",
     "cluster": "cluster",
-    "reproduce": "reproduce",
     "report": "report",
 }
 

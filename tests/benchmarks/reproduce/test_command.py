@@ -1,4 +1,4 @@
-"""thriftune reproduce: tables, what differs, pictures, JSON."""
+"""python -m benchmarks.reproduce: tables, what differs, pictures, JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from benchmarks import reproduce as papers
 from benchmarks.reproduce import Entry, Reproduction, Request, Section
+from benchmarks.reproduce.__main__ import reproduce_command
 from tests.cli.programs import strict
-from thriftune.cli import cli
 
 Type = Callable[..., Result]
 
@@ -43,7 +43,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Type:
     monkeypatch.setattr(papers, "reproduce", lambda paper, request: made(request))
 
     def call(*args: object, status: int = 0) -> Result:
-        result = CliRunner().invoke(cli, ["reproduce", *map(str, args)])
+        result = CliRunner().invoke(reproduce_command, [*map(str, args)])
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == status, result.output
@@ -116,14 +116,14 @@ def test_records_are_where_the_option_or_the_variable_says(
 
 
 def test_a_paper_that_is_not_known(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["reproduce", "alexnet", "--to", str(tmp_path)])
+    result = CliRunner().invoke(reproduce_command, ["alexnet", "--to", str(tmp_path)])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: paper: 'alexnet' is not known; use one of spottune, ")
 
 
 def test_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("THRIFTUNE_DATA", raising=False)
-    result = CliRunner().invoke(cli, ["reproduce", "earlycurve", "--quick", "--to", str(tmp_path)])
+    result = CliRunner().invoke(reproduce_command, ["earlycurve", "--quick", "--to", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "Figure 8 (c)" in result.stdout
     assert "the six workloads ..." in result.stderr
