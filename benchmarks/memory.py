@@ -17,7 +17,7 @@ from pathlib import Path
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import pickled
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.launch.drive import drive, enter, make_spec
 from thriftune.show.progress import Silent
 from thriftune.state.history import History
@@ -36,7 +36,7 @@ class Scales(Silent):
         self._every = every
         self.weights: dict[int, int] = {}  # trials ended -> bytes resident
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:  # noqa: ARG002 (the protocol's)
+    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:  # noqa: ARG002 (the protocol's)
         ended = len(history.trials) - len(history.running) - len(history.waiting)
         mark = ended - ended % self._every
         if mark and mark not in self.weights:

@@ -31,7 +31,7 @@ from benchmarks.common import Row, main, say, scratch
 from thriftune.clouds.ray.cloud import RayCloud
 from thriftune.clouds.ray.cluster import Cluster, Node, Told
 from thriftune.common.clock import WallClock
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray import RayEngine
 from thriftune.launch.runtime import wanted
 from thriftune.loop.conductor import Conductor
@@ -133,18 +133,18 @@ class AtOnce:
         if len(self._running) == self._slots and not self.full_at:
             self.full_at = time.process_time()
 
-    def tell_to_end(self, trial: int, attempt: int) -> None:
+    def request_end(self, trial: int, attempt: int) -> None:
         if (found := self._running.get((trial, attempt))) is not None:
             found.told = True
 
-    def answer(self, trial: int, attempt: int, number: int) -> None:
+    def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         pass
 
-    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+    def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         pass
 
     def kill(self, trial: int, attempt: int) -> None:
-        self.tell_to_end(trial, attempt)
+        self.request_end(trial, attempt)
 
     def wait(self, timeout: float | None) -> list[Event]:  # noqa: ARG002
         now = self._clock.now()
@@ -162,10 +162,10 @@ class AtOnce:
     def wake(self) -> None:
         pass
 
-    def lose(self, machine: str) -> list[Event]:  # noqa: ARG002
+    def machine_lost(self, machine: str) -> list[Event]:  # noqa: ARG002
         return []
 
-    def doing(self) -> list[Doing]:
+    def status(self) -> list[WorkerStatus]:
         return []
 
     def close(self) -> None:

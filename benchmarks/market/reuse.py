@@ -1,8 +1,9 @@
 """Keep the machine for the next job, or take a new one? Policies on recorded lifetimes (SciSpot Fig. 7 and 8).
 
 As `python -m benchmarks.reproduce scispot` judges them, for each type, with bars. Jobs of 0.5 to 12 hours,
-machines of all ages from 0 to 24 hours that are still alive. *memoryless* keeps the machine whatever its age; *knowing* decides by
-the very curve that judges; *least* is the fewest failures that any decision could have, whatever time it takes.
+machines of all ages from 0 to 24 hours that are still alive. *memoryless* keeps the machine whatever its age;
+*knowing* decides by the very curve that judges; *least* is the fewest failures that any decision could have,
+whatever time it takes.
 """
 
 from __future__ import annotations

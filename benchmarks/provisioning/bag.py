@@ -1,8 +1,8 @@
 """A bag of 1,000 short jobs on preemptible machines: what does it cost against on demand, and what do losses take?
 
-As `python -m benchmarks.reproduce scispot` has it, with bars: jobs of 14 minutes on a machine of 16
-cores, as SciSpot's Nanoconfinement, 64 at a time. Lifetimes as recorded: half of the machines are known to the policy, the others are
-those it meets. By the list, a preemptible one costs 1 / 4.73 of one on demand.
+As `python -m benchmarks.reproduce scispot` has it, with bars: jobs of 14 minutes on a machine of 16 cores, as
+SciSpot's Nanoconfinement, 64 at a time. Lifetimes as recorded: half of the machines are known to the policy,
+the others are those it meets. By the list, a preemptible one costs 1 / 4.73 of one on demand.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _ours(problem: Problem, points: Array, values: Sequence[float]) -> tuple[flo
     space = {f"x{i}": tt.Float(problem.low, problem.high) for i in range(points.shape[1])}
     study = tt.Study(space, minimize="loss")
     for row, value in zip(points.tolist(), values, strict=True):
-        study.history.apply(ev.Known(1.0, {f"x{i}": x for i, x in enumerate(row)}, {"loss": value}))
+        study.history.apply(ev.ResultAdded(1.0, {f"x{i}": x for i, x in enumerate(row)}, {"loss": value}))
     started = time.perf_counter()
     found = study.importance()
     return _error(found, problem.total), time.perf_counter() - started

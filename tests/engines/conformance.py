@@ -20,7 +20,7 @@ import pytest
 from tests import ROOT
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from thriftune.engines.protocol import Engine
-from thriftune.state.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Measured, Reported
+from thriftune.state.events import THIS_MACHINE, Ended, Event, Failed, Killed, Lost, Reported, UsageMeasured
 from thriftune.store.output_files import read_output
 from thriftune.training.run import Run
 
@@ -185,28 +185,28 @@ class EngineConformance(ABC):
         assert kinds == {Ended}
 
     def test_knobs_are_turned_between_steps(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.turn(0, 1, {"pace": 9})  # nobody is there yet
+        engine.set_knobs(0, 1, {"pace": 9})  # nobody is there yet
         engine.start(replace(run(0, "settings", max_steps=4), system={"pace": 1}), HERE)
-        events = until(engine, lambda events: any(isinstance(event, Measured) for event in events))
-        engine.turn(0, 1, {"pace": 2})
-        engine.turn(0, 2, {"pace": 9})  # another attempt's
+        events = until(engine, lambda events: any(isinstance(event, UsageMeasured) for event in events))
+        engine.set_knobs(0, 1, {"pace": 2})
+        engine.set_knobs(0, 2, {"pace": 9})  # another attempt's
         events += until_ended(engine, 0) if not ends(events) else []
         paces = [event.metrics["pace"] for event in told(events, 0) if isinstance(event, Reported)]
         assert paces[0] == 1
         assert paces[-1] == 2
         assert paces == sorted(paces)
-        measured = [event for event in told(events, 0) if isinstance(event, Measured)]
+        measured = [event for event in told(events, 0) if isinstance(event, UsageMeasured)]
         assert measured[0].setting == {"pace": 1}
         assert measured[-1].setting == {"pace": 2}
         assert [event.step for event in measured] == sorted(event.step for event in measured)
         engine.start(run(1, "settings", max_steps=1), HERE)  # one that is not measured
-        assert not [event for event in until_ended(engine, 1) if isinstance(event, Measured)]
+        assert not [event for event in until_ended(engine, 1) if isinstance(event, UsageMeasured)]
 
     def test_told_to_end_it_ends_after_its_next_step(self, engine: Engine, run: Callable[..., Run]) -> None:
         engine.start(run(0, "count", max_steps=10**6, pause=0.01), HERE)
         events = until(engine, lambda events: len(events) >= 3)
-        engine.tell_to_end(0, 1)
-        engine.tell_to_end(0, 1)
+        engine.request_end(0, 1)
+        engine.request_end(0, 1)
         until(engine, ends, events)
         assert isinstance(events[-1], Ended)
         assert events[-1].cut
@@ -233,14 +233,14 @@ class EngineConformance(ABC):
             assert [type(event) for event in until_ended(engine, trial)] == [Killed]
 
     def test_unknown_and_ended_attempts_are_ignored(self, engine: Engine, run: Callable[..., Run]) -> None:
-        engine.tell_to_end(5, 1)
+        engine.request_end(5, 1)
         engine.kill(5, 1)
         engine.start(run(0, "pid"), HERE)
         until_ended(engine, 0)
-        engine.tell_to_end(0, 1)
+        engine.request_end(0, 1)
         engine.kill(0, 1)
         engine.start(run(0, "count", attempt=2), HERE)
-        engine.tell_to_end(0, 1)  # not the attempt that runs
+        engine.request_end(0, 1)  # not the attempt that runs
         engine.kill(0, 3)
         events = until_ended(engine, 0, attempt=2)
         assert [type(event) for event in told(events, 0, 2)] == [Reported] * 3 + [Ended]
@@ -285,10 +285,10 @@ class EngineConformance(ABC):
 
     def test_doing_names_what_runs(self, engine: Engine, run: Callable[..., Run]) -> None:
         engine.start(run(7, "sleep"), HERE)
-        assert [doing.trial for doing in engine.doing() if doing.trial is not None] == [7]
+        assert [doing.trial for doing in engine.status() if doing.trial is not None] == [7]
         engine.kill(7, 1)
         until_ended(engine, 7)
-        assert all(doing.trial is None for doing in engine.doing())
+        assert all(doing.trial is None for doing in engine.status())
 
     # --- the end
 

@@ -707,7 +707,7 @@ def test_a_trial_can_be_ended_while_a_pattern_hangs(
     engine = engine_for("sh", "-c", f"printf '{printed}'; sleep 600", loss=HANGS)
     engine.start(a_run(tmp_path), HERE)
     events = until(engine, len)
-    engine.tell_to_end(0, 1)
+    engine.request_end(0, 1)
     *_, end = until(engine, ends, events)
     assert isinstance(end, (Failed, Ended))  # the latter if it was told before it came to the second line
 
@@ -716,7 +716,7 @@ def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_
     engine = engine_for("sh", "-c", "setsid sleep 600 & sleep 600 & echo loss=1; sleep 600", loss="loss=(.*)")
     engine.start(a_run(tmp_path), HERE)
     events = until(engine, len)
-    workers = {doing.pid for doing in engine.doing()}
+    workers = {doing.pid for doing in engine.status()}
     engine.kill(0, 1)
     until(engine, ends, events)
 
@@ -736,5 +736,5 @@ def test_a_worker_that_ran_a_clean_command_is_kept(engine_for: Callable[..., Loc
     for trial in range(5):
         engine.start(a_run(tmp_path, trial), HERE)
         until_ended(engine, trial)
-        pids |= {doing.pid for doing in engine.doing()}
+        pids |= {doing.pid for doing in engine.status()}
     assert len(pids) == 1

@@ -92,7 +92,7 @@ class TestLocalEngine(EngineConformance):
         for trial, number in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)):
             engine.start(run(trial, "count", max_steps=10**6, pause=0.01), HERE)
             events = until(engine, len)
-            (doing,) = (doing for doing in engine.doing() if doing.trial == trial)
+            (doing,) = (doing for doing in engine.status() if doing.trial == trial)
             assert doing.pid is not None
             os.kill(doing.pid, number)
             until(engine, ends, events)
@@ -103,8 +103,8 @@ class TestLocalEngine(EngineConformance):
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
     ) -> None:
         engine = opened(2)
-        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "workers are born")
-        for doing in engine.doing():
+        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.status()), "workers are born")
+        for doing in engine.status():
             assert doing.pid is not None
             os.kill(doing.pid, signal.SIGKILL)
         # Whether a run reaches one that is dead already or a new one, it ends once, and by nobody's fault.
@@ -121,8 +121,8 @@ class TestLocalEngine(EngineConformance):
     ) -> None:
         engine = opened(1)
         assert isinstance(engine, LocalEngine)
-        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
-        (doing,) = engine.doing()
+        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.status()), "a worker is born")
+        (doing,) = engine.status()
         assert doing.pid is not None
         os.kill(doing.pid, signal.SIGABRT)  # as a thread that another trial has left behind might end it
         engine.start(run(0, "pid"), HERE)
@@ -144,7 +144,7 @@ class TestLocalEngine(EngineConformance):
         engine.start(run(1, "count", max_steps=10**6, pause=0.01), HERE)
         events = until(engine, lambda events: told(events, 0) and told(events, 1))
         before = set(marked(f"TEST_MARK={mark}"))
-        victim = next(doing.pid for doing in engine.doing())
+        victim = next(doing.pid for doing in engine.status())
         assert victim is not None
         for _ in range(generations):
             victim = parent(victim)
@@ -272,8 +272,8 @@ class TestLocalEngine(EngineConformance):
         monkeypatch.setenv("TEST_MARK", mark)
         monkeypatch.setattr(local, "_CLOSED_WITHIN_SECONDS", 0.2)
         engine = opened(1)
-        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
-        pid = engine.doing()[0].pid
+        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.status()), "a worker is born")
+        pid = engine.status()[0].pid
         assert pid is not None
         os.kill(parent(parent(pid)), signal.SIGSTOP)
         engine.close()
@@ -286,8 +286,8 @@ class TestLocalEngine(EngineConformance):
         monkeypatch.setenv("TEST_MARK", mark)
         engine = opened(1)
         engine.start(run(0, "sleep"), HERE)
-        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.doing()), "a worker is born")
-        pid = engine.doing()[0].pid
+        eventually(lambda: engine.wait(0.05) or all(d.pid for d in engine.status()), "a worker is born")
+        pid = engine.status()[0].pid
         assert pid is not None
         keeper = parent(parent(pid))
         os.kill(parent(keeper), signal.SIGSTOP)

@@ -96,13 +96,13 @@ def test_no_worker_starts_before_there_is_room_for_all(stage: Stage, crews: Crew
     engine.start(crews.run(0, "count"), BOTH)
     for _ in range(3):
         assert engine.wait(0.5) == []
-    (doing,) = engine.doing()
+    (doing,) = engine.status()
     assert (doing.worker, doing.pid, doing.trial) == ("a, b", None, 0)
     assert doing.waits_for == "1 CPU each: a, b"
     claim.end()
     events = until_ended(engine, 0)
     assert [type(event) for event in events] == [Reported] * 3 + [Ended]
-    assert engine.doing()[0].waits_for == ""
+    assert engine.status()[0].waits_for == ""
 
 
 def test_what_waits_for_room_can_be_called_off(stage: Stage, crews: Crews, engine: RayEngine) -> None:
@@ -110,12 +110,12 @@ def test_what_waits_for_room_can_be_called_off(stage: Stage, crews: Crews, engin
     eventually(lambda: claim.node() is not None, "b is taken")
     engine.start(crews.run(0, "count"), BOTH)
     engine.start(crews.run(1, "count"), {"b": 1})
-    assert [doing.waits_for for doing in engine.doing()] == ["1 CPU each: a, b", "1 CPU on b"]
-    engine.tell_to_end(0, 1)
+    assert [doing.waits_for for doing in engine.status()] == ["1 CPU each: a, b", "1 CPU on b"]
+    engine.request_end(0, 1)
     engine.kill(1, 1)
     first, second = until_ended(engine, 0, 1)
     assert (type(first), first.cut, type(second)) == (Ended, True, Killed)  # type: ignore[attr-defined]
-    assert engine.doing() == []
+    assert engine.status() == []
     claim.end()
     nothing_more(engine)
 
@@ -143,8 +143,8 @@ def test_all_end_together_when_told_to_or_killed(crews: Crews, engine: RayEngine
     engine.start(crews.run(0, "count", max_steps=10**6, pause=0.01), BOTH)
     engine.start(crews.run(1, "sleep"), BOTH)
     until(engine, lambda events: told(events, 0))
-    eventually(lambda: all(not doing.waits_for for doing in engine.doing()) or engine.wait(0.1), "both are there")
-    engine.tell_to_end(0, 1)
+    eventually(lambda: all(not doing.waits_for for doing in engine.status()) or engine.wait(0.1), "both are there")
+    engine.request_end(0, 1)
     ended = ends(until_ended(engine, 0))[-1]
     assert isinstance(ended, Ended)
     assert ended.cut
@@ -157,7 +157,7 @@ def test_a_seat_that_is_killed_is_a_loss(crews: Crews, engine: RayEngine) -> Non
     engine.start(crews.run(0, "train", max_steps=10**6), {"a": 1})
     done = crews.folder / "trials" / "0" / "steps_done"
     events = until(engine, lambda events: len(events) >= 5)
-    pid = engine.doing()[0].pid
+    pid = engine.status()[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(engine, ends, events)
@@ -166,7 +166,7 @@ def test_a_seat_that_is_killed_is_a_loss(crews: Crews, engine: RayEngine) -> Non
     steps = sorted({event.step for event in reports})  # type: ignore[attr-defined]
     assert steps == list(range(1, len(steps) + 1))
     assert len(done.read_text().splitlines()) - len(steps) in (0, 1)
-    assert engine.doing() == []
+    assert engine.status() == []
 
 
 def test_a_node_that_is_killed_is_told_of_by_who_knows_machines(
@@ -178,14 +178,14 @@ def test_a_node_that_is_killed_is_told_of_by_who_knows_machines(
     engine.start(crews.run(1, "count", max_steps=10**6, pause=0.05), {"a": 1})
     until(engine, lambda events: told(events, 0) and told(events, 1))
     stage.kill("c")
-    *before, lost = engine.lose("c")
+    *before, lost = engine.machine_lost("c")
     assert all(isinstance(event, Reported) and event.trial == 0 for event in before)
     assert isinstance(lost, Lost)
     assert lost.why == "its machine, c, is gone"
-    assert engine.lose("c") == []
+    assert engine.machine_lost("c") == []
     events = until(engine, lambda events: len(told(events, 1)) > 3)
     assert not ends(events)
-    assert [doing.trial for doing in engine.doing()] == [1]
+    assert [doing.trial for doing in engine.status()] == [1]
 
 
 def test_a_seat_that_does_not_see_the_folder_ends_the_study_with_a_sentence(
@@ -228,8 +228,8 @@ def test_a_machine_that_is_given_back_is_left_with_nothing_on_it(
     """Also by seats that were asked for together with those of another machine: their room is one."""
     engine.start(crews.run(0, "count"), BOTH)
     until_ended(engine, 0)
-    assert engine.lose("b") == []
-    assert engine.doing() == []
+    assert engine.machine_lost("b") == []
+    assert engine.status() == []
     claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["b"]})
     eventually(lambda: claim.node() is not None, "all of b can be had")
     claim.end()
@@ -246,7 +246,7 @@ def test_a_machine_of_its_own_that_is_given_back_is_not_held_by_a_trial_elsewher
     until_ended(engine, 0)
     engine.start(crews.run(1, "count", max_steps=100_000, pause=0.1), {"b": 1})
     until(engine, lambda events: events)
-    assert engine.lose("a") == []
+    assert engine.machine_lost("a") == []
     claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["a"]})
     eventually(lambda: claim.node() is not None, "all of a can be had")
     claim.end()
@@ -260,9 +260,9 @@ def test_a_crew_that_nobody_needs_is_dismissed(
     monkeypatch.setattr(seats, "_IDLE_SECONDS", 0.3)
     engine.start(crews.run(0, "count"), {"a": 1})
     until_ended(engine, 0)
-    assert [doing.trial for doing in engine.doing()] == [None]
+    assert [doing.trial for doing in engine.status()] == [None]
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while engine.doing():
+    while engine.status():
         assert engine.wait(0.1) == []
         assert time.monotonic() < deadline
     all_gone(f"TEST_MARK={crews.mark}")
@@ -272,18 +272,18 @@ def test_an_idle_crew_goes_with_its_machine(crews: Crews, engine: RayEngine) -> 
     engine.start(crews.run(0, "count"), BOTH)
     engine.start(crews.run(1, "count"), {"a": 1})
     until_ended(engine, 0, 1)
-    assert engine.lose("b") == []
-    assert [doing.worker for doing in engine.doing()] == ["a"]
+    assert engine.machine_lost("b") == []
+    assert [doing.worker for doing in engine.status()] == ["a"]
 
 
 def test_an_idle_crew_whose_seat_is_killed_is_given_nothing(crews: Crews, engine: RayEngine) -> None:
     engine.start(crews.run(0, "count"), {"a": 1})
     until_ended(engine, 0)
-    pid = engine.doing()[0].pid
+    pid = engine.status()[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while engine.doing():
+    while engine.status():
         assert engine.wait(0.1) == []
         assert time.monotonic() < deadline
     engine.start(crews.run(1, "count"), {"a": 1})

@@ -445,7 +445,7 @@ def test_a_trial_that_does_not_stop_when_a_rule_says_so_is_ended_by_the_time_lim
 def test_a_trial_of_the_user_s_own_code_may_take_its_time() -> None:
     table = Table(slots=0, trials=1, max_trial_seconds=60.0)
     table(ev.DriverStarted(table.now, 1, "host"))
-    assert table(ev.Asked(table.now)) == ["create 0", "place 0/1 on outside"]
+    assert table(ev.TrialRequested(table.now)) == ["create 0", "place 0/1 on outside"]
     assert table.conductor.wake_at(table.now) is None
     assert table.later(100.0) == []
 

@@ -612,8 +612,8 @@ def test_a_full_disk_is_a_warning_if_so_told() -> None:
 
 def test_asking_needs_no_driver() -> None:
     table = Table(slots=0, retries=0)
-    assert table(ev.Asked(table.now)) == ["create 0", "place 0/1 on outside"]
-    assert table(ev.Asked(table.now), ev.Asked(table.now)) == [
+    assert table(ev.TrialRequested(table.now)) == ["create 0", "place 0/1 on outside"]
+    assert table(ev.TrialRequested(table.now), ev.TrialRequested(table.now)) == [
         "create 1",
         "place 1/1 on outside",
         "create 2",
@@ -635,14 +635,14 @@ def test_an_ask_that_finds_nothing_is_not_answered_later() -> None:
             return answers.pop(0)
 
     table = Table(slots=0, space=Space({"act": Choice(["relu", "tanh"])}), searcher=Moody())
-    assert table(ev.Asked(table.now)) == []
+    assert table(ev.TrialRequested(table.now)) == []
     table.kill_driver()
-    assert table(ev.Asked(table.now)) == ["create 0", "place 0/1 on outside"]
+    assert table(ev.TrialRequested(table.now)) == ["create 0", "place 0/1 on outside"]
 
 
 def test_what_runs_outside_is_nobody_elses_to_end() -> None:
     table = Table(trials=1, timeout_seconds=10, deadline_seconds=20)
-    assert table(ev.Asked(table.now)) == ["create 1", "place 1/1 on outside"]
+    assert table(ev.TrialRequested(table.now)) == ["create 1", "place 1/1 on outside"]
     table.report(0, 1, 0.5)
     table.end(0)
     assert table.later(10) == []

@@ -135,7 +135,7 @@ def test_commands_fail_alike_by_what_they_print() -> None:
 def test_a_trial_told_to_have_failed_stops_no_study_of_its_users() -> None:
     table = Table(slots=0, trials=9, target=Target("outside"), on_failure="stop", retries=0)
     for trial in range(4):
-        table(ev.Asked(table.now))
+        table(ev.TrialRequested(table.now))
         table(ev.Failed(table.now, trial, 1, "told", "no luck"))
     assert not table.history.failed_alike
 
@@ -257,7 +257,7 @@ def test_the_exception_is_found_behind_notes_and_output() -> None:
 
 
 def test_the_new_entries_are_read_as_they_were_written() -> None:
-    for entry in (ev.StopFailing(1.0, [0, 1, 2]), ev.Retry(1.0, 4)):
+    for entry in (ev.StopAfterFailures(1.0, [0, 1, 2]), ev.Retry(1.0, 4)):
         assert Codec.event(type(entry).__name__, Codec.body(entry)) == entry
     with pytest.raises(ValueError, match="its trials is"):
         Codec.event("StopFailing", '{"at":1.0,"trials":["a"]}')

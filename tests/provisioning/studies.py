@@ -275,7 +275,7 @@ def _carried_out(
             case ev.Place():
                 engine.start(make_run(conductor.spec, conductor.history, entry.trial), {entry.machine: 1})
             case ev.Move() | ev.Pause() | ev.Stop():
-                engine.tell_to_end(entry.trial, entry.attempt)
+                engine.request_end(entry.trial, entry.attempt)
             case ev.Kill():
                 engine.kill(entry.trial, entry.attempt)
             case ev.Rent():
@@ -283,7 +283,7 @@ def _carried_out(
             case ev.Release():
                 answers += cloud.release(entry.machine, clock.time)
             case ev.MachineLost() | ev.MachineReleased():
-                engine.lose(entry.machine)
+                engine.machine_lost(entry.machine)
             case _:
                 pass
     return answers

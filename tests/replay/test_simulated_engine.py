@@ -86,9 +86,9 @@ def test_waiting_takes_no_longer_than_it_may(engine: SimulatedEngine, clock: Vir
 def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngine) -> None:
     engine.start(run(0, 9), HERE)
     engine.wait(None)
-    engine.tell_to_end(0, 1)
-    engine.tell_to_end(0, 1)
-    engine.tell_to_end(5, 1)
+    engine.request_end(0, 1)
+    engine.request_end(0, 1)
+    engine.request_end(5, 1)
     (ended,) = engine.wait(None)
     assert isinstance(ended, Ended)
     assert (ended.at, ended.cut, ended.seconds) == (1.0, True, 1.0)
@@ -139,7 +139,7 @@ def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualCloc
     assert engine.worker_seconds == 4 * 5.0
     engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2, save_every=None), HERE)
     assert short(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
-    engine.tell_to_end(1, 2)
+    engine.request_end(1, 2)
     assert all_of(engine) == [("Reported", 8.5, 1, 3), ("Ended", 8.5)]  # now with its state
     assert engine.worker_seconds == 4 * 5.0 + 2 * 3.5
 
@@ -165,8 +165,8 @@ def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualCloc
     engine.start(replace(run(0, 9), save_every=None), HERE)
     engine.wait(1.4)
     engine.wait(0.2)
-    engine.tell_to_end(0, 1)
-    engine.tell_to_end(0, 1)
+    engine.request_end(0, 1)
+    engine.request_end(0, 1)
     assert all_of(engine) == [("Reported", 2.5, 0, 2), ("Ended", 2.5)]
 
 
@@ -174,7 +174,7 @@ def test_told_to_end_within_a_step_that_will_be_saved_anyhow(clock: VirtualClock
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
     engine.start(run(0, 9), HERE)
     engine.wait(0.4)
-    engine.tell_to_end(0, 1)
+    engine.request_end(0, 1)
     assert saved(engine) == [(1.5, 1, True)]
 
 
@@ -183,11 +183,11 @@ def test_a_machine_that_is_lost_takes_what_runs_there(clock: VirtualClock) -> No
     engine.start(run(0, 3), {"a": 1})
     engine.start(run(1, 2), {"b": 1})
     engine.wait(0.5)
-    engine.lose("a")
-    engine.lose("never there")
+    engine.machine_lost("a")
+    engine.machine_lost("never there")
     assert all_of(engine) == [("Reported", 1.0, 1, 1), ("Reported", 2.0, 1, 2), ("Ended", 2.0)]
     assert engine.worker_seconds == 0.5 + 2.0
-    assert engine.doing() == []
+    assert engine.status() == []
 
 
 def test_machines_may_be_faster_than_others(clock: VirtualClock) -> None:

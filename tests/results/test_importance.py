@@ -32,7 +32,7 @@ def random_study(
     rng = np.random.default_rng(seed)
     for _ in range(trials):
         config = study.space.sample(rng)
-        study.history.apply(ev.Known(1.0, config, {study.spec.metric: function(config)}))
+        study.history.apply(ev.ResultAdded(1.0, config, {study.spec.metric: function(config)}))
     return study
 
 
@@ -176,7 +176,7 @@ def test_several_objectives_and_other_metrics() -> None:
     for _ in range(20):
         config = study.space.sample(rng)
         study.history.apply(
-            ev.Known(1.0, config, {"loss": config["x1"], "size": config["x2"], "sum": sum(config.values())})
+            ev.ResultAdded(1.0, config, {"loss": config["x1"], "size": config["x2"], "sum": sum(config.values())})
         )
     assert list(study.importance()) == ["x1", "x2"]
     assert list(study.importance("size")) == ["x2", "x1"]

@@ -88,7 +88,7 @@ def test_a_decision_of_another_moment_has_the_last_reported_step() -> None:
     """As when another trial has come to the machine meanwhile."""
     story = Story().begin().window(1.0, steps=4)
     story.entries.append(ev.Reported(103.0, 0, 1, 2, 5, {"loss": 1.0}))
-    story.entries.append(ev.Turn(103.5, 0, {"threads": 2}, "looks at it"))
+    story.entries.append(ev.SetKnobs(103.5, 0, {"threads": 2}, "looks at it"))
     assert only(story).decisions[0].step == 5
     assert only(Story().begin().turn(KEPT, "as for trials with lr near 0.1: good")).decisions[0].step == 0
 

@@ -185,7 +185,9 @@ def test_a_study_file_has_tables_of_them_and_commands_show_them(tmp_path: Path) 
     assert "has no config; write config = " in CliRunner().invoke(cli, ["run", str(file), "--name", "o"]).output
 
 
-@pytest.mark.parametrize("entry", [ev.Known(1.0, {"x": 7.0}, {"loss": 1.0}), ev.Known(1.0, {"x": 0.5}, {})])
+@pytest.mark.parametrize(
+    "entry", [ev.ResultAdded(1.0, {"x": 7.0}, {"loss": 1.0}), ev.ResultAdded(1.0, {"x": 0.5}, {})]
+)
 def test_a_log_with_an_impossible_result_is_damaged(entry: ev.Event, tmp_path: Path) -> None:
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="s", store=tmp_path / "s.db")
     with open_store(tmp_path / "s.db") as store:
@@ -202,13 +204,13 @@ def test_a_result_that_comes_between_drives_is_not_time_that_the_study_ran() -> 
     table.report(0, 1, 0.5)
     table.kill_driver()
     table.now += 1000.0
-    table(ev.Known(table.now, CONFIG, {"loss": 0.1}))
+    table(ev.ResultAdded(table.now, CONFIG, {"loss": 0.1}))
     table.kill_driver()
     assert "place 0/2" in table.start()
     assert table.history.driven_seconds(table.now) == 0.0
     assert table.history.best.id == 1
     assert words.which(table.history.best, table.history) == "trial 1, known"
-    assert table.dropped(ev.Known(table.now, CONFIG, {"loss": 0.1}))
+    assert table.dropped(ev.ResultAdded(table.now, CONFIG, {"loss": 0.1}))
     table.report(0, 1, 0.5)
     assert table.end(0) == ["create 2", "place 2/1"]
     table.report(2, 1, 0.5)
@@ -218,7 +220,7 @@ def test_a_result_that_comes_between_drives_is_not_time_that_the_study_ran() -> 
 def test_brackets_hold_trials_that_the_study_makes_and_no_known_results() -> None:
     table = Table(slots=0, trials=4, max_steps=4, stopping="halving", stopper=SuccessiveHalving(4, eta=2))
     for number in range(3):
-        table(ev.Known(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
+        table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
     decided = table.start(4)
     assert [each for each in decided if each.startswith("create")] == [f"create {i}" for i in (3, 4, 5, 6)]
     for number in (3, 4, 5, 6):
@@ -230,7 +232,7 @@ def test_brackets_hold_trials_that_the_study_makes_and_no_known_results() -> Non
 def test_a_known_result_comes_to_no_step_that_others_were_cut_at() -> None:
     table = Table(slots=6, trials=6, max_steps=10, stopping="asha")
     for number in range(2):
-        table(ev.Known(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
+        table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
     for number in range(6):
         table.report(number, 2, float(number))
         table(ev.Stop(table.now, number, 1, "by asha"))
@@ -238,7 +240,7 @@ def test_a_known_result_comes_to_no_step_that_others_were_cut_at() -> None:
     seen = Reader().read(table.history)
     assert {trial.id for trial in seen.target.trials} == set(range(6))
     for number in range(2, 4):
-        table(ev.Known(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
+        table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
     assert {trial.id for trial in Reader().read(table.history).target.trials} == {6, 7, 8, 9}
 
 
@@ -246,7 +248,7 @@ def test_places_skip_known_results() -> None:
     history = tt.Study(Space({"x": tt.Float(0, 1)}), minimize="loss").history
     for number, known in enumerate([False, True, False, True, False]):
         config = {"x": number / 10}
-        history.apply(ev.Known(1.0, config, {"loss": 1.0}) if known else ev.Create(1.0, number, config))
+        history.apply(ev.ResultAdded(1.0, config, {"loss": 1.0}) if known else ev.Create(1.0, number, config))
     history.validate()
     assert history.made == [0, 2, 4]
     assert [history.place_made(i) for i in history.made] == [0, 1, 2]

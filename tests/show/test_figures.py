@@ -97,9 +97,9 @@ def test_stopped_running_and_single_trials_are_drawn() -> None:
 def test_the_trial_that_meets_the_constraints_is_the_best_also_where_another_metric_is_shown() -> None:
     spec = studies.spec(constraints=parse_constraints("gap <= 1"))
     entries: list[ev.Event] = [
-        ev.Known(1.0, {"lr": 0.01, "act": "relu"}, {"loss": 0.1, "gap": 2.0}),
-        ev.Known(1.0, {"lr": 0.02, "act": "relu"}, {"loss": 0.2, "gap": 0.5}),
-        ev.Known(1.0, {"lr": 0.03, "act": "tanh"}, {"loss": 0.3, "gap": 0.1}),
+        ev.ResultAdded(1.0, {"lr": 0.01, "act": "relu"}, {"loss": 0.1, "gap": 2.0}),
+        ev.ResultAdded(1.0, {"lr": 0.02, "act": "relu"}, {"loss": 0.2, "gap": 0.5}),
+        ev.ResultAdded(1.0, {"lr": 0.03, "act": "tanh"}, {"loss": 0.3, "gap": 0.1}),
     ]
     result = tt.Result(spec, studies.fold(entries, spec))
     assert "trial 1: the best" in texts(result.plot("parallel"))
@@ -148,7 +148,7 @@ def test_no_more_lines_are_drawn_than_can_be_told_apart() -> None:
     rng = np.random.default_rng(0)
     for _ in range(1200):
         config = made.space.sample(rng)
-        made.history.apply(ev.Known(1.0, config, {"loss": config["x"]}))
+        made.history.apply(ev.ResultAdded(1.0, config, {"loss": config["x"]}))
     axes = made.plot("parallel").axes[0]
     assert 400 < len(axes.lines) < 520
 

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 from tests.cli import studies
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.show.progress import LINE_SECONDS, Lines, Live, Silent, frame, make_view
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 
-DOING = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None)]
+DOING = [WorkerStatus("worker 0", 10, 3), WorkerStatus("worker 1", 11, None)]
 
 
 def history(spec: Spec) -> History:
@@ -24,7 +24,12 @@ def history(spec: Spec) -> History:
 
 
 def drawn(
-    spec: Spec, of: History, doing: Sequence[Doing] = DOING, now: float = 120.0, room: int = 40, width: int = 110
+    spec: Spec,
+    of: History,
+    doing: Sequence[WorkerStatus] = DOING,
+    now: float = 120.0,
+    room: int = 40,
+    width: int = 110,
 ) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     console.print(frame(spec, of, doing, now, room))
@@ -92,11 +97,11 @@ def test_the_picture_says_that_it_is_stopping() -> None:
 
 def test_the_picture_fits_a_small_terminal() -> None:
     spec = studies.spec()
-    many = [Doing(f"worker {i}", i, None) for i in range(100)]
+    many = [WorkerStatus(f"worker {i}", i, None) for i in range(100)]
     shown = drawn(spec, history(spec), many, room=20)
     assert len(shown.splitlines()) <= 20
     assert "and 90 more workers" in shown
-    many = [Doing(f"worker {i}", i, None) for i in range(4)]
+    many = [WorkerStatus(f"worker {i}", i, None) for i in range(4)]
     shown = drawn(spec, history(spec), many, room=12)
     assert len(shown.splitlines()) <= 12
     assert "and 2 more workers" in shown
@@ -115,7 +120,11 @@ def test_a_narrow_picture_cuts_values_and_no_labels() -> None:
 def test_one_worker_is_no_workers() -> None:
     spec = studies.spec(workers=1)
     of = history(spec)
-    doing = [Doing("worker 0", 10, 3), Doing("worker 1", 11, None), Doing("worker 2", 12, None)]
+    doing = [
+        WorkerStatus("worker 0", 10, 3),
+        WorkerStatus("worker 1", 11, None),
+        WorkerStatus("worker 2", 12, None),
+    ]
     assert "and 2 more workers" in drawn(spec, of, doing, room=5)
     assert "and 1 more worker" in drawn(spec, of, doing[:2], room=5).splitlines()[-3]
 
@@ -183,7 +192,10 @@ def test_lines_now_and_then_and_at_the_end(capsys: pytest.CaptureFixture[str]) -
 def test_lines_say_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
     spec = studies.spec(engine="ray", engine_options={"gpus": 1})
     empty = studies.fold([ev.DriverStarted(100.0, 1, "here")], spec)
-    without_room = [Doing("node-1", None, 3, waits_for="1 CPU, 1 GPU on node-1"), Doing("node-2", 11, 4)]
+    without_room = [
+        WorkerStatus("node-1", None, 3, waits_for="1 CPU, 1 GPU on node-1"),
+        WorkerStatus("node-2", 11, 4),
+    ]
     with make_view(spec, progress=None) as view:
         view.update(empty, list, 100.0)
         view.update(empty, list, 102.0)

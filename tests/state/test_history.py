@@ -232,7 +232,7 @@ class Walk(RuleBasedStateMachine):
     @rule(lr=st.sampled_from([0.001, 0.01, 0.02]), loss=st.sampled_from([None, 0.1, 2.0]))
     def somebody_knows_a_result(self, lr: float, loss: float | None) -> None:
         told = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed, loss), "")
-        self.world.send(ev.Known(self.table.now, {"lr": lr, "act": "relu"}, *told))
+        self.world.send(ev.ResultAdded(self.table.now, {"lr": lr, "act": "relu"}, *told))
 
     @rule(value=st.sampled_from([1, True, "a", None]), data=st.data(), inside=st.booleans())
     def somebody_attaches_something(self, value: object, data: st.DataObject, inside: bool) -> None:
@@ -292,7 +292,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def something_comes_twice(self, data: st.DataObject) -> None:
-        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued, ev.Known)
+        once = (ev.Reported, ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.Warned, ev.Enqueued, ev.ResultAdded)
         if sent := [event for event in self.world.sent if isinstance(event, once)]:
             assert self.table.dropped(data.draw(st.sampled_from(sent)))
 

@@ -155,7 +155,7 @@ class Table:
 
 def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
     """What a reader of the store would see."""
-    written = [(type(entry).__name__, Codec.body(entry)) for entry in log]
+    written = [(Codec.kind(entry), Codec.body(entry)) for entry in log]
     history = spec.new_history()
     return history.replay(Codec.event(kind, body) for kind, body in written)
 
@@ -195,7 +195,7 @@ def short(decision: ev.Decision) -> str:
             return f"{_name(decision)} {decision.trial}/{decision.attempt}"
         case ev.Rent() | ev.Release():
             return f"{_name(decision)} {decision.machine}"
-        case ev.StopFailing(trials=trials):
+        case ev.StopAfterFailures(trials=trials):
             return f"stop, as {', '.join(map(str, trials))} failed alike"
         case _:
             return f"finish: {cast(ev.Finish, decision).why}"

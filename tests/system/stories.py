@@ -58,7 +58,7 @@ class Story:
         here = self.setting if setting is None else setting
         about = self.now, self.trial, self.attempt
         self.entries.append(
-            ev.Measured(*about, self.step, steps, seconds, here, cold, counters, kind, joules, meter)
+            ev.UsageMeasured(*about, self.step, steps, seconds, here, cold, counters, kind, joules, meter)
         )
         self.entries.append(
             ev.Reported(
@@ -69,7 +69,7 @@ class Story:
 
     def turn(self, setting: Mapping[str, Any], why: str = "looks at it", by: str = "") -> Story:
         """Because of the window that has just come, so that it is decided before the report."""
-        turn = ev.Turn(self.now, self.trial, setting, why, by or (ev.LOOK if why.startswith("looks") else OWN))
+        turn = ev.SetKnobs(self.now, self.trial, setting, why, by or (ev.LOOK if why.startswith("looks") else OWN))
         after = isinstance(self.entries[-1], ev.Reported) and self.entries[-1].at > self.now
         self.entries.insert(len(self.entries) - after, turn)
         self.setting = setting

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from thriftune.state.events import Event, Measured, Reported, Warned
+from thriftune.state.events import Event, Reported, UsageMeasured, Warned
 from thriftune.system import gauge as gauges
 from thriftune.system.gauge import Gauge, Instruments
 from thriftune.system.knobs import CannotTurn, Knob
@@ -30,7 +30,7 @@ class Driver:
 
     def send(self, event: Event) -> int:
         self.heard.append(event)
-        if isinstance(event, Measured) and self.to_say:
+        if isinstance(event, UsageMeasured) and self.to_say:
             self.said = self.to_say.pop(0)
         return 0
 
@@ -47,8 +47,8 @@ class Driver:
     def wait_for_answer(self, number: int, seconds: float) -> None: ...
 
     @property
-    def windows(self) -> list[Measured]:
-        return [event for event in self.heard if isinstance(event, Measured)]
+    def windows(self) -> list[UsageMeasured]:
+        return [event for event in self.heard if isinstance(event, UsageMeasured)]
 
 
 class Dial(Knob):
@@ -145,7 +145,7 @@ def test_steps_are_measured_and_settings_come_into_force_between_them(
     busy = sum(window.counters[name] * window.seconds for window in windows for name in cpu_names)
     assert busy > 0.03, "it was this process that was measured"
     order = [type(event) for event in driver.heard]
-    assert order == [Measured, Reported] * 6
+    assert order == [UsageMeasured, Reported] * 6
     assert gauge.end() == []
     assert dial.at == 0
 

@@ -200,7 +200,7 @@ def test_a_driver_that_is_killed_loses_nothing_of_what_was_measured(tmp_path: Pa
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             time.sleep(0.2)
-            if store.exists() and (log := _log(store)) and any(isinstance(entry, ev.Turn) for entry in log):
+            if store.exists() and (log := _log(store)) and any(isinstance(entry, ev.SetKnobs) for entry in log):
                 break
         driver.send_signal(signal.SIGKILL)
         driver.wait()

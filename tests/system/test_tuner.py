@@ -83,7 +83,7 @@ class Machine:
         seconds = cold * self.speed(record.config, setting, beside)
         self.now += seconds
         self.take(
-            ev.Measured(
+            ev.UsageMeasured(
                 self.now,
                 trial,
                 1,
@@ -443,7 +443,9 @@ def test_least_energy_is_an_aim_of_its_own() -> None:
         joules = 3.0 if setting else 5.0
         counters = profile({"batch_size": 32})
         machine.take(
-            ev.Measured(float(step), trial, 1, step, 1, 1.0, setting, step == 1, counters, "one", joules, "RAPL")
+            ev.UsageMeasured(
+                float(step), trial, 1, step, 1, 1.0, setting, step == 1, counters, "one", joules, "RAPL"
+            )
         )
     assert machine.history.trials[trial].setting == {"memory": "kept"}
 
@@ -527,7 +529,7 @@ def test_a_knob_that_restarts_is_looked_at_when_a_trial_begins_again() -> None:
     for step in range(5, 8):
         now = machine.now + step
         machine.take(
-            ev.Measured(now, trial, 2, step, 1, 0.6, record.setting, False, profile(record.config), "one")
+            ev.UsageMeasured(now, trial, 2, step, 1, 0.6, record.setting, False, profile(record.config), "one")
         )
         assert record.setting == {"memory": "kept"}
     assert record.turns[-1][1].by == OWN

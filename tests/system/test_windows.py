@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.state.trial_record import TrialRecord, Window
 from thriftune.system.windows import costs_of, first_profiles_of, first_setting, is_busy, profiles_of, windows_of
 
@@ -19,7 +19,7 @@ def window(
     step: int, setting: Mapping[str, Any], *, waiting: float = 0.0, cold: bool = False, kind: str = "here"
 ) -> Window:
     counters = {"cpu_pressure_seconds": waiting, "minor_faults": float(step)}
-    return Window(Measured(0.0, 0, 1, step, 1, 1.0, setting, cold, counters, kind), 1)
+    return Window(UsageMeasured(0.0, 0, 1, step, 1, 1.0, setting, cold, counters, kind), 1)
 
 
 def a_trial(*windows: Window) -> TrialRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from thriftune.results.system_decisions import Counts, Explained, Pace, TrialStory
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
 from thriftune.study.result import Result
@@ -114,7 +114,7 @@ def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
     return None if pace is None else pace._asdict()
 
 
-def _window_json(window: Measured) -> dict[str, Any]:
+def _window_json(window: UsageMeasured) -> dict[str, Any]:
     return {
         "at": window.at,
         "attempt": window.attempt,

@@ -22,7 +22,7 @@ from thriftune.common.clock import WallClock
 from thriftune.common.threads import limited_to
 from thriftune.engines import alive
 from thriftune.engines.endings import Ending, MemoryKills, ending
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import (
@@ -33,8 +33,8 @@ from thriftune.state.events import (
     Failed,
     Killed,
     Lost,
-    Measured,
     Reported,
+    UsageMeasured,
     Warned,
 )
 from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
@@ -111,15 +111,15 @@ class LocalEngine:
         worker.printed.expect(run)
         _send(worker.link, {"run": run_message(run)})
 
-    def tell_to_end(self, trial: int, attempt: int) -> None:
+    def request_end(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"end": [trial, attempt]})
 
-    def answer(self, trial: int, attempt: int, number: int) -> None:
+    def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"judged": [trial, attempt, number]})
 
-    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+    def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         if (worker := self._running(trial, attempt)) is not None:
             _send(worker.link, {"turn": [trial, attempt, dict(setting)]})
 
@@ -149,11 +149,13 @@ class LocalEngine:
         if self._waker >= 0:
             os.eventfd_write(self._waker, 1)
 
-    def lose(self, machine: str) -> list[Event]:  # noqa: ARG002 (whoever asks is on it)
+    def machine_lost(self, machine: str) -> list[Event]:  # noqa: ARG002 (whoever asks is on it)
         return []
 
-    def doing(self) -> list[Doing]:
-        return [Doing(f"worker {w.id}", w.pid, w.run.trial if w.run else None) for w in self._workers.values()]
+    def status(self) -> list[WorkerStatus]:
+        return [
+            WorkerStatus(f"worker {w.id}", w.pid, w.run.trial if w.run else None) for w in self._workers.values()
+        ]
 
     def close(self) -> None:
         if self._control is not None:
@@ -344,7 +346,7 @@ class LocalEngine:
             event = from_line(line)
         except ValueError:
             event = None
-        if not isinstance(event, (Reported, Measured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)):
+        if not isinstance(event, (Reported, UsageMeasured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)):
             self._distrust(worker, f"the trial has written to its worker's line to the driver: {line[:80]!r}")
             return
         run = worker.run

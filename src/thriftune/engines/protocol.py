@@ -11,7 +11,7 @@ from thriftune.training.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class WorkerStatus:
     """What one worker does now, for people to look at."""
 
     worker: str
@@ -38,18 +38,18 @@ class Engine(Protocol):
         at a time as the machine has slots."""
         ...
 
-    def tell_to_end(self, trial: int, attempt: int) -> None:
+    def request_end(self, trial: int, attempt: int) -> None:
         """The attempt shall end after its next step. Unknown or ended attempts are ignored."""
         ...
 
-    def answer(self, trial: int, attempt: int, number: int) -> None:
+    def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         """The attempt's report of that number was judged; if it is to end because of it, it was told so before.
 
         Only of runs that are `judged`.
         """
         ...
 
-    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+    def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         """The attempt shall have its knobs at this setting from its next step on; it is also the answer to each
         Measured. Unknown or ended attempts are ignored.
         """
@@ -70,12 +70,12 @@ class Engine(Protocol):
         """Makes a wait() in progress, or the next one, return. Safe from a signal handler and other threads."""
         ...
 
-    def lose(self, machine: str) -> list[Event]:
+    def machine_lost(self, machine: str) -> list[Event]:
         """The machine is gone, or is given back: what attempts with workers there had said last, and that they
         are lost."""
         ...
 
-    def doing(self) -> list[Doing]: ...
+    def status(self) -> list[WorkerStatus]: ...
 
     def close(self) -> None:
         """Ends every process it started, and their descendants. May be called twice."""

@@ -19,7 +19,7 @@ from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts
 from thriftune.common.threads import limited_to
 from thriftune.engines import alive
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.training.run import Run
@@ -111,21 +111,21 @@ class RayEngine:
         if not crew.ready:
             self._seats.later(_NO_ROOM_SECONDS, lambda: self._look_for_room(crew))
 
-    def tell_to_end(self, trial: int, attempt: int) -> None:
+    def request_end(self, trial: int, attempt: int) -> None:
         crew = self._crews.get((trial, attempt))
         if crew is None or crew.told:
             return
         crew.told = True
         if crew.ready and crew.begun:
-            self._seats.order(crew.seats[0], "tell_to_end", trial, attempt)
+            self._seats.order(crew.seats[0], "request_end", trial, attempt)
         else:  # it has no process yet, as far as is known, and may have to wait for long
             self._call_off(crew, Ended(self._clock.now(), trial, attempt, 0.0, cut=True))
 
-    def answer(self, trial: int, attempt: int, number: int) -> None:
+    def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         if (crew := self._crews.get((trial, attempt))) is not None:
             self._seats.order(crew.seats[0], "answer", trial, attempt, number)
 
-    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
+    def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         if (crew := self._crews.get((trial, attempt))) is None:
             return
         if crew.begun:
@@ -145,7 +145,7 @@ class RayEngine:
             self._seats.order(seat, "kill", trial, attempt)
         self._seats.later(_KILLED_SECONDS, lambda: self._give_up_on(crew, "did not end its worker when told to"))
 
-    def lose(self, machine: str) -> list[Event]:
+    def machine_lost(self, machine: str) -> list[Event]:
         before, self._events = self._events, []
         deadline = time.monotonic() + _GONE_SECONDS  # of all of them: there may be many
         for crew in [each for each in self._crews.values() if machine in each.workers]:
@@ -153,7 +153,7 @@ class RayEngine:
                 if seat.machine == machine:
                     self._is_gone(crew, rank, f"its machine, {machine}, is gone", deadline=deadline)
             self._conclude(crew, at_once=True)
-        self._seats.lose(machine)
+        self._seats.machine_lost(machine)
         found, self._events = self._events, before
         return found
 
@@ -171,9 +171,9 @@ class RayEngine:
     def wake(self) -> None:
         self._seats.wake()
 
-    def doing(self) -> list[Doing]:
+    def status(self) -> list[WorkerStatus]:
         busy = [_doing(crew, self._worker) for crew in self._crews.values()]
-        return busy + [Doing(seat.machine, seat.pid, None) for seat in self._seats if not seat.taken]
+        return busy + [WorkerStatus(seat.machine, seat.pid, None) for seat in self._seats if not seat.taken]
 
     def close(self) -> None:
         for crew in self._crews.values():
@@ -336,7 +336,7 @@ def verdict(ends: Mapping[int, End], cleared: Collection[int], gone: Collection[
     return followed[0]
 
 
-def _doing(crew: _Crew, worker: Mapping[str, float]) -> Doing:
+def _doing(crew: _Crew, worker: Mapping[str, float]) -> WorkerStatus:
     where = ", ".join(
         machine if count == 1 else f"{count} on {machine}" for machine, count in crew.workers.items()
     )
@@ -345,4 +345,4 @@ def _doing(crew: _Crew, worker: Mapping[str, float]) -> Doing:
         waits_for = f"{amounts(worker)} on {where}"
         if len(crew.seats) > 1:
             waits_for = f"{amounts(worker)} each: {where}"
-    return Doing(where, crew.seats[0].pid, crew.run.trial, waits_for)
+    return WorkerStatus(where, crew.seats[0].pid, crew.run.trial, waits_for)

@@ -188,7 +188,7 @@ class Seats:
             if not group.seats:
                 group.gang.end()
 
-    def lose(self, machine: str) -> None:
+    def machine_lost(self, machine: str) -> None:
         """Those of a machine that is gone, or given back, and that nobody has."""
         self.end(self._idle.get(machine, {}))
         self._idle.pop(machine, None)

@@ -222,7 +222,7 @@ class _Watch:
                 if not reports and self.bench.starts_within:  # what comes before it is not its measuring
                     passed = 0.0
                 if not told and passed >= least_seconds and len(steps) >= least_steps:
-                    engine.tell_to_end(run.trial, run.attempt)
+                    engine.request_end(run.trial, run.attempt)
                     told = True
                 for event in engine.wait(_LOOK_SECONDS):
                     if getattr(event, "trial", run.trial) != run.trial:  # one that only runs beside it
@@ -282,7 +282,7 @@ class ThisMachine:
             with _limited(workers, self._target.folder):
                 engine.open()
                 # Until it has a worker, so that to start what keeps the workers is not a trial's time.
-                while any(worker.pid is None for worker in engine.doing()):
+                while any(worker.pid is None for worker in engine.status()):
                     engine.wait(_LOOK_SECONDS)
             yield engine, {THIS_MACHINE: 1}
         finally:

@@ -233,7 +233,7 @@ class OnCluster:
         """After the step they are at: one that is killed leaves a worker to be started anew, which would take its
         time from the next that is measured."""
         running = {run.trial: run for run in runs}
-        for end, seconds in ((self._engine.tell_to_end, _ENDS_SECONDS), (self._engine.kill, _STARTS_SECONDS)):
+        for end, seconds in ((self._engine.request_end, _ENDS_SECONDS), (self._engine.kill, _STARTS_SECONDS)):
             deadline = time.monotonic() + seconds
             for run in running.values():
                 end(run.trial, run.attempt)
@@ -261,7 +261,7 @@ class OnCluster:
             for event in self._engine.wait(_LOOK_SECONDS):
                 if isinstance(event, Reported) and event.trial not in reported:
                     reported[event.trial] = time.monotonic() - began
-                    self._engine.tell_to_end(event.trial, event.attempt)
+                    self._engine.request_end(event.trial, event.attempt)
                 elif isinstance(event, Failed):
                     raise ProfileError(f"the training function failed: {last_line(event.error)}\n{event.error}")
                 elif isinstance(event, Lost):

@@ -367,11 +367,11 @@ class Conductor:
             return
         failed = any(isinstance(event, (ev.Failed, ev.Killed, ev.Ended)) for event in self._log)
         if failed and (trials := failed_alike(history)):
-            self._decide(ev.StopFailing(now, list(trials)))
+            self._decide(ev.StopAfterFailures(now, list(trials)))
 
     def _answer_asks(self, now: float) -> None:
         """Now or never: an ask that finds nothing left is not kept, or a later one would be answered twice."""
-        for _ in range(sum(type(event) is ev.Asked for event in self._log)):
+        for _ in range(sum(type(event) is ev.TrialRequested for event in self._log)):
             created = self._create(now)
             if created is None:
                 break

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from thriftune.clouds.protocol import Cloud
 from thriftune.common.clock import Clock
 from thriftune.common.command_hints import show_line
-from thriftune.engines.protocol import Doing, Engine
+from thriftune.engines.protocol import Engine, WorkerStatus
 from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
 from thriftune.loop.conductor import Conductor
@@ -47,7 +47,7 @@ _FAILURES_TOLD = 3
 class View(Protocol):
     """Shows a person how the study stands. Called often; decides itself how much to draw."""
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
         """`doing` is asked only where it is drawn: there may be a thousand workers."""
 
     def say(self, message: str) -> None: ...
@@ -126,7 +126,7 @@ class Driver:
     def _loop(self) -> None:
         history = self._history
         while history.finished is None and (history.running or not self._conductor.halted):
-            self._view.update(history, self._engine.doing, self._clock.now())
+            self._view.update(history, self._engine.status, self._clock.now())
             events = self._engine.wait(self._patience())
             now = self._clock.now()
             if now - self._looked_at >= _MAILBOX_SECONDS:
@@ -142,7 +142,7 @@ class Driver:
         """What trials had said on a machine counts before its loss, which ends them: whether they are to blame for
         it is told by how the machine was lost, and not by the engine."""
         lost = [event.machine for event in told if isinstance(event, ev.MachineLost)]
-        said = (event for machine in lost for event in self._engine.lose(machine))
+        said = (event for machine in lost for event in self._engine.machine_lost(machine))
         return [*(event for event in said if not isinstance(event, ev.Lost)), *told]
 
     def _patience(self) -> float:
@@ -211,16 +211,16 @@ class Driver:
                     run = make_run(self._spec, self._history, trial, measured=self._conductor.tunes)
                     self._engine.start(run, entry.workers or {machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
-                    self._engine.tell_to_end(entry.trial, entry.attempt)
+                    self._engine.request_end(entry.trial, entry.attempt)
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
-                case ev.Measured() | ev.Turn():
+                case ev.UsageMeasured() | ev.SetKnobs():
                     turned[entry.trial] = None
                     self._say_how_measured(entry)
                 case ev.Rent():
                     answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
-                    answers += self._engine.lose(entry.machine)  # nothing runs there, but may be kept warm
+                    answers += self._engine.machine_lost(entry.machine)  # nothing runs there, but may be kept warm
                     answers += self._cloud.release(entry.machine, now)
                 case ev.GiveUp(trial=trial):
                     self._say_failed(trial)
@@ -235,16 +235,16 @@ class Driver:
                     pass
         for trial_id in turned:
             record = self._history.trials[trial_id]
-            self._engine.turn(trial_id, record.attempts, record.setting)
+            self._engine.set_knobs(trial_id, record.attempts, record.setting)
         if self._spec.judged:  # after what was decided because of it
             for entry in log:
                 if type(entry) is ev.Reported:
-                    self._engine.answer(entry.trial, entry.attempt, entry.number)
+                    self._engine.acknowledge_report(entry.trial, entry.attempt, entry.number)
         return answers
 
-    def _say_how_measured(self, entry: ev.Measured | ev.Turn) -> None:
+    def _say_how_measured(self, entry: ev.UsageMeasured | ev.SetKnobs) -> None:
         """Once: not every machine can count the same."""
-        if isinstance(entry, ev.Measured) and not self._said_how_measured:
+        if isinstance(entry, ev.UsageMeasured) and not self._said_how_measured:
             self._said_how_measured = True
             self._view.note(f"how trials use their machine is measured: {entry.kind}; energy by {entry.meter}")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from typing import Any
 
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.errors import SettingError
 from thriftune.state.events import Config, Ended, Event, Failed, Killed, Metrics, Reported
 from thriftune.training.run import Run
@@ -124,7 +124,7 @@ class SimulatedEngine:
         else:
             self._come_to_end(attempt, at)
 
-    def tell_to_end(self, trial: int, attempt: int) -> None:
+    def request_end(self, trial: int, attempt: int) -> None:
         found = self._attempts.get((trial, attempt))
         if found is None or found.told:
             return
@@ -139,16 +139,16 @@ class SimulatedEngine:
             found.saves = True
             self._push(found, found.next_at + self._save_seconds)
 
-    def answer(self, trial: int, attempt: int, number: int) -> None: ...
+    def acknowledge_report(self, trial: int, attempt: int, number: int) -> None: ...
 
-    def turn(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None: ...
+    def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None: ...
 
     def kill(self, trial: int, attempt: int) -> None:
         found = self._attempts.get((trial, attempt))
         if found is not None:
             self._end(found, Killed(self._clock.time, trial, attempt))
 
-    def lose(self, machine: str) -> list[Event]:
+    def machine_lost(self, machine: str) -> list[Event]:
         for key, attempt in list(self._attempts.items()):
             if attempt.machine == machine:
                 attempt.over = True
@@ -244,7 +244,7 @@ class SimulatedEngine:
 
     def wake(self) -> None: ...
 
-    def doing(self) -> list[Doing]:
-        return [Doing("simulated", None, trial) for trial, _ in self._attempts]
+    def status(self) -> list[WorkerStatus]:
+        return [WorkerStatus("simulated", None, trial) for trial, _ in self._attempts]
 
     def close(self) -> None: ...

@@ -257,7 +257,7 @@ def drive(
                 case ev.Place():
                     engine.start(make_run(spec, history, entry.trial), entry.workers or {entry.machine: 1})
                 case ev.Move() | ev.Pause() | ev.Stop():
-                    engine.tell_to_end(entry.trial, entry.attempt)
+                    engine.request_end(entry.trial, entry.attempt)
                 case ev.Kill():
                     engine.kill(entry.trial, entry.attempt)
                 case ev.Rent() if cloud is not None:
@@ -265,7 +265,7 @@ def drive(
                 case ev.Release() if cloud is not None:
                     answers += cloud.release(entry.machine, clock.time)
                 case ev.MachineLost() | ev.MachineReleased():
-                    engine.lose(entry.machine)
+                    engine.machine_lost(entry.machine)
                 case _:
                     pass
         if answers:

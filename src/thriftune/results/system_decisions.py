@@ -17,7 +17,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from thriftune.results.ledger import Ledger
-from thriftune.state.events import LOOK, Measured, Narrow, Turn
+from thriftune.state.events import LOOK, Narrow, SetKnobs, UsageMeasured
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord, Window
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
@@ -82,7 +82,7 @@ class TrialStory:
     setting: Setting
     found: str
     decisions: Sequence[Decided]
-    windows: Sequence[Measured]
+    windows: Sequence[UsageMeasured]
     counts: Counts
     paces: Sequence[tuple[Setting, Pace]]
     gain: float | None
@@ -209,7 +209,7 @@ def _story(
 # --- decisions --------------------------------------------------------------------------------------------
 
 
-def _decisions(trial: TrialRecord, windows: Sequence[Measured]) -> tuple[list[Decided], Counts]:
+def _decisions(trial: TrialRecord, windows: Sequence[UsageMeasured]) -> tuple[list[Decided], Counts]:
     starts = _starts(trial.turns, windows)
     untouched, looks, kept = (starts[0] if starts else len(windows)), 0, 0
     found = []
@@ -227,7 +227,7 @@ def _decisions(trial: TrialRecord, windows: Sequence[Measured]) -> tuple[list[De
     return found, Counts(untouched, looks, kept)
 
 
-def _starts(turns: Sequence[tuple[int, Turn]], windows: Sequence[Measured]) -> list[int]:
+def _starts(turns: Sequence[tuple[int, SetKnobs]], windows: Sequence[UsageMeasured]) -> list[int]:
     """The first window with each decision's setting: one that had begun before has another still. A decision that
     never came into force begins and ends with the next."""
     starts: list[int] = []
@@ -239,7 +239,7 @@ def _starts(turns: Sequence[tuple[int, Turn]], windows: Sequence[Measured]) -> l
     return starts[::-1]
 
 
-def _step(trial: TrialRecord, begin: int, turn: Turn) -> int:
+def _step(trial: TrialRecord, begin: int, turn: SetKnobs) -> int:
     """The last that was done when it was decided: of a window that has just come, the report comes after it."""
     told = [(report.at, report.step) for report in trial.reports if report.at <= turn.at]
     seen = [(window.at, window.step) for window, _ in trial.windows[max(0, begin - 1) : begin]]
@@ -249,7 +249,7 @@ def _step(trial: TrialRecord, begin: int, turn: Turn) -> int:
 # --- comparisons ------------------------------------------------------------------------------------------
 
 
-def _pace(windows: Sequence[Measured]) -> Pace | None:
+def _pace(windows: Sequence[UsageMeasured]) -> Pace | None:
     if not windows:
         return None
     warm = [window for window in windows if not window.cold]
@@ -260,8 +260,8 @@ def _pace(windows: Sequence[Measured]) -> Pace | None:
     return Pace(mean, len(windows), stdev(window.seconds / window.steps for window in windows) / mean, cold)
 
 
-def _paces(windows: Sequence[Measured]) -> dict[str, Pace]:
-    by_setting: dict[str, list[Measured]] = defaultdict(list)
+def _paces(windows: Sequence[UsageMeasured]) -> dict[str, Pace]:
+    by_setting: dict[str, list[UsageMeasured]] = defaultdict(list)
     for window in windows:
         by_setting[key(window.setting)].append(window)
     return {setting: pace for setting, each in by_setting.items() if (pace := _pace(each)) is not None}
@@ -281,7 +281,7 @@ def _estimates(trials: Sequence[TrialRecord]) -> Estimates:
     return {of: Estimate(each, total[of[1]].minus(told[of])) for of, each in costs.items()}
 
 
-def _seconds_a_step(measured: Measured) -> float:
+def _seconds_a_step(measured: UsageMeasured) -> float:
     return measured.seconds / measured.steps
 
 

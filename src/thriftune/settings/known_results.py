@@ -9,7 +9,7 @@ from typing import Any
 from thriftune.errors import SettingError, SpaceError
 from thriftune.space.objectives import conjunction
 from thriftune.space.space import Space
-from thriftune.state.events import Known
+from thriftune.state.events import ResultAdded
 from thriftune.state.metrics import numbers
 
 
@@ -36,7 +36,7 @@ def known_result(
     value: float | Mapping[str, float] | None,
     failed: str | None = None,
     who: str = "add",
-) -> Known:
+) -> ResultAdded:
     """Return the event of one result that the user knows: its metrics, or why its configuration failed."""
     if (value is None) == (failed is None):
         raise SettingError(f"{who}: give either a value (or a dict of metrics) or failed='why'")
@@ -45,15 +45,15 @@ def known_result(
     except SpaceError as error:
         raise SpaceError(f"{who}: {config!r}: {error}") from None
     if value is None:
-        return Known(at, checked, {}, str(failed) or "failed")
+        return ResultAdded(at, checked, {}, str(failed) or "failed")
     metrics = told_metrics(value, needed, who)
     for name in needed:
         if not math.isfinite(metrics[name]):
             raise SettingError(f"{who}: {name} is {metrics[name]}; say that it failed instead, with the reason")
-    return Known(at, checked, metrics)
+    return ResultAdded(at, checked, metrics)
 
 
-def known_results(space: Space, needed: Sequence[str], at: float, results: object) -> list[Known]:
+def known_results(space: Space, needed: Sequence[str], at: float, results: object) -> list[ResultAdded]:
     """Return the events of `known=`: pairs of a configuration and its value, which is None if it failed."""
     if results is None:
         return []
@@ -69,7 +69,7 @@ def known_results(space: Space, needed: Sequence[str], at: float, results: objec
     return events
 
 
-def known_tables(space: Space, needed: Sequence[str], at: float, tables: Sequence[Any]) -> list[Known]:
+def known_tables(space: Space, needed: Sequence[str], at: float, tables: Sequence[Any]) -> list[ResultAdded]:
     """Return the events of the [[known]] tables of a study file."""
     events = []
     for number, table in enumerate(tables, start=1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from thriftune.common import formatting
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.common.text import last_line, plain
-from thriftune.engines.protocol import Doing
+from thriftune.engines.protocol import WorkerStatus
 from thriftune.loop.driver import View
 from thriftune.show import describe as words
 from thriftune.show.ending import end_line, short_end_line
@@ -49,7 +49,7 @@ class Silent:
         self._busy = False
         self._unsaid: list[str] = []
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
         pass
 
     def say(self, message: str) -> None:
@@ -89,7 +89,7 @@ class Lines(Silent):
         self._last: History | None = None
         self._now = 0.0
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
         self._now = now
         if now < self._due:
             return
@@ -105,7 +105,7 @@ class Lines(Silent):
     def note(self, message: str) -> None:
         self.say(message)
 
-    def _show(self, history: History, doing: Sequence[Doing], now: float) -> None:
+    def _show(self, history: History, doing: Sequence[WorkerStatus], now: float) -> None:
         line = status_line(self._spec, history, now, doing)
         if line != self._shown:
             self._shown = line
@@ -136,7 +136,7 @@ class Live(Silent):
         self._last: History | None = None
         self._now = 0.0
 
-    def update(self, history: History, doing: Callable[[], Sequence[Doing]], now: float) -> None:
+    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
         self._now = now
         if now < self._due or self._busy:
             return
@@ -185,7 +185,7 @@ def _at_a_time(spec: Spec) -> str:
     return workers + where
 
 
-def status_line(spec: Spec, history: History, now: float, doing: Sequence[Doing] = ()) -> str:
+def status_line(spec: Spec, history: History, now: float, doing: Sequence[WorkerStatus] = ()) -> str:
     of = f" of {spec.trials}" if spec.trials else ""
     parts = [f"{words.ended(history)}{of} trials ended"]
     parts += [
@@ -217,7 +217,9 @@ _STYLES = {
 }
 
 
-def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room: int = 40) -> RenderableType:
+def frame(
+    spec: Spec, history: History, doing: Sequence[WorkerStatus], now: float, room: int = 40
+) -> RenderableType:
     """One picture, of about `room` lines at most."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -266,7 +268,9 @@ def frame(spec: Spec, history: History, doing: Sequence[Doing], now: float, room
     return Group(*parts, *below)
 
 
-def _workers(spec: Spec, history: History, doing: Sequence[Doing], now: float, most: int) -> RenderableType | None:
+def _workers(
+    spec: Spec, history: History, doing: Sequence[WorkerStatus], now: float, most: int
+) -> RenderableType | None:
     from rich.table import Table
     from rich.text import Text
 

@@ -95,7 +95,7 @@ class Tick(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Event):
+class TrialRequested(Event):
     """The user asked for a configuration to run in their own code."""
 
 
@@ -107,7 +107,7 @@ class Enqueued(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Known(Event):
+class ResultAdded(Event):
     """The user knows a result from elsewhere: the metrics of a configuration, or the error that it fails with."""
 
     config: Config
@@ -231,7 +231,7 @@ class DiskFull(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured(Event):
+class UsageMeasured(Event):
     """How an attempt's last `steps` steps used its machine, of which `step` was the last.
 
     - `setting`: what its knobs stood at, as far as they were turned.
@@ -449,7 +449,7 @@ class GiveUp(Decision):
 
 
 @dataclass(frozen=True, slots=True)
-class StopFailing(Decision):
+class StopAfterFailures(Decision):
     """Stop the study, as its first trials have all failed in the same way. Those are `trials`."""
 
     trials: Sequence[int]
@@ -463,7 +463,7 @@ class Retry(Decision):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn(Decision):
+class SetKnobs(Decision):
     """Have the trial go on with its knobs at this setting, from its next step or its next attempt on.
 
     `by`: what it rests on; LOOK: nothing yet, it is to be looked at.
@@ -518,24 +518,42 @@ class Finish(Decision):
 # --- the written form -------------------------------------------------------------------------------------
 
 
+# Classes that were renamed keep the name under which logs hold them.
+_NAMES_IN_LOGS = {
+    "TrialRequested": "Asked",
+    "ResultAdded": "Known",
+    "UsageMeasured": "Measured",
+    "SetKnobs": "Turn",
+    "StopAfterFailures": "StopFailing",
+}
+
+
 class Codec:
     """Writes events as one line of JSON each, and reads and checks them.
 
     Unknown fields of a later version are an error, never dropped.
     """
 
-    kinds: ClassVar[dict[str, type[Event]]] = {}
+    kinds: ClassVar[dict[str, type[Event]]] = {}  # every event class, by the name that a log holds
+    _names: ClassVar[dict[type[Event], str]] = {}  # the same, the other way round
     _fields: ClassVar[dict[type[Event], tuple[str, ...]]] = {}
     _checks: ClassVar[dict[str, dict[str, Callable[[Any], bool]]]] = {}  # by kind and field
 
     @classmethod
     def register(cls, base: type[Event]) -> None:
         for kind in base.__subclasses__():
-            cls.kinds[kind.__name__] = kind
+            name = _NAMES_IN_LOGS.get(kind.__name__, kind.__name__)
+            cls.kinds[name] = kind
+            cls._names[kind] = name
             cls._fields[kind] = tuple(f.name for f in fields(kind))
             checks = {f.name: CHECKS[str(f.type)] for f in fields(kind)}
-            cls._checks[kind.__name__] = checks | {"at": is_time}
+            cls._checks[name] = checks | {"at": is_time}
             cls.register(kind)
+
+    @classmethod
+    def kind(cls, event: Event) -> str:
+        """Return the name of the event's class in a log."""
+        return cls._names[type(event)]
 
     @classmethod
     def body(cls, event: Event) -> str:

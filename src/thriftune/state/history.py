@@ -409,7 +409,7 @@ class History:
 
     # --- trials
 
-    def _asked(self, event: ev.Asked) -> bool:  # noqa: ARG002 (its answer is what changes the state)
+    def _asked(self, event: ev.TrialRequested) -> bool:  # noqa: ARG002 (its answer is what changes the state)
         return True
 
     def _enqueued(self, event: ev.Enqueued) -> bool:
@@ -420,7 +420,7 @@ class History:
         self._enqueued_keys.add(self.space.key(config))
         return True
 
-    def _known(self, event: ev.Known) -> bool:
+    def _known(self, event: ev.ResultAdded) -> bool:
         config = self.space.restored(self.space.check(event.config))
         result = self.space.key(config), tuple(sorted(event.metrics.items())), event.error
         if result in self._known_results:
@@ -569,7 +569,7 @@ class History:
         self.disk_full = event.error
         return True
 
-    def _measured(self, event: ev.Measured) -> bool:
+    def _measured(self, event: ev.UsageMeasured) -> bool:
         trial = self._current(event)
         if trial is None:
             return False
@@ -582,7 +582,7 @@ class History:
         trial.windows.append(Window(event, len(machine.running) if machine else 1))
         return True
 
-    def _turn(self, event: ev.Turn) -> bool:
+    def _turn(self, event: ev.SetKnobs) -> bool:
         trial = self.trials[event.trial]
         looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
         if trial.state.ended or (event.setting == trial.setting and not (looked and event.by != ev.LOOK)):
@@ -646,7 +646,7 @@ class History:
         self._leaders.changed(trial)
         return True
 
-    def _stop_failing(self, event: ev.StopFailing) -> bool:
+    def _stop_failing(self, event: ev.StopAfterFailures) -> bool:
         if self.failed_alike:
             return False
         self.failed_alike = tuple(event.trials)
@@ -784,7 +784,7 @@ def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
     return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
 
 
-_BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.Known, ev.AttributeSet, ev.Retry})
+_BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.ResultAdded, ev.AttributeSet, ev.Retry})
 """Events that may be recorded while nobody drives the study. They do not tell that a driver was still there."""
 
 _THEN = {
@@ -803,9 +803,9 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.DriverStarted: History._driver_started,
     ev.DriverStopped: History._driver_stopped,
     ev.StopRequested: History._stop_was_requested,
-    ev.Asked: History._asked,
+    ev.TrialRequested: History._asked,
     ev.Enqueued: History._enqueued,
-    ev.Known: History._known,
+    ev.ResultAdded: History._known,
     ev.AttributeSet: History._attribute_set,
     ev.Create: History._create,
     ev.Place: History._place,
@@ -815,8 +815,8 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.Killed: History._killed,
     ev.Lost: History._lost,
     ev.Warned: History._warned,
-    ev.Measured: History._measured,
-    ev.Turn: History._turn,
+    ev.UsageMeasured: History._measured,
+    ev.SetKnobs: History._turn,
     ev.Narrow: History._narrow,
     ev.DiskFull: History._disk_was_full,
     ev.Move: History._move,
@@ -825,7 +825,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.Promote: History._promote,
     ev.Kill: History._kill,
     ev.GiveUp: History._give_up,
-    ev.StopFailing: History._stop_failing,
+    ev.StopAfterFailures: History._stop_failing,
     ev.Retry: History._retry,
     ev.Finish: History._finish,
     ev.Rent: History._rent,

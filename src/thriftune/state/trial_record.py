@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from thriftune.common.text import last_line
 from thriftune.errors import NoCheckpoint
 from thriftune.state.config_access import Configured
-from thriftune.state.events import Config, Measured, Metrics, Turn
+from thriftune.state.events import Config, Metrics, SetKnobs, UsageMeasured
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class Stay(NamedTuple):
 class Window(NamedTuple):
     """What was measured over some steps, and of how many trials on its machine this was one."""
 
-    measured: Measured
+    measured: UsageMeasured
     beside: int
 
 
@@ -171,7 +171,7 @@ class TrialRecord(Configured):
     killed_because: str | None = None
     warnings: list[str] = field(default_factory=list)
     setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
-    turns: list[tuple[int, Turn]] = field(default_factory=list)  # with how many windows there were before it
+    turns: list[tuple[int, SetKnobs]] = field(default_factory=list)  # with how many windows there were before it
     windows: list[Window] = field(default_factory=list)
     harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
     folder: str = ""  # of its checkpoints and its output; empty where not known

@@ -534,7 +534,7 @@ class SqliteStore:
 def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object, ...]]:
     """Of the log."""
     return [
-        (study, number, type(entry).__name__, getattr(entry, "trial", None), entry.at, Codec.body(entry))
+        (study, number, Codec.kind(entry), getattr(entry, "trial", None), entry.at, Codec.body(entry))
         for number, entry in enumerate(entries, after + 1)
     ]
 

@@ -375,7 +375,7 @@ class Study(Looking):
         NothingLeft if there is none, as when a grid is used up.
         """
         with self._writing() as turn:
-            log = turn([ev.Asked(self._clock.now())])
+            log = turn([ev.TrialRequested(self._clock.now())])
             created = next((entry.trial for entry in log if isinstance(entry, ev.Create)), None)
             if created is None:
                 raise NothingLeft(f"{self._spec.searcher} has nothing left to suggest for study {self.name!r}")

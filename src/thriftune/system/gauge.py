@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from thriftune.common.clock import wall_time
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.system.counters import Counters, rates
 from thriftune.system.energy import Energy
 from thriftune.system.knobs import BUILT_IN, Knob, Panel
@@ -124,7 +124,7 @@ class Gauge:
         self._resumed = time.perf_counter()
         return problems
 
-    def step_done(self, step: int) -> Measured | None:
+    def step_done(self, step: int) -> UsageMeasured | None:
         """What was measured, where that makes a window."""
         now = time.perf_counter()
         if step <= self._last_step or not self._in_step:
@@ -137,7 +137,7 @@ class Gauge:
             return None
         threads = self._panel.setting.get("threads", self._instruments.usual_threads)
         joules = self._instruments.energy.take(float(threads))
-        measured = Measured(
+        measured = UsageMeasured(
             at=wall_time(),
             trial=self._run.trial,
             attempt=self._run.attempt,

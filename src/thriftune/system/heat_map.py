@@ -13,7 +13,7 @@ from math import fsum, isfinite
 from typing import NamedTuple
 
 from thriftune.common.formatting import short
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.state.history import History
 from thriftune.system.counters import GAUGES
 
@@ -129,12 +129,12 @@ def _mean(row: Row, columns: Sequence[Column], group: range) -> float | None:
     return total / weight if weight else None
 
 
-def _readings(window: Measured) -> dict[str, float]:
+def _readings(window: UsageMeasured) -> dict[str, float]:
     counted = {name: value for name, value in window.counters.items() if isfinite(value)}
     return {**counted, PACE: window.seconds / window.steps}
 
 
-def _ranges(windows: Sequence[Measured]) -> dict[str, tuple[float, float]]:
+def _ranges(windows: Sequence[UsageMeasured]) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     for window in [window for window in windows if not window.cold] or windows:
         for name, value in _readings(window).items():

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import NamedTuple
 
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.state.trial_record import Stay, TrialRecord
 from thriftune.system.energy import BUSY_CORE_WATTS
 
@@ -34,24 +34,24 @@ def joules_of(trial: TrialRecord, stays: Sequence[Stay], usual: float) -> list[J
     """Of these attempts of the trial, all workers together. `usual`: watts, where it has none of its own."""
     told = _told(trial)
     watts = _watts(told) or usual
-    by_attempt: dict[int, list[Measured]] = defaultdict(list)
+    by_attempt: dict[int, list[UsageMeasured]] = defaultdict(list)
     for window in told:
         by_attempt[window.attempt].append(window)
     return [_joules(by_attempt.get(stay.attempt, ()), stay, watts) for stay in stays]
 
 
-def _joules(told: Sequence[Measured], stay: Stay, watts: float) -> Joules:
+def _joules(told: Sequence[UsageMeasured], stay: Stay, watts: float) -> Joules:
     seconds = sum(stay.workers.values()) * (stay.until - stay.since)
     rest = watts * max(0.0, seconds - fsum(window.seconds for window in told))
     unmetered = fsum(window.joules for window in told if window.meter in NO_METER)
     return Joules(fsum(window.joules for window in told) + rest, unmetered + rest)
 
 
-def _told(trial: TrialRecord) -> list[Measured]:
+def _told(trial: TrialRecord) -> list[UsageMeasured]:
     """The windows in which somebody has told the joules."""
     return [window for window, _ in trial.windows if window.meter or window.joules]
 
 
-def _watts(told: Sequence[Measured]) -> float:
+def _watts(told: Sequence[UsageMeasured]) -> float:
     seconds = fsum(window.seconds for window in told)
     return fsum(window.joules for window in told) / seconds if seconds else 0.0

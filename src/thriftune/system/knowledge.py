@@ -73,7 +73,7 @@ class Learned:
         self,
         past: Callable[[str], Sequence[Work]],
         similarity: Similarity,
-        cost: Callable[[ev.Measured], float],
+        cost: Callable[[ev.UsageMeasured], float],
     ) -> None:
         self._past = past
         self._similarity, self._similarity_here = similarity, deepcopy(similarity)  # each has caches of its own

@@ -38,7 +38,7 @@ _ANY = ""
 _STEPS_UNKNOWN = 20
 """Of a trial that does not say how many steps it has, so many are taken to be left."""
 
-AIMS: Mapping[str, Callable[[ev.Measured, int], float]] = {
+AIMS: Mapping[str, Callable[[ev.UsageMeasured, int], float]] = {
     "time": lambda seen, _: seen.seconds / seen.steps,
     "energy": lambda seen, _: seen.joules / seen.steps,
     "dollars": lambda seen, usual: seen.seconds * seen.setting.get("threads", usual) / seen.steps,
@@ -93,9 +93,9 @@ class SystemTuner:
 
     def react(self, event: ev.Event, history: History) -> Iterator[ev.Decision]:
         now = event.at
-        if not history.measured and not isinstance(event, ev.Measured):
+        if not history.measured and not isinstance(event, ev.UsageMeasured):
             return  # nothing is known of anybody: on the way of thousands of short trials
-        if isinstance(event, ev.Measured):
+        if isinstance(event, ev.UsageMeasured):
             trial = history.trials[event.trial]
             if self._may_narrow:
                 yield from self._narrow(trial, history, now)
@@ -128,7 +128,7 @@ class SystemTuner:
         by = ev.LOOK if choice.looks else by
         looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
         if choice.setting != trial.setting or (looked and by != ev.LOOK):
-            yield ev.Turn(now, trial.id, choice.setting, choice.why, by)
+            yield ev.SetKnobs(now, trial.id, choice.setting, choice.why, by)
 
     def _choice(self, trial: TrialRecord, history: History, knobs: Knobs) -> tuple[Choice, str]:
         """And what it rests on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from thriftune.state.events import Measured
+from thriftune.state.events import UsageMeasured
 from thriftune.state.trial_record import TrialRecord, Window
 from thriftune.system.estimate import Cost
 from thriftune.system.known_work import key
@@ -52,7 +52,7 @@ def profiles_of(trial: TrialRecord) -> dict[str, Mapping[str, float]]:
     return found
 
 
-def costs_of(windows: Sequence[Window], cost_of: Callable[[Measured], float]) -> list[Cost]:
+def costs_of(windows: Sequence[Window], cost_of: Callable[[UsageMeasured], float]) -> list[Cost]:
     found = []
     before: Mapping[str, Any] | None = None
     for measured, beside in windows:
@@ -66,10 +66,10 @@ def costs_of(windows: Sequence[Window], cost_of: Callable[[Measured], float]) ->
     return found
 
 
-def is_busy(measured: Measured) -> bool:
+def is_busy(measured: UsageMeasured) -> bool:
     """None of the machine's cores was idle."""
     return _waiting(measured) > _BUSY
 
 
-def _waiting(measured: Measured) -> float:
+def _waiting(measured: UsageMeasured) -> float:
     return measured.counters.get("cpu_pressure_seconds", 0.0)

@@ -19,7 +19,7 @@ MESSAGE_BYTES = 1 << 24
 
 
 def to_line(event: Event) -> bytes:
-    return f"{type(event).__name__} {Codec.body(event)}\n".encode()
+    return f"{Codec.kind(event)} {Codec.body(event)}\n".encode()
 
 
 def from_line(line: bytes) -> Event:

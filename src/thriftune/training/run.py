@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from thriftune.state.events import Config, Event, Measured
+from thriftune.state.events import Config, Event, UsageMeasured
 
 COUNTED = 1
 """The number of a report until its link numbers it, if its step was counted here: the next one after the last.
@@ -117,5 +117,5 @@ class StepGauge(Protocol):
     def next_step(self, step: int) -> list[str]:
         """Begin a step with the setting that the driver asked for; return what could not be set, in sentences."""
 
-    def step_done(self, step: int) -> Measured | None:
+    def step_done(self, step: int) -> UsageMeasured | None:
         """Return what was measured, if a window of steps is complete."""
