@@ -258,7 +258,7 @@ def test_the_exception_is_found_behind_notes_and_output() -> None:
 
 def test_the_new_entries_are_read_as_they_were_written() -> None:
     for entry in (ev.StopAfterFailures(1.0, [0, 1, 2]), ev.Retry(1.0, 4)):
-        assert Codec.event(type(entry).__name__, Codec.body(entry)) == entry
+        assert Codec.event(Codec.kind(entry), Codec.body(entry)) == entry
     with pytest.raises(ValueError, match="its trials is"):
         Codec.event("StopFailing", '{"at":1.0,"trials":["a"]}')
 
