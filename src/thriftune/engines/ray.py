@@ -123,13 +123,13 @@ class RayEngine:
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         if (crew := self._crews.get((trial, attempt))) is not None:
-            self._seats.order(crew.seats[0], "answer", trial, attempt, number)
+            self._seats.order(crew.seats[0], "acknowledge_report", trial, attempt, number)
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         if (crew := self._crews.get((trial, attempt))) is None:
             return
         if crew.begun:
-            self._seats.order(crew.seats[0], "turn", trial, attempt, dict(setting))
+            self._seats.order(crew.seats[0], "set_knobs", trial, attempt, dict(setting))
         else:
             crew.run = replace(crew.run, system=dict(setting))
 
