@@ -64,7 +64,7 @@ class CloudConformance(ABC):
         found: list[ev.Event] = []
         for _ in range(600):
             now = self.now()
-            told = cloud.take(now)
+            told = cloud.poll_events(now)
             assert all(event.at <= now for event in told)
             found += told
             if len(of(found, kind)) >= count:
@@ -84,14 +84,14 @@ class CloudConformance(ABC):
     def test_nothing_is_told_twice(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         for _ in range(3):
-            assert cloud.take(self.now()) == []
+            assert cloud.poll_events(self.now()) == []
             self.wait()
 
     def test_when_to_look_again_is_not_in_the_past(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         now = self.now()
-        cloud.take(now)
-        due = cloud.due()
+        cloud.poll_events(now)
+        due = cloud.next_event_at()
         assert due is None or due > now
 
     def test_nobody_has_a_machine_of_that_name(self, cloud: Cloud) -> None:
@@ -152,7 +152,7 @@ class RentingConformance(CloudConformance):
         assert cloud.release("m1", now) == [ev.MachineReleased(now, "m1")]
         for _ in range(3):
             self.wait()
-            assert cloud.take(self.now()) == []
+            assert cloud.poll_events(self.now()) == []
 
     def test_closing_leaves_what_is_rented(self, cloud: Cloud) -> None:
         fleet = Fleet()

@@ -247,16 +247,16 @@ def run(
         if turns in kill_after:
             clock.time += DOWN_SECONDS
             conductor, engine = a_conductor(log), an_engine()
-            events = [ev.DriverStarted(clock.time, 1, "host"), *answers, *cloud.take(clock.time)]
+            events = [ev.DriverStarted(clock.time, 1, "host"), *answers, *cloud.poll_events(clock.time)]
             continue
         if answers:
             events = answers
         elif history.finished is not None or (conductor.halted and not history.running):
             return Ran(spec, history, cloud, log, turns, clock.time)
         else:
-            times = [at for at in (conductor.wake_at(clock.time), cloud.due()) if at is not None]
+            times = [at for at in (conductor.wake_at(clock.time), cloud.next_event_at()) if at is not None]
             events = engine.wait(max(0.0, min(times) - clock.time) if times else None)
-            events = [*events, *cloud.take(clock.time)]
+            events = [*events, *cloud.poll_events(clock.time)]
             assert events or times, "nothing runs and nothing will: it stands still"
         at_once = at_once + 1 if clock.time <= math.nextafter(moment, math.inf) else 0
         assert at_once <= _MOST_AT_ONCE, f"it spins at {clock.time}: {[type(e).__name__ for e in log[-8:]]}"

@@ -69,13 +69,13 @@ class TestConformance(RentingConformance):
 def test_a_machine_is_handed_over_and_then_ready() -> None:
     cloud = made()
     assert cloud.open(0.0) == []
-    assert cloud.due() is None
+    assert cloud.next_event_at() is None
     assert cloud.rent("m1", "big", None, 100.0) == []
-    assert cloud.due() == 110.0
-    assert cloud.take(109.9) == []
-    assert cloud.take(110.0) == [MachineRented(110.0, "m1", "big", 36.0)]
-    assert cloud.take(200.0) == [MachineReady(130.0, "m1", "big", 4, 36.0)]
-    assert cloud.due() is None
+    assert cloud.next_event_at() == 110.0
+    assert cloud.poll_events(109.9) == []
+    assert cloud.poll_events(110.0) == [MachineRented(110.0, "m1", "big", 36.0)]
+    assert cloud.poll_events(200.0) == [MachineReady(130.0, "m1", "big", 4, 36.0)]
+    assert cloud.next_event_at() is None
     assert cloud.kind_of("m1") is BIG
 
 
@@ -83,7 +83,7 @@ def test_a_machine_is_handed_over_and_then_ready() -> None:
 def test_it_is_billed_from_there_on_for_the_minimum_at_least(until: float, dollars: float) -> None:
     cloud = made()
     cloud.rent("m1", "big", None, 100.0)
-    cloud.take(130.0)
+    cloud.poll_events(130.0)
     released, billed = cloud.release("m1", until)
     assert released == MachineReleased(until, "m1")
     assert isinstance(billed, MachineBilled)
@@ -97,7 +97,7 @@ def test_a_machine_that_is_let_go_before_it_comes_never_does() -> None:
     cloud.rent("m1", "big", None, 0.0)
     cloud.rent("m2", "big", None, 0.0)
     assert cloud.release("m1", 5.0) == [MachineReleased(5.0, "m1")]
-    assert [event.machine for event in cloud.take(100.0) if isinstance(event, MachineReady)] == ["m2"]
+    assert [event.machine for event in cloud.poll_events(100.0) if isinstance(event, MachineReady)] == ["m2"]
     assert cloud.bill.dollars == 0.0
     assert cloud.release("nobody", 5.0) == []
 
@@ -107,7 +107,7 @@ def test_machines_of_one_request_are_handed_over_together_and_get_ready_one_by_o
     for number in range(5):
         cloud.rent(f"m{number}", "slow", None, 0.0)
     cloud.rent("later", "slow", None, 1.0)
-    told = cloud.take(1e6)
+    told = cloud.poll_events(1e6)
     handed = {event.machine: event.at for event in told if isinstance(event, MachineRented)}
     ready = {event.machine: event.at for event in told if isinstance(event, MachineReady)}
     assert len({handed[f"m{number}"] for number in range(5)}) == 1
@@ -139,8 +139,8 @@ def test_what_is_not_offered_is_said() -> None:
 def test_the_price_takes_a_machine_away_after_a_notice_and_the_first_hour_is_free() -> None:
     cloud = made(SPOT, spot=AbovePrice(PRICES))
     assert kinds_of(cloud.rent("m1", "spot", 1.5, 100.0)) == [("MachineRented", 100.0), ("MachineReady", 100.0)]
-    assert cloud.take(900.0) == [MachineNotice(880.0, "m1", 1000.0)]
-    lost, billed = cloud.take(1e4)
+    assert cloud.poll_events(900.0) == [MachineNotice(880.0, "m1", 1000.0)]
+    lost, billed = cloud.poll_events(1e4)
     assert lost == MachineLost(1000.0, "m1", "taken away", revoked=True)
     assert isinstance(billed, MachineBilled)
     assert (billed.dollars, billed.refunded) == pytest.approx((0.0, 900.0 / 3600.0))
@@ -151,7 +151,7 @@ def test_the_price_takes_a_machine_away_after_a_notice_and_the_first_hour_is_fre
 def test_a_machine_of_more_than_an_hour_is_paid_for_at_the_price_as_it_moves() -> None:
     cloud = made(SPOT, spot=AbovePrice(PRICES))
     cloud.rent("m1", "spot", 3.0, 500.0)
-    cloud.take(1e4)
+    cloud.poll_events(1e4)
     assert cloud.bill.dollars == pytest.approx((500 * 1.0 + 1000 * 3.0 + 7000 * 2.0) / 3600.0)
     assert cloud.bill.refunded == 0
 
@@ -161,15 +161,15 @@ def test_while_the_price_is_above_there_is_none() -> None:
     refused = cloud.rent("m1", "spot", 2.5, 1500.0)
     assert refused == [MachineRefused(1500.0, "m1", "spot", "there is none to be had")]
     assert cloud.rent("m2", "spot", 1.5, 950.0) == []
-    assert kinds_of(cloud.take(2000.0)) == [("MachineRefused", 1050.0)]  # it had risen by then
-    assert cloud.due() is None
+    assert kinds_of(cloud.poll_events(2000.0)) == [("MachineRefused", 1050.0)]  # it had risen by then
+    assert cloud.next_event_at() is None
     assert cloud.bill.dollars == 0.0
 
 
 def test_a_notice_is_never_before_the_machine() -> None:
     cloud = made(SPOT, spot=AbovePrice(PRICES))
     cloud.rent("m1", "spot", 1.5, 950.0)
-    assert [e.at for e in cloud.take(2000.0) if isinstance(e, MachineNotice)] == []
+    assert [e.at for e in cloud.poll_events(2000.0) if isinstance(e, MachineNotice)] == []
     late = made(SPOT, spot=AbovePrice(PRICES)).rent("m1", "spot", 1.5, 950.0)
     assert kinds_of(late) == [("MachineRented", 950.0), ("MachineReady", 950.0), ("MachineNotice", 950.0)]
 
@@ -181,7 +181,7 @@ def test_a_life_is_drawn_for_each_machine_and_is_the_same_again() -> None:
         cloud = made(kind, gcp=Drawn(Exponential(2.0), seed))
         for number in range(300):
             cloud.rent(f"m{number}", "gcp", None, 0.0)
-        return [event.at for event in cloud.take(1e9) if isinstance(event, MachineLost)]
+        return [event.at for event in cloud.poll_events(1e9) if isinstance(event, MachineLost)]
 
     assert ends(1) == ends(1) != ends(2)
     assert np.mean(ends(3)) / 3600.0 == pytest.approx(2.0, rel=0.2)
@@ -193,13 +193,13 @@ def test_only_so_many_are_to_be_had() -> None:
     for name in ("a", "b"):
         cloud.rent(name, "gpu", None, 0.0)
     assert kinds_of(cloud.rent("c", "gpu", None, 0.0)) == [("MachineRefused", 0.0)]
-    assert [e.machine for e in cloud.take(100.0) if isinstance(e, MachineLost)] == ["b"]  # the later one
+    assert [e.machine for e in cloud.poll_events(100.0) if isinstance(e, MachineLost)] == ["b"]  # the later one
     assert kinds_of(cloud.rent("d", "gpu", None, 150.0)) == [("MachineRefused", 150.0)]
     cloud.release("a", 160.0)
     assert kinds_of(cloud.rent("e", "gpu", None, 170.0))[0] == ("MachineRented", 170.0)
     for name in ("f", "g", "h"):
         cloud.rent(name, "gpu", None, 250.0)
-    assert sorted(e.machine for e in cloud.take(999.0) if isinstance(e, MachineLost)) == ["e", "f", "g"]
+    assert sorted(e.machine for e in cloud.poll_events(999.0) if isinstance(e, MachineLost)) == ["e", "f", "g"]
     assert fate.end(1, 1, 400.0, None) == 400.0
     assert Available([0.0], [1], 10.0).end(1, 1, 5.0, None) == math.inf
 
@@ -242,7 +242,7 @@ def test_whatever_happens_every_machine_that_came_is_billed_once(data: st.DataOb
     now, number = 0.0, 0
     for _ in range(data.draw(st.integers(1, 30))):
         now += data.draw(st.floats(0.0, 1500.0))
-        events += cloud.take(now)
+        events += cloud.poll_events(now)
         if data.draw(st.booleans()):
             number += 1
             offer = data.draw(st.sampled_from(["spot", "gpu"]))
@@ -250,7 +250,7 @@ def test_whatever_happens_every_machine_that_came_is_billed_once(data: st.DataOb
         elif number:
             events += cloud.release(f"m{data.draw(st.integers(1, number))}", now)
     for each in range(1, number + 1):
-        events += cloud.take(now) + cloud.release(f"m{each}", now)
+        events += cloud.poll_events(now) + cloud.release(f"m{each}", now)
     came = {e.machine: e.at for e in events if isinstance(e, MachineRented)}
     gone = {e.machine: e for e in events if isinstance(e, (MachineLost, MachineReleased))}
     bills = [e for e in events if isinstance(e, MachineBilled)]

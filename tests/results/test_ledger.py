@@ -55,7 +55,7 @@ def live(cloud: SimulatedCloud, seed: int, turns: int) -> History:
 
     for _ in range(turns):
         now += float(rng.exponential(200.0)) if rng.random() < 0.9 else 0.0
-        tell(cloud.take(now))
+        tell(cloud.poll_events(now))
         if rng.random() < 0.6 or not rented:
             rented += 1
             offer = cloud.kinds[int(rng.integers(len(cloud.kinds)))].name

@@ -31,10 +31,10 @@ class LocalCloud:
     def release(self, machine: str, now: float) -> list[Event]:
         return [MachineReleased(now, machine)] if machine == THIS_MACHINE else []
 
-    def take(self, now: float) -> list[Event]:  # noqa: ARG002 (the protocol's)
+    def poll_events(self, now: float) -> list[Event]:  # noqa: ARG002 (the protocol's)
         return []
 
-    def due(self) -> float | None:
+    def next_event_at(self) -> float | None:
         return None
 
     def close(self, now: float) -> list[Event]:

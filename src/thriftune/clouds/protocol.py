@@ -22,11 +22,11 @@ class Cloud(Protocol):
         """Also one that has not come yet."""
         ...
 
-    def take(self, now: float) -> list[Event]:
+    def poll_events(self, now: float) -> list[Event]:
         """What has happened by now and was not told yet: machines that came, notices, losses, bills."""
         ...
 
-    def due(self) -> float | None:
+    def next_event_at(self) -> float | None:
         """When there may be something to take, if that is known."""
         ...
 

@@ -181,9 +181,9 @@ class RayEngine:
         self._crews, self._crew_of = {}, {}
         self._seats.close(_GONE_SECONDS)
 
-    def holds(self, machine: str) -> int:
+    def workers_on(self, machine: str) -> int:
         """Workers for which there is room on the machine that is this engine's."""
-        return self._seats.holds(machine)
+        return self._seats.workers_on(machine)
 
     # --- what seats say ---------------------------------------------------------------------------------
 

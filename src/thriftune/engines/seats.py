@@ -119,7 +119,7 @@ class Seats:
     def __iter__(self) -> Iterator[Held]:
         return iter(self._seats)
 
-    def holds(self, machine: str) -> int:
+    def workers_on(self, machine: str) -> int:
         """Seats that have their room there."""
         return sum(seat.machine == machine and self.has_room(seat) for seat in self._seats)
 

@@ -185,7 +185,7 @@ class OnCluster:
                     "see what the autoscaler says"
                 )
             time.sleep(_LOOK_SECONDS)
-            told = self._cloud.take(time.time())
+            told = self._cloud.poll_events(time.time())
             self._take([event for event in told if getattr(event, "machine", "") in asked])
         took = time.time() - began
         if there >= count and took < _THERE_SECONDS:

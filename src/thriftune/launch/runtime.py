@@ -93,12 +93,12 @@ def _on_ray(
         )
         given = where.worker, files.run, spec.id, target, where.variables
         engine = RayEngine(cluster, cloud.node_of, *given, is_own=cloud.is_own)
-        cloud.holds = engine.holds
+        cloud.own_workers_on = engine.workers_on
         try:
             alone = where.gang == 1 and not _by_plan(spec, kinds)  # a trial's only worker, and always
             yield Venue(engine, cloud, policy, driven, where.cpus or None if alone else None)
         finally:
-            cloud.let_go()
+            cloud.release_claims()
     finally:
         cluster.detach()
 

@@ -135,7 +135,7 @@ class Driver:
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested is None:
                 events.append(ev.StopRequested(now, self._interrupted))
-            self._turn([*events, *self._after_last_words(self._cloud.take(now))], now)
+            self._turn([*events, *self._after_last_words(self._cloud.poll_events(now))], now)
         self._view.update(history, list, self._clock.now())
 
     def _after_last_words(self, told: list[ev.Event]) -> list[ev.Event]:
@@ -148,7 +148,7 @@ class Driver:
     def _patience(self) -> float:
         now = self._clock.now()
         patience = _SYNC_SECONDS if self._unsynced else _MAILBOX_SECONDS
-        times = (self._conductor.wake_at(now), self._cloud.due())
+        times = (self._conductor.wake_at(now), self._cloud.next_event_at())
         return min([patience, *(max(0.0, at - now) for at in times if at is not None)])
 
     def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:

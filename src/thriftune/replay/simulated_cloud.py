@@ -88,7 +88,7 @@ class SimulatedCloud:
         self._machines[machine] = _Machine(machine, kind, self._rented, max_price, seat)
         self._taken[offer].add(seat)
         self._schedule(MachineRented(now + self._queued[2], machine, offer, kind.price_at(now)))
-        return self.take(now)
+        return self.poll_events(now)
 
     def release(self, machine: str, now: float) -> list[Event]:
         found = self._machines.get(machine)
@@ -100,14 +100,14 @@ class SimulatedCloud:
     def close(self, now: float) -> list[Event]:  # noqa: ARG002
         return []
 
-    def due(self) -> float | None:
+    def next_event_at(self) -> float | None:
         while self._coming and self._machines[self._coming[0][2].machine].gone:  # type: ignore[attr-defined]
             heappop(self._coming)
         return self._coming[0][0] if self._coming else None
 
-    def take(self, now: float) -> list[Event]:
+    def poll_events(self, now: float) -> list[Event]:
         found: list[Event] = []
-        while (at := self.due()) is not None and at <= now:
+        while (at := self.next_event_at()) is not None and at <= now:
             event = heappop(self._coming)[2]
             if isinstance(event, MachineRented):
                 found.append(self._hand_over(event))

@@ -275,12 +275,12 @@ def drive(
             return
         times = [
             conductor.wake_at(clock.time) if limited or history.retrying else None,
-            None if cloud is None else cloud.due(),
+            None if cloud is None else cloud.next_event_at(),
         ]
         wake_at = min((at for at in times if at is not None), default=None)
         events = engine.wait(None if wake_at is None else max(0.0, wake_at - clock.time))
         if cloud is not None:
-            events = [*events, *cloud.take(clock.time)]
+            events = [*events, *cloud.poll_events(clock.time)]
         if not events and wake_at is None:  # a user's own rule may do that
             rule = type(conductor.stopper).__name__
             raise ThriftuneError(f"nothing runs, and {rule} promotes none: the study stands still")

@@ -109,7 +109,7 @@ from tests.clouds.ray.test_cloud import RayCloud, TYPE, WORKER
 cloud = RayCloud(cluster, "a", WORKER, ("m1",), types=(TYPE,))
 say(events=len(cloud.open(time.time())), node=cloud.node_of("m1").id)
 time.sleep(2 * float(sys.argv[1]))
-say(kept=cloud.node_of("m1").id in workers(), said=len(cloud.take(time.time())))
+say(kept=cloud.node_of("m1").id in workers(), said=len(cloud.poll_events(time.time())))
 os._exit(0)
 """
     third = """

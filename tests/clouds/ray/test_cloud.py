@@ -96,7 +96,7 @@ class Study:
         return self.hear(self.cloud.close(time.time()))
 
     def look(self) -> list[ev.Event]:
-        return self.hear(self.cloud.take(time.time()))
+        return self.hear(self.cloud.poll_events(time.time()))
 
     def until(self, kind: type, seconds: float = 60.0) -> Any:
         """The first of a kind that is told from now on."""
@@ -320,7 +320,7 @@ def test_a_machine_that_went_while_no_driver_ran_is_not_billed_for_that_time(one
     node = hands.come()
     study.until(ev.MachineReady)
     last_at = time.time()
-    study.cloud.let_go()  # as its driver does when it is killed
+    study.cloud.release_claims()  # as its driver does when it is killed
     hands.go(node)
     while len(one_node[1].nodes()) > 2:
         time.sleep(0.1)
@@ -352,8 +352,8 @@ def test_a_driver_that_fails_lets_go_of_all_it_claims(one_node: Any, hands: Hand
     study.until(ev.MachineReady)
     study.rent("m2")
     assert claimed() >= before + 2
-    study.cloud.let_go()
-    study.cloud.let_go()
+    study.cloud.release_claims()
+    study.cloud.release_claims()
     deadline = time.monotonic() + 30.0
     while claimed() > before:
         assert time.monotonic() < deadline
@@ -381,7 +381,7 @@ def test_one_that_never_comes_is_refused_at_last(study: Study) -> None:
     study.open()
     study.rent("m1")
     assert study.look() == []
-    [event] = study.hear(study.cloud.take(time.time() + PATIENCE_SECONDS + 1.0))
+    [event] = study.hear(study.cloud.poll_events(time.time() + PATIENCE_SECONDS + 1.0))
     assert isinstance(event, ev.MachineRefused)
     assert not study.fleet.renting
 

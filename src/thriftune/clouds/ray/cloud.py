@@ -123,7 +123,9 @@ class RayCloud:
         self._looked_at = float("-inf")
         self._wants = wants
         self._gang = gang
-        self.holds: Callable[[str], int] = lambda _: 0  # workers for which the study itself has room on a machine
+        self.own_workers_on: Callable[[str], int] = lambda _: (
+            0
+        )  # workers for which the study itself has room on a machine
 
     def node_of(self, machine: str) -> Node:
         """Which node a machine is."""
@@ -194,7 +196,7 @@ class RayCloud:
         self._keep()
         return []
 
-    def take(self, now: float) -> list[Event]:
+    def poll_events(self, now: float) -> list[Event]:
         if 0 <= now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = now
@@ -218,7 +220,7 @@ class RayCloud:
     def _used_by_others(self, machine: _Machine, node: Node, now: float) -> list[Event]:
         """Once it has been so for a moment: what trials just left, or are about to have, is no other's."""
         in_use = self._slots(node) - fitting(node.available, self._worker)
-        others = max(0, in_use - self.holds(machine.id))
+        others = max(0, in_use - self.own_workers_on(machine.id))
         if others != machine.seen_others:
             machine.seen_others, machine.seen_since = others, now
         if others == machine.told_others or now - machine.seen_since < _SETTLED_SECONDS:
@@ -226,7 +228,7 @@ class RayCloud:
         machine.told_others = others
         return [MachineShared(now, machine.id, others)]
 
-    def due(self) -> float | None:
+    def next_event_at(self) -> float | None:
         return self._looked_at + LOOK_SECONDS
 
     def close(self, now: float) -> list[Event]:
@@ -240,11 +242,11 @@ class RayCloud:
                 del self._machines[found.id]
                 events += [MachineReleased(now, found.id), *_billed(found, now, preempted=False)]
         self._keep()
-        self.let_go()
+        self.release_claims()
         self._neighbours.leave()
         return events
 
-    def let_go(self) -> None:
+    def release_claims(self) -> None:
         """Ends all that it claims, if close() has not: of a driver that fails, while its process goes on."""
         for order in self._orders.values():
             order.claim.end()
