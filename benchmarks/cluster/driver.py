@@ -29,10 +29,10 @@ from typing import Any, cast
 
 from benchmarks.common import Row, main, say, scratch
 from thriftune.clouds.ray.cloud import RayCloud
-from thriftune.clouds.ray.cluster import Cluster, Node, Told
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode, Told
 from thriftune.common.clock import WallClock
 from thriftune.engines.protocol import WorkerStatus
-from thriftune.engines.ray import RayEngine
+from thriftune.engines.ray.engine import RayEngine
 from thriftune.launch.runtime import wanted
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import Driver
@@ -64,10 +64,12 @@ class Nodes:
     def __init__(self, count: int, slots: int) -> None:
         resources = {"CPU": float(slots), "memory": 1e9}
         numbers = range(1, count + 1)  # nobody else uses any of it, so all that is not ours is available
-        self._nodes = [Node(f"{each:056x}", "127.0.0.1", resources, {}, available=resources) for each in numbers]
+        self._nodes = [
+            ClusterNode(f"{each:056x}", "127.0.0.1", resources, {}, available=resources) for each in numbers
+        ]
         self._notes: dict[str, bytes] = {}
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[ClusterNode]:
         return self._nodes
 
     def note(self, key: str, value: bytes) -> None:
@@ -285,7 +287,9 @@ def answered() -> Iterator[None]:
 
 def through_wait(folder: Path, nodes: int, trials: int) -> float:
     """Events a second, from the moment that all crews were started."""
-    machines = {f"node-{number}": Node(f"{number:056x}", "127.0.0.1", WORKER, {}) for number in range(nodes)}
+    machines = {
+        f"node-{number}": ClusterNode(f"{number:056x}", "127.0.0.1", WORKER, {}) for number in range(nodes)
+    }
     engine = RayEngine(
         cast(Cluster, Nodes(nodes, SLOTS)), machines.__getitem__, WORKER, folder, "busy", {"kind": "none"}
     )

@@ -193,7 +193,7 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
     """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.common.clock import WallClock
-    from thriftune.engines.ray import RayEngine
+    from thriftune.engines.ray.engine import RayEngine
     from thriftune.loop.conductor import Conductor
     from thriftune.loop.driver import Driver
     from thriftune.provisioning.plan_follower import PlanFollower

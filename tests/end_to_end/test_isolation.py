@@ -14,9 +14,9 @@ import pytest
 
 import thriftune as tt
 from tests.conftest import unable
-from tests.engines.acts import MEMORY_GROUP, act
 from tests.engines.processes import PATIENCE_SECONDS, eventually, parent
-from thriftune.engines.endings import out_of_memory_kills
+from tests.engines.training_functions import MEMORY_GROUP, act
+from thriftune.engines.exit_causes import out_of_memory_kills
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.study.result import Result
 from thriftune.training.trial import Trial

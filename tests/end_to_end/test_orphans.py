@@ -16,14 +16,14 @@ import pytest
 
 import thriftune as tt
 from tests import ROOT
-from tests.engines.acts import act
 from tests.engines.processes import all_gone, eventually, marked, parent
-from thriftune.engines import alive
+from tests.engines.training_functions import act
+from thriftune.engines import recovery
 
 FUNCTION = """
 import signal, sys, thriftune as tt
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which those who run the tests by nohup ignore
-from tests.engines.acts import act
+from tests.engines.training_functions import act
 acts = ["sleep_in_company:1", "sleep_in_company:2", "spin", "leave_daemon"]
 tt.tune(act, {"do": tt.Choice(acts)}, minimize="loss", searcher="grid", trials=4, workers=4,
         store=sys.argv[1] + "/s.db", name="s", progress=False)
@@ -120,7 +120,7 @@ def test_a_stopped_warden_is_not_left_behind(victims: str, mark: str, tmp_path: 
         driver.kill()
         driver.wait()
     if victims == "driver and nursery":
-        alive.recover(tmp_path / "s.db.files" / "s" / "run")
+        recovery.recover(tmp_path / "s.db.files" / "s" / "run")
     all_gone(mark)
 
 

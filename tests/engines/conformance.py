@@ -28,7 +28,7 @@ HERE = {THIS_MACHINE: 1}
 END = (Ended, Failed, Killed, Lost)
 TARGET = {
     "kind": "function",
-    "where": "tests.engines.acts:act",
+    "where": "tests.engines.training_functions:act",
     "folder": str(ROOT),
     "meter": [],  # runs may be measured
 }

@@ -15,8 +15,8 @@ import pytest
 
 from tests.engines.conformance import HERE, TARGET, EngineConformance, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import all_gone, eventually, marked, parent
-from thriftune.engines import alive, local, nursery
-from thriftune.engines.endings import MemoryKills, ending
+from thriftune.engines import local, recovery, supervisor
+from thriftune.engines.exit_causes import MemoryKills, ending
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import StudyBusy, ThriftuneError
@@ -208,7 +208,7 @@ class TestLocalEngine(EngineConformance):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-        keeper = nursery.Nursery(theirs, {})
+        keeper = supervisor.Supervisor(theirs, {})
         for n in range(1000):
             keeper.tell({"born": n, "pid": n})
         got = 0
@@ -229,7 +229,7 @@ class TestLocalEngine(EngineConformance):
         monkeypatch.setattr(os, "fork", fork)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
-            assert nursery.Nursery(theirs, {}).fork() == 4711
+            assert supervisor.Supervisor(theirs, {}).fork() == 4711
 
     def test_no_process_to_be_had_is_nobodys_fault(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
@@ -432,7 +432,7 @@ class TestLocalEngine(EngineConformance):
     # --- what an earlier driver left
 
     def test_recover_refuses_while_somebody_is_left(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(alive, "GONE_WITHIN_SECONDS", 0.1)
+        monkeypatch.setattr(recovery, "END_WITHIN_SECONDS", 0.1)
         engine = self.make(folder, 1)
         engine.recover()
         engine.open()
@@ -490,7 +490,7 @@ def test_what_is_no_event_is_a_value_error(line: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_endings(status: int, kind: str | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thriftune.engines.endings.out_of_memory_kills", lambda: 5)
+    monkeypatch.setattr("thriftune.engines.exit_causes.out_of_memory_kills", lambda: 5)
     end = ending(status, MemoryKills())
     assert end.kind == kind
     assert message in end.message
@@ -498,8 +498,8 @@ def test_endings(status: int, kind: str | None, message: str, monkeypatch: pytes
 
 def test_each_kill_for_memory_explains_one_death_and_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     kills, now = [5], [0.0]
-    monkeypatch.setattr("thriftune.engines.endings.out_of_memory_kills", lambda: kills[0])
-    monkeypatch.setattr("thriftune.engines.endings.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("thriftune.engines.exit_causes.out_of_memory_kills", lambda: kills[0])
+    monkeypatch.setattr("thriftune.engines.exit_causes.time.monotonic", lambda: now[0])
     memory = MemoryKills()
     assert not memory.claim()
     kills[0] = 7

@@ -12,13 +12,13 @@ import pytest
 from tests import ROOT
 from tests.conftest import needs_torch
 from tests.engines.conformance import HERE, until_ended
-from tests.engines.state_acts import KINDS, TORCH_KINDS
+from tests.engines.state_changes import KINDS, TORCH_KINDS
 from thriftune.engines.local import LocalEngine
 from thriftune.state.events import Ended, Event, Failed, Reported
 from thriftune.training.run import Run
 
 LOADED_LATE = """
-from tests.engines.state_acts import act
+from tests.engines.state_changes import act
 
 assert not {"decimal", "multiprocessing", "tempfile", "torch"} & set(sys.modules)
 """
@@ -26,7 +26,7 @@ assert not {"decimal", "multiprocessing", "tempfile", "torch"} & set(sys.modules
 
 CHANGED_WHEN_LOADED = """
 import decimal, locale, logging, multiprocessing, os, tempfile, time, warnings
-from tests.engines.state_acts import act
+from tests.engines.state_changes import act
 
 decimal.getcontext().prec = 40
 decimal.DefaultContext.prec = 41
@@ -44,7 +44,7 @@ time.tzset()
 
 TORCH_CHANGED_WHEN_LOADED = """
 import torch
-from tests.engines.state_acts import act
+from tests.engines.state_changes import act
 
 torch.set_default_dtype(torch.float16)
 torch.set_default_device("meta")
@@ -169,6 +169,6 @@ def test_another_module_by_the_name_of_a_library_does_no_harm(run_trials: RunTri
 import sys, types
 for name in ("decimal", "multiprocessing", "numpy", "tempfile", "torch"):
     sys.modules[name] = types.ModuleType(name)
-from tests.engines.state_acts import pid as act
+from tests.engines.state_changes import pid as act
 """
     assert ran_in_one_process(run_trials(script, {}, {}))

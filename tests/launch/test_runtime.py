@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from thriftune.clouds.ray.cluster import Cluster, Node
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.errors import SettingError
 from thriftune.launch.runtime import _check_room, within
 from thriftune.planning import CloudProfile, Profile
@@ -28,7 +28,7 @@ def test_what_plans_and_rents_is_loaded_only_where_there_is_something_to_rent() 
     code = """
 import sys
 from pathlib import Path
-import thriftune.launch.drive, thriftune.clouds.ray, thriftune.engines.ray
+import thriftune.launch.drive, thriftune.clouds.ray, thriftune.engines.ray.engine
 from thriftune.settings.node_types import kinds_of, node_types
 assert node_types(kinds_of((), {"CPU": 1.0}, Path(".")), {"CPU": 1.0}) == []
 print(sorted(name for name in sys.modules if name.partition(".")[0] in ("scipy", "ray")))
@@ -57,7 +57,7 @@ def test_what_can_be_rented_is_still_found() -> None:
 )
 def test_what_can_never_have_room_is_refused(where: Ray, why: str | None) -> None:
     cluster = Cluster("127.0.0.1:1", False, started=True)
-    there = [Node("a", "127.0.0.1", {"CPU": 2.0}, {})]
+    there = [ClusterNode("a", "127.0.0.1", {"CPU": 2.0}, {})]
     with mock.patch.object(Cluster, "nodes", return_value=there):
         if why is None:
             _check_room(where, cluster)

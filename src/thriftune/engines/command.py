@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from thriftune.common.clock import wall_time
-from thriftune.engines.endings import MemoryKills, ending
+from thriftune.engines.exit_causes import MemoryKills, ending
 from thriftune.engines.printed_metrics import PrintedMetrics, no_number
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.state.events import AttributeSet, DiskFull, Reported, Warned

@@ -20,8 +20,8 @@ from typing import Any
 
 from thriftune.common.clock import WallClock
 from thriftune.common.threads import limited_to
-from thriftune.engines import alive
-from thriftune.engines.endings import Ending, MemoryKills, ending
+from thriftune.engines import recovery
+from thriftune.engines.exit_causes import Ending, MemoryKills, ending
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
@@ -93,7 +93,7 @@ class LocalEngine:
     # --- the protocol -----------------------------------------------------------------------------------
 
     def recover(self) -> list[Event]:
-        return alive.recover(self._folder)
+        return recovery.recover(self._folder)
 
     def open(self) -> None:
         shutil.rmtree(self._spools, ignore_errors=True)
@@ -180,7 +180,7 @@ class LocalEngine:
 
     @property
     def _spools(self) -> Path:
-        return alive.spools(self._folder)
+        return recovery.spool_folder(self._folder)
 
     def _start_nursery(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -188,7 +188,7 @@ class LocalEngine:
         with (
             theirs,
             os.fdopen(os.memfd_create("settings"), "w+") as written,  # a command may be too long for an argument
-            alive.alive_file(self._folder).open("a") as held,
+            recovery.alive_file(self._folder).open("a") as held,
         ):
             fcntl.flock(held, fcntl.LOCK_SH)
             settings = {
@@ -203,7 +203,7 @@ class LocalEngine:
                 "import sys, json\n"
                 "with open(int(sys.argv[1])) as written: path, control, alive, settings = json.load(written)\n"
                 "sys.path[:] = path\n"
-                "from thriftune.engines.nursery import main; main(control, alive, settings)"
+                "from thriftune.engines.supervisor import main; main(control, alive, settings)"
             )
             threads = limited_to(len(os.sched_getaffinity(0)) // self._slots)
             try:
@@ -290,7 +290,7 @@ class LocalEngine:
             except subprocess.TimeoutExpired:
                 self._nursery.kill()
                 self._nursery.wait()
-        alive.wait_until_gone(self._folder)
+        recovery.wait_for_processes(self._folder)
         for worker in list(self._workers.values()):
             self._drain(worker)
             self._lost(worker, "the process that keeps the workers was ended from outside")

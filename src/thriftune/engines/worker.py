@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from thriftune.common.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
-from thriftune.engines.surroundings import Surroundings
+from thriftune.engines.process_snapshot import Surroundings
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Lost, Warned
 from thriftune.training.gangs import join

@@ -19,7 +19,7 @@ from thriftune.clouds.ray.node_types import type_of
 from thriftune.common.formatting import several
 from thriftune.common.text import last_line
 from thriftune.engines.protocol import Engine
-from thriftune.engines.ray import RayEngine
+from thriftune.engines.ray.engine import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.launch.profiling import Say, measure
 from thriftune.planning.cloud import CloudProfile

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.clouds.protocol import Cloud
 from thriftune.clouds.ray.autoscaler import check_autoscaler
-from thriftune.clouds.ray.sharing import fitting
+from thriftune.clouds.ray.sharing import workers_that_fit
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts, several
 from thriftune.engines.local import LocalEngine
@@ -66,7 +66,7 @@ def _on_ray(
 ) -> Iterator[Venue]:
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.engines.ray import RayEngine
+    from thriftune.engines.ray.engine import RayEngine
     from thriftune.settings.node_types import kinds_of, node_types
 
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
@@ -105,7 +105,7 @@ def _on_ray(
 
 def _check_room(where: Ray, cluster: Cluster) -> None:
     """No other node will come to a cluster that is started here."""
-    room = sum(fitting(node.resources, where.worker) for node in cluster.nodes())
+    room = sum(workers_that_fit(node.resources, where.worker) for node in cluster.nodes())
     if room < where.gang:
         raise SettingError(
             f"engine: a trial has {several(where.gang, 'worker')} of {amounts(where.worker)}, and the cluster "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from thriftune.clouds.ray.cluster import NodeType
 from thriftune.clouds.ray.cluster_template import machine_and_market, node_type
-from thriftune.clouds.ray.sharing import fitting
+from thriftune.clouds.ray.sharing import workers_that_fit
 from thriftune.common.suggestions import nearest
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
@@ -77,7 +77,7 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
             )
     if "machine" in table and "slots" not in table:
         has = {"CPU": float(offer.cores), "GPU": float(offer.accelerators), "memory": offer.memory_gib * 2.0**30}
-        table["slots"] = fitting(has, worker)
+        table["slots"] = workers_that_fit(has, worker)
         if not table["slots"]:
             raise SettingError(f"machines: {table['name']}: no worker with {dict(worker)} fits on it")
     if machine_and_market(str(table.get("name", ""))) is None:

@@ -12,7 +12,7 @@ import pytest
 import thriftune as tt
 from tests.support.ray_clusters import nodes
 from thriftune.clouds.ray.autoscaler import STATUS_SECONDS, check_autoscaler, only_watches
-from thriftune.clouds.ray.cluster import Cluster, Node
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.errors import SettingError
 
 HEX = "a0f16e936755f03c45e02a07146dbfb181c27afe906f065c2ba40aa4"
@@ -38,8 +38,8 @@ class Reports:
     def monitor_report(self) -> bytes | None:
         return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
 
-    def nodes(self) -> list[Node]:
-        return [Node(str(i), "", {}, {}, kind) for i, kind in enumerate(self.types)]
+    def nodes(self) -> list[ClusterNode]:
+        return [ClusterNode(str(i), "", {}, {}, kind) for i, kind in enumerate(self.types)]
 
 
 def slept(cluster: Reports) -> float:

@@ -13,9 +13,9 @@ from tests.clouds.conformance import RentingConformance, fold, of
 from tests.support.ray_clusters import Nodes, nodes
 from thriftune.clouds.protocol import Cloud
 from thriftune.clouds.ray.cloud import PATIENCE_SECONDS, RayCloud
-from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, Node, NodeType
-from thriftune.clouds.ray.neighbours import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Cluster, ClusterNode, NodeType
 from thriftune.clouds.ray.node_types import billing_of, priced
+from thriftune.clouds.ray.other_studies import Neighbour, Neighbours, Rented, fair_share
 from thriftune.clouds.ray.sharing import Want
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
@@ -491,7 +491,7 @@ def test_when_a_share_is_told(mine: int, theirs: tuple[int, ...], share: int | N
     ],
 )
 def test_what_a_node_costs(labels: dict[str, str], expected: tuple[Any, ...]) -> None:
-    found = priced(Node("abc", "127.0.0.1", {"CPU": 4.0}, labels), Catalog.shipped())
+    found = priced(ClusterNode("abc", "127.0.0.1", {"CPU": 4.0}, labels), Catalog.shipped())
     assert [a for a, b in zip(found, expected, strict=True) if b is not ...] == [
         b for b in expected if b is not ...
     ]
@@ -502,7 +502,7 @@ def test_what_a_node_costs(labels: dict[str, str], expected: tuple[Any, ...]) ->
 
 def test_a_label_that_is_no_price_is_said() -> None:
     with pytest.raises(SettingError, match="'cheap' is no price"):
-        priced(Node("abc", "127.0.0.1", {"CPU": 4.0}, {PRICE: "cheap"}), Catalog.shipped())
+        priced(ClusterNode("abc", "127.0.0.1", {"CPU": 4.0}, {PRICE: "cheap"}), Catalog.shipped())
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thriftune.clouds.ray.sharing import Want, dominant_share, fitting, shares
+from thriftune.clouds.ray.sharing import Want, dominant_share, shares, workers_that_fit
 from thriftune.errors import SettingError
 
 NAMES = ("CPU", "GPU", "memory")
@@ -47,8 +47,8 @@ def test_who_needs_what_is_not_there_gets_nothing_and_takes_nothing() -> None:
 
 
 def test_a_worker_of_tenths_fits_as_often_as_it_should() -> None:
-    assert fitting({"CPU": 0.3}, {"CPU": 0.1}) == 3
-    assert fitting({"CPU": 1.0}, {"CPU": 0.1, "GPU": 0.0}) == 10
+    assert workers_that_fit({"CPU": 0.3}, {"CPU": 0.1}) == 3
+    assert workers_that_fit({"CPU": 1.0}, {"CPU": 0.1, "GPU": 0.0}) == 10
     assert shares({"CPU": 0.3}, {"a": Want({"CPU": 0.1}, 9)}) == {"a": 3}
 
 
@@ -69,7 +69,9 @@ def test_never_more_than_there_is_or_is_wanted(total: dict[str, float], wanted: 
 def test_nothing_is_left_for_who_wants_more(total: dict[str, float], wanted: dict[str, Want]) -> None:
     found = shares(total, wanted)
     left = left_of(total, wanted, found)
-    assert all(found[study] == want.workers or not fitting(left, want.worker) for study, want in wanted.items())
+    assert all(
+        found[study] == want.workers or not workers_that_fit(left, want.worker) for study, want in wanted.items()
+    )
 
 
 @given(totals, wants)
@@ -85,7 +87,7 @@ def test_nobody_envies_who_has_a_larger_share(total: dict[str, float], wanted: d
             for other, each in wanted.items()
             if other != study
         }
-        assert not fitting(left_of(total, wanted, {**modest, study: found[study]}), want.worker)
+        assert not workers_that_fit(left_of(total, wanted, {**modest, study: found[study]}), want.worker)
 
 
 @given(totals, wants, st.randoms())

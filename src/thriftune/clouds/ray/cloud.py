@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from thriftune.clouds.ray.cluster import MARKET, NODE, PRICE, Claim, Cluster, Node, NodeType
-from thriftune.clouds.ray.neighbours import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.cluster import MARKET, NODE, PRICE, Cluster, ClusterNode, NodeType, ResourceClaim
 from thriftune.clouds.ray.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
-from thriftune.clouds.ray.sharing import Want, fitting
+from thriftune.clouds.ray.other_studies import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.sharing import Want, workers_that_fit
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
 from thriftune.market.catalog import Catalog
@@ -55,11 +55,11 @@ _NOT_FILLED = ("memory", "object_store_memory")  # a node has less of these than
 @dataclass(slots=True)
 class _Machine:
     id: str
-    node: Node
+    node: ClusterNode
     price_per_hour: float
     since: float
     billing: Billing
-    claim: Claim | None = None  # of one that is rented
+    claim: ResourceClaim | None = None  # of one that is rented
     releasing: bool = False
     notice: float | None = None
     told_others: int = 0  # slots that somebody else uses, as was told
@@ -79,7 +79,7 @@ class _Order:
     bundle: Mapping[str, float]
     labels: Mapping[str, str]
     since: float
-    claim: Claim
+    claim: ResourceClaim
 
 
 class RayCloud:
@@ -127,7 +127,7 @@ class RayCloud:
             0
         )  # workers for which the study itself has room on a machine
 
-    def node_of(self, machine: str) -> Node:
+    def node_of(self, machine: str) -> ClusterNode:
         """Which node a machine is."""
         return self._machines[machine].node
 
@@ -166,7 +166,7 @@ class RayCloud:
             return [MachineRefused(now, machine, offer, str(error))]
         # How much memory a node has, few types say; whether it is enough shows when it comes.
         told_of = [what for what in self._worker if what in kind.resources or what not in _NOT_FILLED]
-        if not told_of or not fitting(kind.resources, {what: self._worker[what] for what in told_of}):
+        if not told_of or not workers_that_fit(kind.resources, {what: self._worker[what] for what in told_of}):
             why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
             return [MachineRefused(now, machine, offer, why)]
         taken = _nodes_of(self._neighbours.others(now))
@@ -217,9 +217,9 @@ class RayCloud:
                 events += self._used_by_others(machine, alive[machine.node.id], now)
         return [*events, *self._share_events(now, others)]
 
-    def _used_by_others(self, machine: _Machine, node: Node, now: float) -> list[Event]:
+    def _used_by_others(self, machine: _Machine, node: ClusterNode, now: float) -> list[Event]:
         """Once it has been so for a moment: what trials just left, or are about to have, is no other's."""
-        in_use = self._slots(node) - fitting(node.available, self._worker)
+        in_use = self._slots(node) - workers_that_fit(node.available, self._worker)
         others = max(0, in_use - self.own_workers_on(machine.id))
         if others != machine.seen_others:
             machine.seen_others, machine.seen_since = others, now
@@ -257,7 +257,7 @@ class RayCloud:
 
     # --- machines come and go -----------------------------------------------------------------------------
 
-    def _found(self, node: Node, now: float) -> list[Event]:
+    def _found(self, node: ClusterNode, now: float) -> list[Event]:
         """A node that is nobody's; perhaps no worker fits there. One of a kind that the study may rent is rented,
         which it can be at once."""
         machine = f"node-{node.id[-8:]}"
@@ -284,7 +284,9 @@ class RayCloud:
             return [MachineReleased(at, machine), bill]
         return [MachineLost(at, machine, f"while no driver ran: {why}", revoked=preempted), bill]
 
-    def _changed(self, machine: _Machine, node: Node | None, taken: frozenset[str], now: float) -> list[Event]:
+    def _changed(
+        self, machine: _Machine, node: ClusterNode | None, taken: frozenset[str], now: float
+    ) -> list[Event]:
         if node is None or node.id in taken:
             return self._gone(machine, node is not None, now)
         if node.drains_at is None or node.drains_at == machine.notice or machine.releasing:
@@ -307,7 +309,7 @@ class RayCloud:
         billed = _billed(machine, now, preempted=revoked and not anothers)
         return [MachineLost(now, machine.id, why, revoked=revoked), *billed]
 
-    def _fill_orders(self, alive: Mapping[str, Node], taken: frozenset[str], now: float) -> list[Event]:
+    def _fill_orders(self, alive: Mapping[str, ClusterNode], taken: frozenset[str], now: float) -> list[Event]:
         events: list[Event] = []
         for machine, order in list(self._orders.items()):
             node_id = order.claim.node()
@@ -327,7 +329,7 @@ class RayCloud:
         return events
 
     def _hand_over(
-        self, machine: str, order: _Order, node: Node, taken: frozenset[str], now: float
+        self, machine: str, order: _Order, node: ClusterNode, taken: frozenset[str], now: float
     ) -> list[Event]:
         before = next((each for each in self._machines.values() if each.node.id == node.id), None)
         events = [] if before is None else self._gone(before, anothers=False, now=now)  # released, and still there
@@ -361,7 +363,7 @@ class RayCloud:
         own = {each.node.id for each in self._machines.values() if not each.releasing}
         return {NODE: f"!in({','.join(sorted(taken | own))})"} if taken or own else {}
 
-    def _own(self, machine: str, node: Node, price: float, since: float) -> _Machine:
+    def _own(self, machine: str, node: ClusterNode, price: float, since: float) -> _Machine:
         rules = billing_of(type_of(node), self._types, self._catalog)
         return _Machine(machine, node, price, since, rules, self._cluster.claim(_CRUMB, {NODE: node.id}))
 
@@ -381,7 +383,7 @@ class RayCloud:
         }
         self._neighbours.keep(rented)
 
-    def _priced(self, node: Node) -> Priced:
+    def _priced(self, node: ClusterNode) -> Priced:
         """Return a node's price: by its label, else as the user gave it for its type, else as priced() does."""
         found = priced(node, self._catalog)
         said = self._types.get(type_of(node))
@@ -389,8 +391,8 @@ class RayCloud:
             return found
         return found._replace(per_hour=said.price_per_hour, known=True)
 
-    def _slots(self, node: Node) -> int:
-        return fitting(node.resources, self._worker)
+    def _slots(self, node: ClusterNode) -> int:
+        return workers_that_fit(node.resources, self._worker)
 
     # --- others ---------------------------------------------------------------------------------------------
 

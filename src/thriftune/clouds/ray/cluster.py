@@ -1,8 +1,4 @@
-"""Which Ray cluster is this? The one module that speaks with Ray.
-
-It knows nodes, actors and the autoscaler, and nothing of trials: engines/ray.py has trials run in its actors, and
-clouds/ray.py takes its nodes for machines.
-"""
+"""Connects to a Ray cluster: its nodes, its actors and its autoscaler."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ Told = Callable[[Any, BaseException | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """One that is alive."""
 
     id: str
@@ -121,7 +117,7 @@ class Cluster:
 
     # --- nodes ------------------------------------------------------------------------------------------
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[ClusterNode]:
         """Those that are alive, by id. A fraction of a millisecond: it may be asked often."""
         from ray._private.state import state
         from ray.core.generated.autoscaler_pb2 import GetClusterResourceStateReply, NodeStatus
@@ -139,7 +135,7 @@ class Cluster:
             resources = {name: amount for name, amount in node.total_resources.items() if ":" not in name}
             kind = node.ray_node_type_name
             labels, available = dict(node.labels), dict(node.available_resources)
-            found.append(Node(number, node.node_ip_address, resources, labels, kind, drains_at, available))
+            found.append(ClusterNode(number, node.node_ip_address, resources, labels, kind, drains_at, available))
         return sorted(found, key=lambda each: each.id)
 
     def end_of(self, node_id: str) -> tuple[str, bool]:
@@ -162,10 +158,10 @@ class Cluster:
         report: bytes | None = self._gcs().internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), namespace=None)
         return report
 
-    def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> Claim:
+    def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> ResourceClaim:
         """Room for a bundle on a node with such labels. Until there is any, the autoscaler is asked for a node; as
         long as it is claimed, the node is not idle. It ends with this process, if not before."""
-        return Claim(bundle, selector)
+        return ResourceClaim(bundle, selector)
 
     # --- what all who are attached can read -----------------------------------------------------------------
 
@@ -198,10 +194,10 @@ class Cluster:
         nodes: Sequence[str],
         each: Mapping[str, float],
         name: str,
-    ) -> Gang:
+    ) -> PlacementGroup:
         """Actors of a class, on these nodes, each with its resources; all of them or none. They end with this
         process, if not before."""
-        return Gang(kind, arguments, nodes, each, name)
+        return PlacementGroup(kind, arguments, nodes, each, name)
 
     def end_actors(self, prefix: str) -> None:
         """Of whoever made them, those whose name begins so."""
@@ -219,7 +215,7 @@ class Cluster:
         return global_worker.gcs_client
 
 
-class Claim:
+class ResourceClaim:
     """Room that is asked for, or had."""
 
     def __init__(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> None:
@@ -241,7 +237,7 @@ class Claim:
         remove_placement_group(self._group)
 
 
-class Gang:
+class PlacementGroup:
     """Actors that were asked for together. What they answer comes on a thread of Ray's."""
 
     def __init__(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, Node, NodeType
+from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, ClusterNode, NodeType
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing, rules_of
 from thriftune.market.catalog import Catalog, Offer, smallest_with
@@ -29,7 +29,7 @@ def labels_of(type_name: str) -> dict[str, str]:
     return {INSTANCE_TYPE: name, MARKET: market}
 
 
-def type_of(node: Node) -> str:
+def type_of(node: ClusterNode) -> str:
     """The name of its type, by its labels."""
     return f"{node.labels.get(INSTANCE_TYPE, '')}_{node.labels.get(MARKET, '')}"
 
@@ -71,7 +71,7 @@ class Priced(NamedTuple):
     known: bool
 
 
-def priced(node: Node, catalog: Catalog) -> Priced:
+def priced(node: ClusterNode, catalog: Catalog) -> Priced:
     """Return the price of a node: by its label, else by the catalog, else of a machine with as many cores."""
     name, market = node.labels.get(INSTANCE_TYPE, ""), node.labels.get(MARKET, "")
     cores = node.resources.get("CPU", 0.0)
@@ -94,7 +94,7 @@ def _offer(name: str, catalog: Catalog) -> Offer | None:
         return None
 
 
-def _price(node: Node) -> float:
+def _price(node: ClusterNode) -> float:
     try:
         price = float(node.labels[PRICE])
     except ValueError:

@@ -35,7 +35,7 @@ def needs(worker: Mapping[str, float]) -> dict[str, float]:
     return {name: amount for name, amount in worker.items() if amount > 0}
 
 
-def fitting(total: Mapping[str, float], worker: Mapping[str, float]) -> int:
+def workers_that_fit(total: Mapping[str, float], worker: Mapping[str, float]) -> int:
     """How many such workers there is room for, side by side."""
     fits = (total.get(name, 0.0) / amount for name, amount in needs(worker).items())
     return max(0, math.floor(min(fits) + _ROUNDING))
@@ -60,7 +60,7 @@ def shares(total: Mapping[str, float], wants: Mapping[str, Want]) -> dict[str, i
     while waiting:
         _, study = heappop(waiting)
         want = wants[study]
-        if not fitting(left, want.worker):
+        if not workers_that_fit(left, want.worker):
             continue  # nor will it ever: what is left only gets less
         given[study] += 1
         for name, amount in needs(want.worker).items():

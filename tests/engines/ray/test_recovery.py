@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thriftune.engines.ray import RayEngine
+from thriftune.engines.ray.engine import RayEngine
 from thriftune.state.events import Reported
 from thriftune.training.messages import to_line
 

@@ -49,7 +49,7 @@ def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
         adopt_orphans()
         end_with_parent(signal.SIGTERM)
         if os.getppid() == warden_pid:
-            Nursery(socket.socket(fileno=control_fd), settings).run()
+            Supervisor(socket.socket(fileno=control_fd), settings).run()
             if os.getppid() == warden_pid:
                 os.kill(warden_pid, signal.SIGCONT)  # a stopped one would stay, and keep the next run waiting
     else:
@@ -65,7 +65,7 @@ class _Worker:
     news: int  # a descriptor, from which its wait status can be read once its reaper has ended
 
 
-class Nursery:
+class Supervisor:
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self.control = control
         self.settings = settings

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from thriftune.clouds.ray.cluster import Cluster, Gang, Node
-from thriftune.engines import alive
-from thriftune.engines.seat import Order, Seat
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode, PlacementGroup
+from thriftune.engines import recovery
+from thriftune.engines.ray.worker_actor import Order, Seat
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
 from thriftune.training.messages import read_spool
@@ -67,7 +67,7 @@ class Group:
     """Seats that were asked for together. Their room is Ray's again when the last of them is gone: one that has
     lost a seat, or a machine, is let go as soon as nobody has any of it."""
 
-    gang: Gang
+    gang: PlacementGroup
     seats: list[Held] = field(default_factory=list)
     broken: bool = False
 
@@ -88,7 +88,7 @@ class Seats:
     def __init__(
         self,
         cluster: Cluster,
-        node_of: Callable[[str], Node],
+        node_of: Callable[[str], ClusterNode],
         worker: Mapping[str, float],
         folder: Path,
         prefix: str,
@@ -357,14 +357,16 @@ class Seats:
 def wait_until_gone(folder: Path, seconds: float) -> None:
     """Waits at most this long for the processes of a seat, which follow it."""
     with contextlib.suppress(OSError):  # its node was lost before it had a folder
-        alive.is_gone_within(folder, seconds)
+        recovery.processes_end_within(folder, seconds)
 
 
 def last_words(folder: Path) -> list[Event]:
     """What its workers have said, whether that was heard or not."""
     with contextlib.suppress(OSError):
-        os.listdir(alive.spools(folder))  # noqa: PTH208 (has a network's file system look again)
-    return [event for spool in sorted(alive.spools(folder).glob("*.spool")) for event in read_spool(spool)]
+        os.listdir(recovery.spool_folder(folder))  # noqa: PTH208 (has a network's file system look again)
+    return [
+        event for spool in sorted(recovery.spool_folder(folder).glob("*.spool")) for event in read_spool(spool)
+    ]
 
 
 # --- what Ray's errors mean -------------------------------------------------------------------------------

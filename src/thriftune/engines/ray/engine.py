@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.clouds.ray.cluster import Cluster, Node
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.common.clock import WallClock
 from thriftune.common.formatting import amounts
 from thriftune.common.threads import limited_to
-from thriftune.engines import alive
+from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
-from thriftune.engines.seats import Held, Seats, last_words, said, wait_until_gone
+from thriftune.engines.ray.remote_workers import Held, Seats, last_words, said, wait_until_gone
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.training.run import Run
 
@@ -71,7 +71,7 @@ class RayEngine:
     def __init__(
         self,
         cluster: Cluster,
-        node_of: Callable[[str], Node],
+        node_of: Callable[[str], ClusterNode],
         worker: Mapping[str, float],
         folder: Path,
         study: str,
@@ -95,7 +95,7 @@ class RayEngine:
     def recover(self) -> list[Event]:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._cluster.end_actors(self._prefix)  # they end with their driver; this is for those that would not
-        found = [alive.recover(folder) for folder in sorted(self._folder.iterdir())]
+        found = [recovery.recover(folder) for folder in sorted(self._folder.iterdir())]
         return sorted((event for events in found for event in events), key=lambda event: event.at)
 
     def open(self) -> None:

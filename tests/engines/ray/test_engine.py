@@ -10,7 +10,7 @@ import pytest
 
 from tests.engines.conformance import TARGET, EngineConformance
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.engines.ray import RayEngine
+from thriftune.engines.ray.engine import RayEngine
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +37,7 @@ class TestRayEngine(EngineConformance):
 
     def make_code(self, folder: Path, slots: int) -> str:
         return (
-            f"__import__('tests.engines.test_ray').engines.test_ray.make("
+            f"__import__('tests.engines.ray.test_engine').engines.ray.test_engine.make("
             f"__import__('thriftune.clouds.ray.cluster').cluster.Cluster.attach({self.cluster.address!r}), "
             f"__import__('pathlib').Path({str(folder)!r}), {slots})"
         )

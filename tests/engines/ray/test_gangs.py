@@ -17,9 +17,9 @@ from tests.conftest import needs_torch
 from tests.engines.conformance import TARGET, ends, nothing_more, told, until, until_ended
 from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
 from tests.support.ray_clusters import Nodes, nodes
-from thriftune.clouds.ray.cluster import NODE, Cluster, Node
-from thriftune.engines import seats
-from thriftune.engines.ray import End, RayEngine, verdict
+from thriftune.clouds.ray.cluster import NODE, Cluster, ClusterNode
+from thriftune.engines.ray import remote_workers as seats
+from thriftune.engines.ray.engine import End, RayEngine, verdict
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Ended, Failed, Killed, Lost, Reported
 from thriftune.training.run import Run
@@ -38,7 +38,7 @@ class Stage:
         self.there, self.cluster = there, cluster
         self.ids = {name: there.add(2) for name in ("a", "b")}
 
-    def node_of(self, machine: str) -> Node:
+    def node_of(self, machine: str) -> ClusterNode:
         return next(node for node in self.cluster.nodes() if node.id == self.ids[machine])
 
     def kill(self, machine: str) -> None:
@@ -61,7 +61,7 @@ class Crews:
         self.stage, self.folder, self._stack = stage, folder, stack
         self.mark = os.urandom(8).hex()
 
-    def open(self, where: str = "tests.engines.acts:act", **more: Any) -> RayEngine:
+    def open(self, where: str = "tests.engines.training_functions:act", **more: Any) -> RayEngine:
         variables, target = {"TEST_MARK": self.mark}, {**TARGET, "where": where}
         given = {"CPU": 1.0}, self.folder / "run", "test", target, variables
         engine = RayEngine(self.stage.cluster, self.stage.node_of, *given, **more)

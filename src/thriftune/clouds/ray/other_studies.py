@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.clouds.ray.sharing import Want, fitting, needs, shares
+from thriftune.clouds.ray.sharing import Want, needs, shares, workers_that_fit
 
 REFRESH_SECONDS = 2.0
 FRESH_SECONDS = 10.0
@@ -96,7 +96,9 @@ def fair_share(
         return None, "no other study wants any"
     everybody = {**wanting, study_id: want}
     found = shares(total, everybody)
-    if all(found[name] >= min(each.workers, fitting(total, each.worker)) for name, each in everybody.items()):
+    if all(
+        found[name] >= min(each.workers, workers_that_fit(total, each.worker)) for name, each in everybody.items()
+    ):
         return None, "there is room for all studies"
     count = f"{len(wanting)} other studies" if len(wanting) > 1 else "1 other study"
     names = sorted(name.partition("/")[0] for name in wanting)  # what follows it only tells it from its namesakes

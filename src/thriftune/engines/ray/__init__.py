@@ -1,0 +1,1 @@
+"""Runs trials on a Ray cluster."""
