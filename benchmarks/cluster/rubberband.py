@@ -120,8 +120,8 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.launch.profiling import powers_of_two
     from thriftune.launch.ray_profiling import OnCluster
     from thriftune.planning.choosing import frontier, plan
-    from thriftune.planning.cloud import awaited
-    from thriftune.planning.model import Model
+    from thriftune.planning.cloud_profile import awaited
+    from thriftune.planning.cost_model import Model
     from thriftune.planning.plan import make
     from thriftune.planning.profile import Profile
     from thriftune.settings.engine_options import Ray

@@ -15,7 +15,7 @@ from benchmarks.planning.problems import Problem, large, small
 from thriftune.errors import SettingError
 from thriftune.planning import exact
 from thriftune.planning.choosing import Planner, plan
-from thriftune.planning.graph import Graph
+from thriftune.planning.plan_graph import Graph
 
 KINDS: dict[str, dict[str, object]] = {
     "one kind of machine": {},

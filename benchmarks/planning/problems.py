@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Choice, fair
-from thriftune.planning.cloud import By, CloudProfile
+from thriftune.planning.cloud_profile import By, CloudProfile
+from thriftune.planning.cost_model import Model
 from thriftune.planning.job import JobSpec, hyperband, successive_halving
 from thriftune.planning.latency import Latency
-from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
 
 MOST_PLANS = 5000

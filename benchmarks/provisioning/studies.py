@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import Asked

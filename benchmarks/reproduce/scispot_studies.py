@@ -16,7 +16,7 @@ from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes,
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability, scispot_eq10
 from thriftune.market.synthetic import synthetic_lifetimes
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Conditions, Trace, Type, by_cores, of_lifetimes
 from thriftune.replay.what_if import Asked, Compared, compare

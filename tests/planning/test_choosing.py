@@ -16,7 +16,7 @@ from benchmarks.planning.problems import Problem, large, small
 from tests.market.machines import Exponential
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, JobSpec, Latency, Plan, Profile, frontier, successive_halving
-from thriftune.planning.model import Model
+from thriftune.planning.cost_model import Model
 
 SPEC = successive_halving(16, 2, 62)
 PROFILE = Profile({1: 4.0, 2: 2.4, 4: 1.6}, startup=3.0, checkpoint=1.0)

@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.planning.problems import Problem, large, small
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, exact
+from thriftune.planning.cost_model import Model
 from thriftune.planning.exact import Best, Limited
-from thriftune.planning.graph import Graph
-from thriftune.planning.model import Model
+from thriftune.planning.plan_graph import Graph
 
 KINDS: dict[str, dict[str, Any]] = {
     "one kind of machine": {},

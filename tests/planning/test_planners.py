@@ -12,7 +12,7 @@ import thriftune as tt
 from benchmarks.planning.problems import Problem, large, small
 from thriftune.planning import CloudProfile, JobSpec, Profile, exact, planners
 from thriftune.planning.allocation import Choice, fair
-from thriftune.planning.graph import Graph
+from thriftune.planning.plan_graph import Graph
 from thriftune.planning.planners import Asked
 
 WAYS: dict[str, Callable[[Asked], list[Choice] | None]] = {

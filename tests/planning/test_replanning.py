@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from thriftune.planning import CloudProfile, JobSpec, Plan, Profile, hyperband, successive_halving
 from thriftune.planning.allocation import Allocation, Choice, fair
 from thriftune.planning.choosing import best_effort
-from thriftune.planning.model import Model
+from thriftune.planning.cost_model import Model
 
 CLOUDS = [
     CloudProfile(2, 1.0, queue=20.0, init=30.0, minimum=60.0, name="slow", max_machines=4),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.provisioning.studies import STEPS, Make, Ran, Where, a_spec, run
 from tests.support.tables import replayed, state
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State

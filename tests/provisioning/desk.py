@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.tables import Table
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.renting_policy import Renting
 from thriftune.state import events as ev
 from thriftune.state.trial_record import TrialRecord
 

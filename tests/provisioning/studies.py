@@ -17,9 +17,9 @@ from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock

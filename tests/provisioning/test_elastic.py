@@ -32,12 +32,12 @@ from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import JobSpec, replanning, successive_halving
 from thriftune.planning.allocation import Choice
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.planning.replanning import Now
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.policies import policy
-from thriftune.provisioning.renting import PATIENCE_SECONDS
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.history import History

@@ -9,10 +9,10 @@ from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
-from thriftune.provisioning.renting import PATIENCE_SECONDS
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
+from thriftune.provisioning.workload import Terms
 
 LIFE = Exponential(5.0)
 SLOW, QUICK = Kind("slow", 1.0), Kind("quick", 2.5, speed=2.0)

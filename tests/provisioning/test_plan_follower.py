@@ -23,8 +23,8 @@ from thriftune.planning import (
     successive_halving,
 )
 from thriftune.planning.allocation import Allocation, Choice
-from thriftune.planning.cloud import By
-from thriftune.planning.model import Model
+from thriftune.planning.cloud_profile import By
+from thriftune.planning.cost_model import Model
 from thriftune.planning.plan import make
 from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.plan_simulation import _Stages, carry_out

@@ -10,15 +10,15 @@ import pytest
 from tests.provisioning.conformance import PolicyConformance
 from tests.provisioning.studies import at_once, by_chance, by_price, by_room, for_several, that_stay, with_notice
 from thriftune.planning import JobSpec
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
-from thriftune.provisioning.renting import Renting
+from thriftune.provisioning.renting_policy import Renting
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.step_cost import StepCost
-from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.thrifty import Thrifty
 from thriftune.provisioning.uniform_progress import UniformProgress
+from thriftune.provisioning.workload import Terms
 
 
 def without_deadline(kinds: Sequence[Kind], terms: Terms) -> Renting:

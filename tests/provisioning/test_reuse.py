@@ -10,9 +10,9 @@ from tests.provisioning.studies import Where, a_spec, run
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.reuse import reuse
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.reuse import Reuse
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.preemptions import Drawn
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev

@@ -14,9 +14,9 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.step_cost import StepCost
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.preemptions import AbovePrice
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev

@@ -17,10 +17,10 @@ from tests.support.tables import START
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import PATIENCE_SECONDS
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.thrifty import LOOK_SECONDS, Thrifty
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.preemptions import Drawn
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev

@@ -10,10 +10,10 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, by_room, run
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import PATIENCE_SECONDS
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.uniform_progress import UniformProgress
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.preemptions import Available
 from thriftune.replay.simulated_engine import Curve
 

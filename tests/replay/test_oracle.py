@@ -14,14 +14,14 @@ from tests.provisioning.studies import HOUR, Make, Where, at_once, by_chance, by
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.step_cost import StepCost
-from thriftune.provisioning.terms import Terms
 from thriftune.provisioning.thrifty import Thrifty
 from thriftune.provisioning.uniform_progress import UniformProgress
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn
 

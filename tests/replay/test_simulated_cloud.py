@@ -18,7 +18,7 @@ from thriftune.market.billing import EC2_SPOT, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.state.events import (

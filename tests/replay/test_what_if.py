@@ -10,7 +10,7 @@ import pytest
 import thriftune as tt
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.replay.preemptions import Available, Drawn, Fate
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace

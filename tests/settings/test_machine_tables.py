@@ -15,7 +15,7 @@ import thriftune as tt
 from thriftune import planning
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential, Phases
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import profile_path
 from thriftune.replay.simulated_engine import Curve

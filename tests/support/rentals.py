@@ -19,7 +19,7 @@ from thriftune.market.billing import (
 )
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud

@@ -18,7 +18,7 @@ from thriftune.errors import SettingError
 from thriftune.launch.profiling import measure, powers_of_two
 from thriftune.launch.ray_profiling import OnCluster
 from thriftune.planning.choosing import plan
-from thriftune.planning.cloud import CloudProfile, awaited
+from thriftune.planning.cloud_profile import CloudProfile, awaited
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile

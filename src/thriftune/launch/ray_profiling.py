@@ -22,7 +22,7 @@ from thriftune.engines.protocol import Engine
 from thriftune.engines.ray.engine import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.launch.profiling import Say, measure
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.placement import together
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import Measured

@@ -31,7 +31,7 @@ from thriftune.store.files import StudyFiles
 
 if TYPE_CHECKING:
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.planning.cloud import CloudProfile
+    from thriftune.planning.cloud_profile import CloudProfile
     from thriftune.planning.plan import Plan
 
 Say = Callable[[str], object]
@@ -127,7 +127,7 @@ def _policy(
     if not kinds:
         return PresentMachines(where.gang, spec.workers, narrows=_narrows(spec)), spec
     if not _by_plan(spec, kinds):
-        from thriftune.provisioning.growing import Growing
+        from thriftune.provisioning.scale_to_demand import Growing
 
         return Growing(kinds, where.gang, spec.workers), spec
     from thriftune.launch.deadline_plan import planned

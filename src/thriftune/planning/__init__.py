@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thriftune.planning.choosing import frontier as frontier
-    from thriftune.planning.cloud import CloudProfile as CloudProfile
+    from thriftune.planning.cloud_profile import CloudProfile as CloudProfile
     from thriftune.planning.job import JobSpec as JobSpec
     from thriftune.planning.job import asha as asha
     from thriftune.planning.job import hyperband as hyperband
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "choosing": ["frontier"],
-    "cloud": ["CloudProfile"],
+    "cloud_profile": ["CloudProfile"],
     "latency": ["Latency"],
     "plan": ["Plan"],
     "profile": ["Profile"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 
 
 class Allocation(NamedTuple):

@@ -16,12 +16,12 @@ from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.errors import SettingError
 from thriftune.planning import exact, planners
 from thriftune.planning.allocation import Choice
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.cost_model import Model
 from thriftune.planning.executions import Durations
-from thriftune.planning.graph import Graph
 from thriftune.planning.job import JobSpec
-from thriftune.planning.model import Model
 from thriftune.planning.plan import Plan, make
+from thriftune.planning.plan_graph import Graph
 from thriftune.planning.planners import Asked, Totals
 from thriftune.planning.profile import Profile
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.planning.allocation import Choice
-from thriftune.planning.graph import Floats, Graph
+from thriftune.planning.plan_graph import Floats, Graph
 
 Limited = Literal["seconds", "dollars"]
 

@@ -14,9 +14,9 @@ from thriftune.common.durations import seconds as seconds_of
 from thriftune.errors import SettingError
 from thriftune.planning import dag
 from thriftune.planning.allocation import Choice
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.cost_model import Model
 from thriftune.planning.job import JobSpec
-from thriftune.planning.model import Model
 from thriftune.planning.profile import Profile
 
 Floats = NDArray[np.float64]

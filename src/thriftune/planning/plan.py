@@ -11,8 +11,8 @@ import numpy as np
 
 from thriftune.common.checks import check_whole
 from thriftune.planning.allocation import Choice
+from thriftune.planning.cost_model import Model
 from thriftune.planning.executions import Executions, executions
-from thriftune.planning.model import Model
 
 
 @dataclass(frozen=True, slots=True)

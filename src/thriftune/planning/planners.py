@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from thriftune.planning.allocation import Allocation, Choice
-from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.model import Model
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.cost_model import Model
 
 WARM_STARTS = (1, 2, 3)
 """RubberBand's: of so many times the best fixed cluster."""

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice
 from thriftune.planning.choosing import best_effort
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.cost_model import Model
 from thriftune.planning.job import JobSpec, Stage
-from thriftune.planning.model import Model
+from thriftune.planning.job_progress import UnderWay
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
-from thriftune.planning.seen import as_seen
-from thriftune.planning.under_way import UnderWay
+from thriftune.planning.profile_correction import as_seen
 from thriftune.state.history import History
 
 DEPARTS = 0.05

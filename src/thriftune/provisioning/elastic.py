@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thriftune.errors import SettingError
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.job import JobSpec
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.planning.profile import Profile
 from thriftune.planning.replanning import Now, Replanner
-from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, Renting, Wish
+from thriftune.provisioning.workload import Terms
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from thriftune.errors import SettingError
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.lives import HOUR
-from thriftune.provisioning.renting import Renting, Wish
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.hazard_estimator import HOUR
+from thriftune.provisioning.renting_policy import Renting, Wish
+from thriftune.provisioning.workload import Terms
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
+from thriftune.planning.job_progress import Turn, UnderWay, turns
 from thriftune.planning.placement import place
 from thriftune.planning.plan import Plan
-from thriftune.planning.under_way import Turn, UnderWay, turns
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine

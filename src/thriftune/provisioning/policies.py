@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thriftune.common.registry import Parts
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.renting import Renting
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.renting_policy import Renting
+from thriftune.provisioning.workload import Terms
 
 POLICIES: Parts[Renting] = Parts(
     "policy",

@@ -17,10 +17,10 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.lives import HOUR
-from thriftune.provisioning.renting import PATIENCE_SECONDS, Renting, Wish
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.hazard_estimator import HOUR
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, Renting, Wish
+from thriftune.provisioning.workload import Terms
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord

@@ -17,11 +17,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.costs import Costs, Option
-from thriftune.provisioning.lives import HORIZON_HOURS, HOUR
-from thriftune.provisioning.renting import Renting, Wish
-from thriftune.provisioning.terms import Terms
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.hazard_estimator import HORIZON_HOURS, HOUR
+from thriftune.provisioning.machine_options import Costs, Option
+from thriftune.provisioning.renting_policy import Renting, Wish
+from thriftune.provisioning.workload import Terms
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import furthest

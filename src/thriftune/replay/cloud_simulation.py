@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import Curves, drive

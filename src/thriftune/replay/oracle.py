@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from thriftune.market.billing import Billing
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate, Lasting
 
 Floats = NDArray[np.float64]

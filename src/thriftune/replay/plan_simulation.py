@@ -14,7 +14,7 @@ import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.loop.conductor import Conductor
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
 from thriftune.provisioning.plan_follower import PlanFollower

@@ -11,8 +11,8 @@ import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.market.billing import Bill
-from thriftune.planning.kinds import Kind
 from thriftune.planning.latency import Latency
+from thriftune.planning.machine_types import Kind
 from thriftune.replay.preemptions import Fate, Lasting
 from thriftune.state.events import (
     Event,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.planning.profile import slownesses
 from thriftune.replay.preemptions import Drawn
 from thriftune.replay.simulated_engine import Curve

@@ -26,8 +26,8 @@ from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.tabulated import Tabulated
 from thriftune.market.survival import Survival
-from thriftune.planning.kinds import Kind
 from thriftune.planning.latency import Latency
+from thriftune.planning.machine_types import Kind
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 
 DAY = 86_400.0

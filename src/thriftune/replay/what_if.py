@@ -14,7 +14,7 @@ import numpy as np
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 from thriftune.provisioning.policies import POLICIES, policy
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.cloud_simulation import Replayed, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud

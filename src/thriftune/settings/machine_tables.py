@@ -16,7 +16,7 @@ from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, Lifetimes
 from thriftune.market.survival import Survival
-from thriftune.planning.cloud import CloudProfile, awaited
+from thriftune.planning.cloud_profile import CloudProfile, awaited
 from thriftune.planning.job import JobSpec, Stage, asha
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path

@@ -18,7 +18,7 @@ from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
 
 if TYPE_CHECKING:
-    from thriftune.planning.cloud import CloudProfile
+    from thriftune.planning.cloud_profile import CloudProfile
 
 ASSUMED_SPOT_LIFETIME = "12h"
 """On average, where nothing is said about it."""

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from tests.provisioning.desk import Desk
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.paces import Paces
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.present_machines import PresentMachines
+from thriftune.provisioning.step_time_estimator import Paces
 from thriftune.state import events as ev
 
 KINDS = [Kind("a", 1.0), Kind("b", 1.0, speed=2.0), Kind("c", 1.0, speed=4.0)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import stdev
 from typing import NamedTuple
 
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.profile import Profile
 from thriftune.state.history import History
 from thriftune.state.trial_record import Stay

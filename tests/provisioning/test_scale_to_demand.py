@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.tables import Table
 from thriftune.loop.conductor import Conductor
-from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.growing import Growing
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.scale_to_demand import Growing
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import drive

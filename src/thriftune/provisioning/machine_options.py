@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from thriftune.market.survival import alive
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.lives import HOUR, Lives
-from thriftune.provisioning.paces import Paces
-from thriftune.provisioning.terms import Terms
-from thriftune.provisioning.worth import NEVER, Worth, held, rotated, staying
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.hazard_estimator import HOUR, Lives
+from thriftune.provisioning.step_time_estimator import Paces
+from thriftune.provisioning.useful_hours import NEVER, Worth, held, rotated, staying
+from thriftune.provisioning.workload import Terms
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord

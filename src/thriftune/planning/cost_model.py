@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice, fair
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
 from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.profile import Profile, slownesses

@@ -16,7 +16,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND, Billing
 from thriftune.market.prices import PriceSeries
 from thriftune.market.survival import Survival
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.latency import Latency
 
 _HOUR = 3600.0

@@ -14,11 +14,11 @@ from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
 from thriftune.errors import SettingError
-from thriftune.planning.kinds import Kind
-from thriftune.provisioning.lives import HOUR, Lives
-from thriftune.provisioning.paces import Paces
+from thriftune.planning.machine_types import Kind
+from thriftune.provisioning.hazard_estimator import HOUR, Lives
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.step_time_estimator import Paces
+from thriftune.provisioning.workload import Terms
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History

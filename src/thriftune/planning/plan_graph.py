@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, Choice
-from thriftune.planning.cloud import CloudProfile
-from thriftune.planning.model import Model
+from thriftune.planning.cloud_profile import CloudProfile
+from thriftune.planning.cost_model import Model
 
 Floats = NDArray[np.float64]
 ALL_HELD = 16

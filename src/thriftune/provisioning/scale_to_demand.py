@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from thriftune.planning.cloud import CloudProfile
+from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.placement import emptied
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.state import events as ev

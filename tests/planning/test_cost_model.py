@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tests.market.machines import Exponential
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, successive_halving
 from thriftune.planning.allocation import Allocation, Choice, fair
-from thriftune.planning.cloud import By
+from thriftune.planning.cloud_profile import By
+from thriftune.planning.cost_model import Model, released
 from thriftune.planning.executions import Durations, Executions, executions
-from thriftune.planning.model import Model, released
 
 CLOUD = CloudProfile(2, 3600.0, queue=10.0, init=5.0)  # a dollar a second
 PROFILE = Profile({1: 4.0, 2: 3.0}, startup=1.0, checkpoint=2.0)

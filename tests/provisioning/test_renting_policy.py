@@ -13,11 +13,11 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.policies import policy
-from thriftune.provisioning.renting import Renting
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.renting_policy import Renting
+from thriftune.provisioning.workload import Terms
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 

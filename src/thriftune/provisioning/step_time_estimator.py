@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.state.history import History
 from thriftune.state.reports import timed_by_this_attempt
 from thriftune.state.trial_record import Stay, TrialRecord

@@ -15,7 +15,7 @@ import numpy as np
 
 from thriftune.market.running_time import lived_hours
 from thriftune.market.survival import Scaled, alive
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 

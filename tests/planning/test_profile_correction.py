@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.tables import Table
 from thriftune.planning import CloudProfile, Profile
-from thriftune.planning.seen import as_seen
+from thriftune.planning.profile_correction import as_seen
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import Stay, TrialRecord

@@ -9,7 +9,7 @@ import pytest
 from tests.provisioning.desk import Desk
 from thriftune.errors import SettingError
 from thriftune.provisioning.present_machines import PresentMachines
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.workload import Terms
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.support.tables import START
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 from thriftune.provisioning.fixed import CheapestSpot
-from thriftune.provisioning.lives import Lives
-from thriftune.provisioning.terms import Terms
+from thriftune.provisioning.hazard_estimator import Lives
+from thriftune.provisioning.workload import Terms
 from thriftune.state import events as ev
 
 SPOT = Kind("spot", 0.3, survival=Exponential(2.0))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from thriftune.provisioning.worth import NEVER, held, rotated, staying
+from thriftune.provisioning.useful_hours import NEVER, held, rotated, staying
 
 DRAWN = 200_000
 

@@ -12,7 +12,7 @@ from thriftune.market.billing import EC2_SPOT, HOURLY, PER_FUNCTION
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
-from thriftune.planning.kinds import Kind
+from thriftune.planning.machine_types import Kind
 
 PRICES = PriceSeries("m", "a", [0.0, 3600.0, 7200.0], [1.0, 3.0, 2.0], end=9000.0)
 
