@@ -120,8 +120,8 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.launch.profiling import powers_of_two
     from thriftune.launch.ray_profiling import OnCluster
     from thriftune.planning.choosing import frontier, plan
-    from thriftune.planning.cloud_profile import awaited
-    from thriftune.planning.cost_model import Model
+    from thriftune.planning.cloud_profile import with_default_waits
+    from thriftune.planning.cost_model import CostModel
     from thriftune.planning.plan import make
     from thriftune.planning.profile import Profile
     from thriftune.settings.engine_options import Ray
@@ -161,7 +161,7 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
             lingers = IDLE_SECONDS + 1.0
             planned_kinds = [
                 replace(kind, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
-                for kind in awaited(kinds, profile.queue, profile.init)
+                for kind in with_default_waits(kinds, profile.queue, profile.init)
             ]
             quickest = min(each.duration for each in frontier(job, profile, planned_kinds))
             deadline = settings.slack * quickest
@@ -176,7 +176,7 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
                 )
                 say(f"seed {seed}, {name}: {seen['seconds']:.1f} s, ${seen['dollars']:.4f}; {seen['parts']}")
                 paces = {**profile.seconds_per_step, **seen["parts"]["seconds a step by workers"]}
-                as_seen = Model(job, replace(profile, seconds_per_step=paces), made.model.at_a_time)
+                as_seen = CostModel(job, replace(profile, seconds_per_step=paces), made.model.at_a_time)
                 again = make(as_seen, made.choices, made.planner)
                 told[name] = {
                     "predicted": {"seconds": made.duration, "dollars": made.cost},

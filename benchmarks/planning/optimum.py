@@ -15,7 +15,7 @@ from benchmarks.planning.problems import Problem, large, small
 from thriftune.errors import SettingError
 from thriftune.planning import exact
 from thriftune.planning.choosing import Planner, plan
-from thriftune.planning.plan_graph import Graph
+from thriftune.planning.plan_graph import PlanGraph
 
 KINDS: dict[str, dict[str, object]] = {
     "one kind of machine": {},
@@ -47,7 +47,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def _same(problem: Problem, rng: np.random.Generator) -> tuple[bool, int]:
     """For a random deadline and a random budget that can be kept; and how many plans there are."""
-    totals, graph = problem.totals, Graph.of(problem.model, problem.clouds)
+    totals, graph = problem.totals, PlanGraph.of(problem.model, problem.clouds)
     dollars, seconds = totals[rng.integers(len(totals))]
     by_deadline, by_budget = exact.best(graph, "seconds", seconds), exact.best(graph, "dollars", dollars)
     if by_deadline is None or by_budget is None:
@@ -66,7 +66,7 @@ def _against_others(count: int, *, judge: bool) -> list[Row]:
     for number in range(count):
         problem = large(rng, noise=bool(number % 2))
         asked = problem.model.spec, problem.model.profile, problem.clouds
-        quickest = exact.best(Graph.of(problem.model, problem.clouds), "dollars", float("inf"))
+        quickest = exact.best(PlanGraph.of(problem.model, problem.clouds), "dollars", float("inf"))
         assert quickest is not None
         deadline = quickest.lower_bound * float(rng.uniform(1.1, 3.0))
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from benchmarks.common import Row, main, say
-from thriftune.planning.placement import Placed, emptied, place
+from thriftune.planning.placement import PlacementResult, place, place_on_fewer
 
 SECONDS_BAR = 0.05
 SHARES = {1: 0.52, 2: 0.30, 4: 0.14, 8: 0.04}  # of trials by workers: two workers a trial
@@ -57,7 +57,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     machines = {f"machine {number}": SLOTS for number in range(2 * trials // SLOTS)}
     taken: dict[str, list[tuple[float, int]]] = {}
 
-    def note(what: str, seconds: float, placed: Placed, wanted: dict[int, int]) -> None:
+    def note(what: str, seconds: float, placed: PlacementResult, wanted: dict[int, int]) -> None:
         if placed.unplaced:
             raise SystemExit(f"{what}: {len(placed.unplaced)} trials found no room, and there is room for all")
         taken.setdefault(what, []).append((seconds, sum(wanted[trial] for trial in placed.moved)))
@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         note("a third have another size", *timed(place, changed, machines, before), changed)
         others = {trial: wanted[trial] for trial in rng.sample(sorted(wanted), trials * 4 // 5)}
         keep = math.ceil(sum(others.values()) / SLOTS)
-        seconds, (placed, _) = timed(emptied, others, machines, before, keep)
+        seconds, (placed, _) = timed(place_on_fewer, others, machines, before, keep)
         note("a fifth have ended, on the fewest machines", seconds, placed, others)
     say(f"{rounds} rounds: done")
     rows = []

@@ -11,9 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.planning.allocation import Choice, fair
-from thriftune.planning.cloud_profile import By, CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.allocation import StageAllocation, fair
+from thriftune.planning.cloud_profile import BillingMode, CloudProfile
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec, hyperband, successive_halving
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile
@@ -24,15 +24,15 @@ MOST_PLANS = 5000
 
 @dataclass(frozen=True)
 class Problem:
-    model: Model
+    model: CostModel
     clouds: Sequence[CloudProfile]
 
     @property
-    def choices(self) -> list[list[Choice]]:
+    def choices(self) -> list[list[StageAllocation]]:
         """Of each stage: every fair allocation, on every number of machines that has room for it."""
         return [
             [
-                Choice(cloud, machines, allocation)
+                StageAllocation(cloud, machines, allocation)
                 for cloud in self.clouds
                 for allocation in fair(stage.trials, self.model.profile.most_workers)
                 for machines in range(cloud.machines_for(*allocation), (cloud.max_machines or 0) + 1)
@@ -45,7 +45,7 @@ class Problem:
         """Dollars and seconds of every plan there is, (plans, 2)."""
         return np.array([self.total(each) for each in itertools.product(*self.choices)])
 
-    def total(self, choices: Sequence[Choice]) -> tuple[float, float]:
+    def total(self, choices: Sequence[StageAllocation]) -> tuple[float, float]:
         told = self.model.predict(choices)
         return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
 
@@ -62,7 +62,7 @@ def small(
     rng: np.random.Generator,
     *,
     kinds: int = 1,
-    billing: By = "per_instance",
+    billing: BillingMode = "per_instance",
     least_billed: bool = False,
     noise: bool = False,
     random_waits: bool = False,
@@ -74,7 +74,7 @@ def small(
         for _ in range(int(rng.integers(2, 5))):
             stages.append((trials, round(10.0 ** rng.uniform(0.0, 2.0))))
             trials = max(1, trials // 2) if halving else int(rng.integers(1, 9))
-        model = Model(JobSpec.of(stages), _profile(rng, int(rng.integers(1, 4)), 0.3 if noise else 0.0))
+        model = CostModel(JobSpec.of(stages), _profile(rng, int(rng.integers(1, 4)), 0.3 if noise else 0.0))
         clouds = [
             CloudProfile(
                 slots=int(rng.choice([1, 2, 4])),
@@ -102,7 +102,7 @@ def large(rng: np.random.Generator, *, noise: bool = False) -> Problem:
     else:
         n, r, eta = int(rng.integers(8, 257)), int(rng.integers(1, 9)), int(rng.integers(2, 5))
         spec = successive_halving(n, r, int(r * rng.integers(20, 300)), eta)
-    model = Model(spec, _profile(rng, int(rng.choice([1, 4, 8, 16, 64])), 0.3 if noise else 0.0))
+    model = CostModel(spec, _profile(rng, int(rng.choice([1, 4, 8, 16, 64])), 0.3 if noise else 0.0))
     clouds = [
         CloudProfile(
             slots=int(slots),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from thriftune.planning.machine_types import Kind
-from thriftune.provisioning.workload import Terms
+from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace
 from thriftune.replay.what_if import Asked
@@ -23,7 +23,7 @@ MISJUDGED = 0.1  # how far machines are from the speed that they promise, as a s
 
 def study(
     trace: Trace, hours: float, slack: float, *, trials: int = TRIALS, steps: int = STEPS
-) -> tuple[Asked, Terms]:
+) -> tuple[Asked, Workload]:
     """`hours`: of the middle trial, on the machine on demand with the fewest dollars a step. `slack`: of the
     deadline, over the longest trial there."""
     best = min((kind for kind in trace.kinds if kind.lasts), key=_dollars)
@@ -37,7 +37,7 @@ def study(
     space = Space({"x": Float(0.0, 1.0)})
     spec = Spec("study", space, (Objective("loss", False),), 0, trials=trials, max_steps=steps, workers=TRIALS)
     rounds = -(-trials // TRIALS)
-    terms = Terms(
+    terms = Workload(
         at_a_time=TRIALS,
         trials=trials,
         deadline_seconds=rounds * hours * LONGEST * 3600.0 * slack,
@@ -48,7 +48,7 @@ def study(
     return Asked(spec, lambda: curve, Random, lambda: None), terms
 
 
-def _dollars(kind: Kind) -> float:
+def _dollars(kind: MachineType) -> float:
     return kind.price_at(0.0) / kind.speed
 
 

@@ -16,7 +16,7 @@ from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes,
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability, scispot_eq10
 from thriftune.market.synthetic import synthetic_lifetimes
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Conditions, Trace, Type, by_cores, of_lifetimes
 from thriftune.replay.what_if import Asked, Compared, compare
@@ -162,7 +162,7 @@ def bag(trace: Trace, jobs: int, seeds: int, told: Callable[[str], object] = lam
     curve = Curve([1], [{"loss": 1.0}], [seconds])
     spec = Spec("bag", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=jobs, max_steps=1)
     asked = Asked(spec, lambda: lambda _: curve, Random, lambda: None)
-    terms = Terms(BAG_AT_A_TIME, jobs, seconds_per_step=seconds, restart_seconds=10.0)
+    terms = Workload(BAG_AT_A_TIME, jobs, seconds_per_step=seconds, restart_seconds=10.0)
     found = compare(asked, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, told=told)
     return [_bag(each) for each in found]
 

@@ -15,7 +15,7 @@ from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 from thriftune.launch.deadline_plan import remarks, told
 from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
-from thriftune.planning.timing import Measured, Row, TrialTimes
+from thriftune.planning.timing import StepTimes, TimingRow, TrialTimes
 
 pytestmark = pytest.mark.cluster
 
@@ -48,9 +48,9 @@ def test_where_one_machine_is_best_all_along_nothing_is_said_to_be_saved() -> No
 
 
 def test_what_the_plan_does_not_know_is_said() -> None:
-    def found(saves: Literal["none", "some"]) -> Measured:
-        row = Row(1, (TrialTimes(3, 1.0, 0.5, None, saves),))
-        return Measured(Profile({1: 1.0}), (row,), {}, ("a remark",))
+    def found(saves: Literal["none", "some"]) -> StepTimes:
+        row = TimingRow(1, (TrialTimes(3, 1.0, 0.5, None, saves),))
+        return StepTimes(Profile({1: 1.0}), (row,), {}, ("a remark",))
 
     first, second = remarks(found("none"), JOB)
     assert first == "a remark"

@@ -16,7 +16,7 @@ from benchmarks.planning.problems import Problem, large, small
 from tests.market.machines import Exponential
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, JobSpec, Latency, Plan, Profile, frontier, successive_halving
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 
 SPEC = successive_halving(16, 2, 62)
 PROFILE = Profile({1: 4.0, 2: 2.4, 4: 1.6}, startup=3.0, checkpoint=1.0)
@@ -368,7 +368,7 @@ def test_a_plan_on_machines_that_are_lost_now_and_then_takes_that_into_account()
 
 def test_the_model_of_a_plan_is_the_one_it_was_made_with() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline="20m")
-    assert plan.model == Model(SPEC, PROFILE)
+    assert plan.model == CostModel(SPEC, PROFILE)
     assert "choices" not in repr(plan)
 
 

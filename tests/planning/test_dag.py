@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile
-from thriftune.planning.allocation import Allocation, Choice, fair
-from thriftune.planning.dag import Dag, Kind, Node, build, machines_kept, queued, sampled
+from thriftune.planning.allocation import Allocation, StageAllocation, fair
+from thriftune.planning.dag import Dag, Task, TaskKind, build, machines_kept, queued, sampled
 
 CLOUD = CloudProfile(2, 1.0, queue=5.0, init=15.0)
 OTHER = CloudProfile(1, 2.0, queue=7.0, init=1.0, name="other")
-SCALE, INIT, TRAIN, SYNC = Kind
+SCALE, INIT, TRAIN, SYNC = TaskKind
 
 
 def kinds(dag: Dag) -> list[tuple[str, int, tuple[int, ...]]]:
@@ -25,20 +25,20 @@ def kinds(dag: Dag) -> list[tuple[str, int, tuple[int, ...]]]:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> tuple[JobSpec, list[Choice]]:
+def plans(draw: st.DrawFn) -> tuple[JobSpec, list[StageAllocation]]:
     stages = draw(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 9)), min_size=1, max_size=5))
     choices = []
     for trials, _ in stages:
         cloud = draw(st.sampled_from([CLOUD, OTHER]))
         allocation = draw(st.sampled_from(fair(trials, 3)))
         machines = cloud.machines_for(*allocation) + draw(st.integers(0, 2))
-        choices.append(Choice(cloud, machines, allocation))
+        choices.append(StageAllocation(cloud, machines, allocation))
     return JobSpec.of(stages), choices
 
 
 def test_figure_7() -> None:
     """A cluster that is large enough for all stages is scaled before the first one, and never again."""
-    cluster = [Choice(CLOUD, 2, Allocation(trials, 4 // trials)) for trials in (4, 2, 1)]
+    cluster = [StageAllocation(CLOUD, 2, Allocation(trials, 4 // trials)) for trials in (4, 2, 1)]
     dag = build(JobSpec.of([(4, 1), (2, 2), (1, 4)]), cluster)
     assert kinds(dag) == [
         (SCALE, 0, ()),
@@ -63,9 +63,9 @@ def test_the_next_trial_starts_as_soon_as_one_is_done() -> None:
 
 
 def test_only_what_is_missing_is_scaled() -> None:
-    one, two, three = (Choice(CLOUD, n, Allocation(2, 1)) for n in (1, 2, 3))
+    one, two, three = (StageAllocation(CLOUD, n, Allocation(2, 1)) for n in (1, 2, 3))
     assert [machines_kept(None, two), machines_kept(two, three), machines_kept(three, one)] == [0, 2, 1]
-    assert machines_kept(two, Choice(OTHER, 2, Allocation(2, 1))) == 0
+    assert machines_kept(two, StageAllocation(OTHER, 2, Allocation(2, 1))) == 0
     dag = build(JobSpec.of([(2, 1)] * 4), [two, three, one, three])
     assert [(stage.kept, len(stage.inits)) for stage in dag.stages] == [(0, 2), (2, 1), (1, 0), (1, 2)]
     assert [stage.scale is None for stage in dag.stages] == [False, False, True, False]
@@ -76,12 +76,14 @@ def test_only_what_is_missing_is_scaled() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(plans())
-def test_every_trial_is_trained_once_and_all_wait_for_each_other(plan: tuple[JobSpec, list[Choice]]) -> None:
+def test_every_trial_is_trained_once_and_all_wait_for_each_other(
+    plan: tuple[JobSpec, list[StageAllocation]],
+) -> None:
     spec, choices = plan
     dag = build(spec, choices)
     for i, (stage, choice) in enumerate(zip(spec.stages, choices, strict=True)):
         found = [node for node in dag.nodes if node.stage == i]
-        count = {kind: sum(node.kind is kind for node in found) for kind in Kind}
+        count = {kind: sum(node.kind is kind for node in found) for kind in TaskKind}
         kept = machines_kept(choices[i - 1] if i else None, choice)
         new = choice.machines - kept
         assert count == {SCALE: int(new > 0), INIT: new, TRAIN: stage.trials, SYNC: 1}
@@ -92,7 +94,7 @@ def test_every_trial_is_trained_once_and_all_wait_for_each_other(plan: tuple[Job
 def by_going_back(dag: Dag, takes: Sequence[float]) -> list[float]:
     """When each node is done. A trial that finds no place waits for the first that is free, besides its nodes."""
 
-    def ready(node: Node) -> float:
+    def ready(node: Task) -> float:
         return max((end(each) for each in node.after), default=0.0)
 
     @cache
@@ -115,7 +117,7 @@ def by_going_back(dag: Dag, takes: Sequence[float]) -> list[float]:
 
 @settings(max_examples=100, deadline=None)
 @given(plans(), st.integers(0, 1000))
-def test_the_ends_are_those_of_the_longest_paths(plan: tuple[JobSpec, list[Choice]], seed: int) -> None:
+def test_the_ends_are_those_of_the_longest_paths(plan: tuple[JobSpec, list[StageAllocation]], seed: int) -> None:
     dag = build(*plan)
     seconds = np.random.default_rng(seed).exponential(10.0, (len(dag.nodes), 3))
     told = dag.ends(seconds)
@@ -125,7 +127,7 @@ def test_the_ends_are_those_of_the_longest_paths(plan: tuple[JobSpec, list[Choic
 
 @settings(max_examples=100, deadline=None)
 @given(plans())
-def test_a_job_takes_as_long_as_its_stages(plan: tuple[JobSpec, list[Choice]]) -> None:
+def test_a_job_takes_as_long_as_its_stages(plan: tuple[JobSpec, list[StageAllocation]]) -> None:
     spec, choices = plan
     profile = Profile({1: 2.0, 2: 1.5, 3: 1.2}, startup=3.0, checkpoint=1.0)
     dag = build(spec, choices)
@@ -142,11 +144,11 @@ def test_a_job_takes_as_long_as_its_stages(plan: tuple[JobSpec, list[Choice]]) -
 
 def totals(cloud: CloudProfile, profile: Profile, choices: Sequence[Allocation]) -> dict[str, float]:
     spec = JobSpec.of([(4, 10)] * len(choices))
-    dag = build(spec, [Choice(cloud, 2, each) for each in choices])
+    dag = build(spec, [StageAllocation(cloud, 2, each) for each in choices])
     drawn = sampled(dag, spec, profile, 4000, np.random.default_rng(0))
     return {
         kind: float(np.mean([drawn[at].mean() for at, node in enumerate(dag.nodes) if node.kind is kind]))
-        for kind in Kind
+        for kind in TaskKind
     }
 
 

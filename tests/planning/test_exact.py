@@ -12,9 +12,9 @@ import pytest
 
 from benchmarks.planning.problems import Problem, large, small
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, exact
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.exact import Best, Limited
-from thriftune.planning.plan_graph import Graph
+from thriftune.planning.plan_graph import PlanGraph
 
 KINDS: dict[str, dict[str, Any]] = {
     "one kind of machine": {},
@@ -27,8 +27,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def graph(problem: Problem) -> Graph:
-    return Graph.of(problem.model, problem.clouds)
+def graph(problem: Problem) -> PlanGraph:
+    return PlanGraph.of(problem.model, problem.clouds)
 
 
 def in_time(problem: Problem, seconds: float) -> tuple[float, Best]:
@@ -94,7 +94,7 @@ def test_machines_that_are_held_to_wait_for_fewer_new_ones() -> None:
     held through the long stage, it is made with 6, though no stage needs 6."""
     spec = JobSpec.of([(7, 1), (1, 1000), (7, 100)])
     cloud = CloudProfile(1, 10.0, init=Latency(60.0, 20.0), max_machines=7)
-    problem = Problem(Model(spec, Profile({1: 1.0})), [cloud])
+    problem = Problem(CostModel(spec, Profile({1: 1.0})), [cloud])
     for dollars, seconds in front(problem):
         cost, told = in_time(problem, seconds)
         assert told.lower_bound <= dollars * (1.0 + 1e-9)
@@ -111,7 +111,7 @@ def test_machines_that_are_held_since_they_are_paid_for_anyway(
     """What is young is billed to the minimum, held or not, and what is old is not: a plan holds as many as are
     young, though no stage needs that number."""
     cloud = CloudProfile(1, 10.0, init=10.0, minimum=200.0, max_machines=5, data_price=data_price)
-    problem = Problem(Model(JobSpec.of(stages), Profile({1: 1.0}, data_gb=data_gb)), [cloud])
+    problem = Problem(CostModel(JobSpec.of(stages), Profile({1: 1.0}, data_gb=data_gb)), [cloud])
     for dollars, seconds in front(problem):
         cost, told = in_time(problem, seconds)
         assert told.lower_bound <= dollars * (1.0 + 1e-9)
@@ -184,7 +184,7 @@ def _times(cloud: CloudProfile, part: float) -> CloudProfile:
 
 def test_only_what_nothing_beats_is_looked_at() -> None:
     """Of a stage of 4 trials on machines with 4 slots: what takes as many machines and longer is left out."""
-    model = Model(JobSpec.of([(4, 10)]), Profile({1: 4.0, 2: 2.2, 4: 1.3}))
+    model = CostModel(JobSpec.of([(4, 10)]), Profile({1: 4.0, 2: 2.2, 4: 1.3}))
     nodes = graph(Problem(model, [CloudProfile(4, 1.0)])).nodes[0]
     assert {tuple(node.allocation) for node in nodes} == {(4, 1), (4, 2), (4, 4)}
 

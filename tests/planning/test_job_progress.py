@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.tables import Table, replayed
 from thriftune.planning import JobSpec, successive_halving
-from thriftune.planning.job_progress import Turn, UnderWay, turns
+from thriftune.planning.job_progress import JobProgress, StageSpan, stage_spans
 from thriftune.stopping.halving import SuccessiveHalving
 
 JOB = successive_halving(4, 1, 7, 2)  # 4 trials to step 1, 2 to step 3, 1 to step 7
@@ -23,18 +23,18 @@ def through(where: Table, trial: int, step: int) -> None:
 
 def told(where: Table, job: JobSpec = JOB) -> tuple[list[float], list[int]]:
     """Seconds from the start to each stage's beginning, and its trials; whoever reads the log finds the same."""
-    under_way = UnderWay(job)
+    under_way = JobProgress(job)
     began, trials = under_way.began(where.history), under_way.trials(where.history)
-    again = UnderWay(job)
+    again = JobProgress(job)
     assert again.began(replayed(where.spec, where.log)) == began
     return [each - began[0] for each in began], trials
 
 
 def test_trials_of_a_bracket_are_those_that_begin_together() -> None:
-    assert turns(JobSpec.of([(4, 1), (2, 2), (3, 5)])) == [
-        Turn(0, 4, 0, 1, 4),
-        Turn(0, 4, 1, 3, 2),
-        Turn(4, 7, 0, 5, 3),
+    assert stage_spans(JobSpec.of([(4, 1), (2, 2), (3, 5)])) == [
+        StageSpan(0, 4, 0, 1, 4),
+        StageSpan(0, 4, 1, 3, 2),
+        StageSpan(4, 7, 0, 5, 3),
     ]
 
 
@@ -53,7 +53,7 @@ def test_a_stage_begins_when_all_have_come_to_the_end_of_the_one_before() -> Non
 
 
 def test_how_many_are_left_in_it() -> None:
-    where, under_way = table(), UnderWay(JOB)
+    where, under_way = table(), JobProgress(JOB)
     found = [under_way.left(where.history)]
     for trial in range(4):
         through(where, trial, 1)
@@ -112,7 +112,7 @@ def test_what_a_trial_does_again_changes_nothing() -> None:
 
 
 def test_it_is_told_anew_of_another_history() -> None:
-    one, other, under_way = table(), table(), UnderWay(JOB)
+    one, other, under_way = table(), table(), JobProgress(JOB)
     for trial in range(4):
         through(one, trial, 1)
     assert len(under_way.began(one.history)) == 2

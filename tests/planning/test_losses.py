@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tests.market.machines import Bathtub, Exponential, Lives, Machine, Steps, Uniform
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, Latency, Profile
-from thriftune.planning.allocation import Allocation, Choice
+from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.dag import train_seconds
 from thriftune.planning.job import Stage
 from thriftune.planning.losses import save_every_seconds, with_losses
@@ -27,10 +27,10 @@ MACHINES: list[Machine] = [
 ]
 
 
-def on(survival: Machine, slots: int = 1, at_a_time: int = 1, workers: int = 1) -> Choice:
+def on(survival: Machine, slots: int = 1, at_a_time: int = 1, workers: int = 1) -> StageAllocation:
     cloud = CloudProfile(slots, 1.0, queue=Latency(100.0, 50.0), init=30.0, survival=survival)
     allocation = Allocation(at_a_time, workers)
-    return Choice(cloud, cloud.machines_for(*allocation), allocation)
+    return StageAllocation(cloud, cloud.machines_for(*allocation), allocation)
 
 
 def attempt(left: float, life: float, every: float, profile: Profile) -> tuple[float, float]:
@@ -44,7 +44,9 @@ def attempt(left: float, life: float, every: float, profile: Profile) -> tuple[f
     return 0.0, now
 
 
-def together(work: list[float], choice: Choice, every: float, profile: Profile, lives: Lives) -> list[float]:
+def together(
+    work: list[float], choice: StageAllocation, every: float, profile: Profile, lives: Lives
+) -> list[float]:
     """Seconds of trials that share their machines: these are lost to all of them at once."""
     machines = -(-choice.allocation.workers // choice.cloud.slots)
     left, seconds = list(work), [0.0] * len(work)
@@ -98,7 +100,7 @@ def test_a_machine_that_is_not_lost_saves_as_often_as_it_may_be() -> None:
     assert short == pytest.approx(60.0 + 800.0 + 3 * 20.0)  # before any machine of these is lost
 
 
-def replace_life(choice: Choice, survival: Machine) -> Choice:
+def replace_life(choice: StageAllocation, survival: Machine) -> StageAllocation:
     return choice._replace(cloud=replace(choice.cloud, survival=survival))
 
 

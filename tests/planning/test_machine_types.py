@@ -12,7 +12,7 @@ from thriftune.market.billing import EC2_SPOT, HOURLY, PER_FUNCTION
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 
 PRICES = PriceSeries("m", "a", [0.0, 3600.0, 7200.0], [1.0, 3.0, 2.0], end=9000.0)
 
@@ -41,39 +41,39 @@ class Half:
 )
 def test_what_makes_no_sense_is_said(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Kind(**{"name": "m", "price": 1.0, **given})
+        MachineType(**{"name": "m", "price": 1.0, **given})
 
 
 def test_it_lasts_unless_something_takes_it_away() -> None:
-    assert Kind("m", 1.0).lasts
-    assert Kind("m", PRICES).lasts
-    assert not Kind("m", 1.0, survival=Exponential(1.0)).lasts
-    assert not Kind("m", PRICES, revocation=Half()).lasts
+    assert MachineType("m", 1.0).lasts
+    assert MachineType("m", PRICES).lasts
+    assert not MachineType("m", 1.0, survival=Exponential(1.0)).lasts
+    assert not MachineType("m", PRICES, revocation=Half()).lasts
 
 
 def test_its_price_and_the_mean_of_the_last_hour() -> None:
-    kind = Kind("m", PRICES)
+    kind = MachineType("m", PRICES)
     assert [kind.price_at(t) for t in (0.0, 3599.0, 3600.0, 8000.0)] == [1.0, 1.0, 3.0, 2.0]
     assert kind.mean_price(5400.0) == pytest.approx(2.0)
     assert kind.mean_price(1800.0) == 1.0  # as far as it is known
     assert kind.mean_price(7200.0, 7200.0) == pytest.approx(2.0)
-    fixed = Kind("m", 0.4)
+    fixed = MachineType("m", 0.4)
     assert (fixed.price_at(7.0), fixed.mean_price(7.0)) == (0.4, 0.4)
 
 
 def test_how_likely_it_is_lost_within_an_hour() -> None:
-    assert Kind("m", 1.0).loss_probability(0.0, None) == 0.0
-    assert Kind("m", 1.0, survival=Exponential(2.0)).loss_probability(0.0, None) == pytest.approx(
+    assert MachineType("m", 1.0).loss_probability(0.0, None) == 0.0
+    assert MachineType("m", 1.0, survival=Exponential(2.0)).loss_probability(0.0, None) == pytest.approx(
         1.0 - math.exp(-0.5)
     )
-    market = Kind("m", PRICES, revocation=Half())
+    market = MachineType("m", PRICES, revocation=Half())
     assert market.loss_probability(0.0, 1.5) == 0.5
     with pytest.raises(SettingError, match="m: is taken away by its price; say at which maximum price"):
         market.loss_probability(0.0, None)
 
 
 def test_it_is_ready_after_the_queue_and_its_start() -> None:
-    kind = Kind("m", 1.0, queue=Latency(20.0, 5.0), init=40.0)
+    kind = MachineType("m", 1.0, queue=Latency(20.0, 5.0), init=40.0)
     assert kind.ready_seconds == pytest.approx(60.0)
     assert (kind.queue_latency.mean, kind.init_latency.mean) == pytest.approx((20.0, 40.0))
 
@@ -82,7 +82,7 @@ def test_as_a_plan_sees_it() -> None:
     profile = CloudProfile(
         slots=4, price_per_hour=3.0, queue=10.0, init=20.0, minimum=60.0, data_gb=5.0, data_price=0.1, name="big"
     )
-    kind = Kind.of(profile)
+    kind = MachineType.of(profile)
     assert (kind.name, kind.price, kind.slots, kind.ready_seconds, kind.data_gb) == ("big", 3.0, 4, 30.0, 5.0)
     assert (kind.billing.least_seconds, kind.billing.dollars_per_gb) == (60.0, 0.1)
     assert kind.lasts
@@ -93,7 +93,7 @@ def test_as_a_plan_sees_it_and_back() -> None:
         4, 2.0, Latency(9.0, 2.0), 15.0, minimum=60.0, data_gb=3.0, data_price=0.1, name="m", speed=1.5,
         survival=Exponential(2.0), max_machines=7,
     )  # fmt: skip
-    again = Kind.of(cloud).cloud_at(0.0)
+    again = MachineType.of(cloud).cloud_at(0.0)
     assert (again.slots, again.price_per_hour, again.minimum, again.speed) == (4, 2.0, 60.0, 1.5)
     assert again.max_machines == 7
     assert (again.queue_latency, again.init_latency) == (cloud.queue_latency, cloud.init_latency)
@@ -101,11 +101,11 @@ def test_as_a_plan_sees_it_and_back() -> None:
 
 
 def test_a_plan_goes_by_the_price_of_now() -> None:
-    assert [Kind("m", PRICES).cloud_at(now).price_per_hour for now in (0.0, 4000.0)] == [1.0, 3.0]
+    assert [MachineType("m", PRICES).cloud_at(now).price_per_hour for now in (0.0, 4000.0)] == [1.0, 3.0]
 
 
 def test_a_plan_counts_an_hour_where_hours_are_billed() -> None:
-    assert Kind("m", 1.0, billing=HOURLY).cloud_at(0.0).minimum == 3600.0
-    assert Kind("m", 1.0, billing=EC2_SPOT).cloud_at(0.0).minimum == 60.0
+    assert MachineType("m", 1.0, billing=HOURLY).cloud_at(0.0).minimum == 3600.0
+    assert MachineType("m", 1.0, billing=EC2_SPOT).cloud_at(0.0).minimum == 60.0
     with pytest.raises(SettingError, match="billed by use"):
-        Kind("m", 1.0, billing=PER_FUNCTION)
+        MachineType("m", 1.0, billing=PER_FUNCTION)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
-from thriftune.planning.placement import Placed, Placement, emptied, place, removable
+from thriftune.planning.placement import Placement, PlacementResult, place, place_on_fewer, removable
 
 Wanted = dict[int, int]
 Machines = dict[str, int]
@@ -122,7 +122,7 @@ def changes(draw: st.DrawFn) -> Case:
 
 
 def follows_the_rules(
-    placed: Placed, wanted: Wanted, machines: Machines, before: Placement, reserved: Collection[int]
+    placed: PlacementResult, wanted: Wanted, machines: Machines, before: Placement, reserved: Collection[int]
 ) -> None:
     fixed = locked(machines, before, reserved)
     assert {*placed.placement, *placed.unplaced} == {*wanted, *fixed}
@@ -204,7 +204,7 @@ def test_nothing_moves_when_nothing_changed(case: Case) -> None:
     wanted, machines, before, reserved = case
     placed = place(*case)
     again = place(wanted, machines, placed.placement, locked(machines, before, reserved))
-    assert again == Placed(placed.placement, (), placed.unplaced)
+    assert again == PlacementResult(placed.placement, (), placed.unplaced)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def finds_room(size: int, machines: Machines, placement: Placement) -> bool:
 @given(changes(), st.integers(0, 7))
 def test_emptying_follows_the_rules_on_the_machines_that_stay(case: Case, keep: int) -> None:
     wanted, machines, before, reserved = case
-    placed, goes = emptied(wanted, machines, before, keep, reserved)
+    placed, goes = place_on_fewer(wanted, machines, before, keep, reserved)
     stay = {machine: slots for machine, slots in machines.items() if machine not in goes}
     follows_the_rules(placed, wanted, stay, before, reserved)
     held = {machine for trial in locked(machines, before, reserved) for machine in before[trial]}
@@ -313,7 +313,7 @@ def test_with_powers_of_two_the_fewest_workers_are_moved() -> None:
     for wanted, before, machines in standings():
         for keep in range(1, len(machines)):
             fewest = fewest_moved(wanted, machines, before, keep)
-            placed, goes = emptied(wanted, machines, before, keep)
+            placed, goes = place_on_fewer(wanted, machines, before, keep)
             assert bool(placed.unplaced) == (fewest == math.inf)
             assert len(goes) == len(machines) - keep
             if not placed.unplaced:
@@ -330,7 +330,7 @@ def test_with_other_sizes_a_few_more_are_moved_now_and_then() -> None:
         before = {trial: before[trial] for trial in rng.sample(sorted(before), rng.randint(1, len(before)))}
         wanted = {trial: sum(there.values()) for trial, there in before.items()}
         fewest = fewest_moved(wanted, machines, before, 2)
-        placed, _ = emptied(wanted, machines, before, 2)
+        placed, _ = place_on_fewer(wanted, machines, before, 2)
         if fewest < math.inf and not placed.unplaced:
             over.append(workers(placed.moved, wanted) - fewest)
     assert min(over) == 0
@@ -343,7 +343,7 @@ def test_with_other_sizes_a_few_more_are_moved_now_and_then() -> None:
 
 def test_from_nothing_each_goes_where_it_leaves_the_fewest_slots_free() -> None:
     placed = place({0: 1, 1: 3, 2: 2, 3: 6}, fleet(4, 4, 4, 4))
-    assert placed == Placed({0: {"c": 1}, 1: {"c": 3}, 2: {"d": 2}, 3: {"a": 4, "b": 2}}, (), ())
+    assert placed == PlacementResult({0: {"c": 1}, 1: {"c": 3}, 2: {"d": 2}, 3: {"a": 4, "b": 2}}, (), ())
 
 
 def test_a_machine_that_is_in_use_is_taken_before_an_empty_one() -> None:
@@ -351,32 +351,32 @@ def test_a_machine_that_is_in_use_is_taken_before_an_empty_one() -> None:
 
 
 def test_of_the_same_size_the_first_named_is_placed_first_on_the_first_named_machine() -> None:
-    assert place({7: 2, 3: 2, 5: 2}, {"z": 2, "y": 2}) == Placed({7: {"z": 2}, 3: {"y": 2}}, (), (5,))
+    assert place({7: 2, 3: 2, 5: 2}, {"z": 2, "y": 2}) == PlacementResult({7: {"z": 2}, 3: {"y": 2}}, (), (5,))
 
 
 def test_smaller_trials_make_room_and_are_placed_again() -> None:
     before = {0: {"a": 3}, 1: {"b": 1}, 2: {"b": 2}}
     placed = place({0: 3, 1: 1, 2: 2, 3: 2}, fleet(4, 4), before)
-    assert placed == Placed({0: {"a": 3}, 1: {"a": 1}, 2: {"b": 2}, 3: {"b": 2}}, (1,), ())
+    assert placed == PlacementResult({0: {"a": 3}, 1: {"a": 1}, 2: {"b": 2}, 3: {"b": 2}}, (1,), ())
 
 
 def test_room_is_made_where_the_fewest_workers_have_to_leave_for_it() -> None:
     before = {0: {"a": 3}, 1: {"b": 2}, 2: {"b": 2}}  # a lacks 1 slot, and would lose 3 workers
     placed = place({0: 3, 1: 2, 2: 2, 3: 4}, fleet(6, 6), before)
-    assert placed == Placed({0: {"a": 3}, 1: {"a": 2}, 2: {"b": 2}, 3: {"b": 4}}, (1,), ())
+    assert placed == PlacementResult({0: {"a": 3}, 1: {"a": 2}, 2: {"b": 2}, 3: {"b": 4}}, (1,), ())
 
 
 def test_room_is_made_for_one_size_after_the_other() -> None:
     placed = place({0: 1, 1: 1, 2: 4, 3: 2}, fleet(4, 2), {0: {"a": 1}, 1: {"b": 1}})
-    assert placed == Placed({2: {"a": 4}, 3: {"b": 2}}, (), (0, 1))
+    assert placed == PlacementResult({2: {"a": 4}, 3: {"b": 2}}, (), (0, 1))
 
 
 def test_a_trial_that_has_several_machines_leaves_all_of_them_or_none() -> None:
     machines, before = fleet(4, 4, 4, 4), {0: {"a": 4, "b": 1}, 1: {"c": 3}}
     placed = place({0: 5, 1: 3, 2: 6}, machines, before)
-    assert placed == Placed({0: {"a": 4, "b": 1}, 2: {"c": 4, "d": 2}}, (), (1,))
+    assert placed == PlacementResult({0: {"a": 4, "b": 1}, 2: {"c": 4, "d": 2}}, (), (1,))
     placed = place({0: 5, 1: 3, 2: 6}, machines, before, reserved=[1])
-    assert placed == Placed({1: {"c": 3}, 2: {"a": 4, "b": 2}}, (), (0,))
+    assert placed == PlacementResult({1: {"c": 3}, 2: {"a": 4, "b": 2}}, (), (0,))
 
 
 def test_the_largest_machines_are_taken_and_at_last_the_smallest_that_will_do() -> None:
@@ -386,14 +386,14 @@ def test_the_largest_machines_are_taken_and_at_last_the_smallest_that_will_do() 
 
 def test_a_trial_with_machines_of_its_own_keeps_them_when_a_larger_one_comes() -> None:
     before = place({0: 8}, fleet(4, 4)).placement
-    assert place({0: 8}, fleet(4, 4, 16), before) == Placed(before, (), ())
+    assert place({0: 8}, fleet(4, 4, 16), before) == PlacementResult(before, (), ())
     assert place({0: 8}, fleet(4, 4, 16)).placement == {0: {"c": 8}}
 
 
 def test_who_was_placed_by_other_rules_is_placed_anew() -> None:
     machines = fleet(4, 4)
-    assert place({0: 2}, machines, {0: {"a": 1, "b": 1}}) == Placed({0: {"a": 2}}, (0,), ())
-    assert place({0: 2, 1: 3}, machines, {0: {"a": 2}, 1: {"a": 3}}) == Placed(
+    assert place({0: 2}, machines, {0: {"a": 1, "b": 1}}) == PlacementResult({0: {"a": 2}}, (0,), ())
+    assert place({0: 2, 1: 3}, machines, {0: {"a": 2}, 1: {"a": 3}}) == PlacementResult(
         {0: {"b": 2}, 1: {"a": 3}}, (0,), ()
     )
 
@@ -401,22 +401,22 @@ def test_who_was_placed_by_other_rules_is_placed_anew() -> None:
 def test_who_was_on_a_machine_that_is_gone_is_placed_anew() -> None:
     before = {0: {"a": 2}, 1: {"gone": 2}, 2: {"b": 4, "gone": 4}, 3: {"c": 1}}
     placed = place({0: 2, 1: 2, 2: 8}, fleet(4, 4, 4), before, reserved=[2])
-    assert placed == Placed({0: {"a": 2}, 1: {"a": 2}, 2: {"b": 4, "c": 4}}, (1, 2), ())
+    assert placed == PlacementResult({0: {"a": 2}, 1: {"a": 2}, 2: {"b": 4, "c": 4}}, (1, 2), ())
 
 
 def test_what_is_reserved_stays_whatever_is_wanted() -> None:
     before = {0: {"a": 1}, 1: {"b": 2}}
     placed = place({0: 4, 2: 4}, fleet(4, 4), before, reserved=[0, 1, 1])
-    assert placed == Placed({0: {"a": 1}, 1: {"b": 2}}, (), (2,))
-    assert emptied({0: 1}, fleet(4, 4, 4), before, 1, reserved=[1]) == (
-        Placed({0: {"b": 1}, 1: {"b": 2}}, (0,), ()),
+    assert placed == PlacementResult({0: {"a": 1}, 1: {"b": 2}}, (), (2,))
+    assert place_on_fewer({0: 1}, fleet(4, 4, 4), before, 1, reserved=[1]) == (
+        PlacementResult({0: {"b": 1}, 1: {"b": 2}}, (0,), ()),
         ("a", "c"),
     )
 
 
 def test_without_machines_all_wait() -> None:
-    assert place({0: 1, 1: 2}, {}, {0: {"gone": 1}}) == Placed({}, (), (1, 0))
-    assert place({}, fleet(4)) == Placed({}, (), ())
+    assert place({0: 1, 1: 2}, {}, {0: {"gone": 1}}) == PlacementResult({}, (), (1, 0))
+    assert place({}, fleet(4)) == PlacementResult({}, (), ())
 
 
 def test_machines_on_which_nobody_is_can_be_removed() -> None:
@@ -426,22 +426,22 @@ def test_machines_on_which_nobody_is_can_be_removed() -> None:
 
 def test_the_machine_that_is_let_go_is_the_one_with_the_fewest_to_move() -> None:
     before = {0: {"a": 3}, 1: {"b": 1}, 2: {"c": 2}}
-    assert emptied({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 2) == (
-        Placed({0: {"a": 3}, 1: {"a": 1}, 2: {"c": 2}}, (1,), ()),
+    assert place_on_fewer({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 2) == (
+        PlacementResult({0: {"a": 3}, 1: {"a": 1}, 2: {"c": 2}}, (1,), ()),
         ("b",),
     )
-    assert emptied({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 5)[1] == ()
+    assert place_on_fewer({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 5)[1] == ()
 
 
 def test_of_two_with_as_many_to_move_it_is_the_one_with_smaller_trials() -> None:
     wanted, before = standing((2, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1))
-    placed, goes = emptied(wanted, fleet(4, 4, 4, 4), before, 3)
+    placed, goes = place_on_fewer(wanted, fleet(4, 4, 4, 4), before, 3)
     assert (workers(placed.moved, wanted), goes) == (3, ("b",))  # it would be 4 from a, for whose 2 one makes room
 
 
 def test_a_large_machine_is_not_let_go_if_trials_would_have_to_wait_for_it() -> None:
-    placed, goes = emptied({0: 1, 1: 1, 2: 8}, fleet(1, 1, 8), {0: {"a": 1}, 1: {"b": 1}}, 1)
-    assert (placed, goes) == (Placed({2: {"c": 8}}, (), (0, 1)), ("a", "b"))
+    placed, goes = place_on_fewer({0: 1, 1: 1, 2: 8}, fleet(1, 1, 8), {0: {"a": 1}, 1: {"b": 1}}, 1)
+    assert (placed, goes) == (PlacementResult({2: {"c": 8}}, (), (0, 1)), ("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -459,8 +459,8 @@ def test_a_large_machine_is_not_let_go_if_trials_would_have_to_wait_for_it() -> 
             lambda: place({}, fleet(4, 4), {3: {"a": 2}, 4: {"a": 2, "b": 4}}, [3, 4]),
             "trial 4 has no room on a, b",
         ),
-        (lambda: emptied({3: 1}, fleet(4), {}, -1), "keep: -1 must be a whole number, at least 0"),
-        (lambda: emptied({3: 0}, fleet(4), {}, 1), "trial 3: workers: 0"),
+        (lambda: place_on_fewer({3: 1}, fleet(4), {}, -1), "keep: -1 must be a whole number, at least 0"),
+        (lambda: place_on_fewer({3: 0}, fleet(4), {}, 1), "trial 3: workers: 0"),
     ],
 )
 def test_what_cannot_be_is_said(call: Callable[[], object], said: str) -> None:

@@ -11,21 +11,21 @@ import pytest
 import thriftune as tt
 from benchmarks.planning.problems import Problem, large, small
 from thriftune.planning import CloudProfile, JobSpec, Profile, exact, planners
-from thriftune.planning.allocation import Choice, fair
-from thriftune.planning.plan_graph import Graph
-from thriftune.planning.planners import Asked
+from thriftune.planning.allocation import StageAllocation, fair
+from thriftune.planning.plan_graph import PlanGraph
+from thriftune.planning.planners import PlanRequest
 
-WAYS: dict[str, Callable[[Asked], list[Choice] | None]] = {
+WAYS: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
     "static": planners.static,
     "naive_elastic": planners.naive_elastic,
     "greedy": planners.greedy,
 }
 
 
-def asked(problem: Problem, seconds: float = math.inf, dollars: float = math.inf) -> Asked:
+def asked(problem: Problem, seconds: float = math.inf, dollars: float = math.inf) -> PlanRequest:
     """For the least dollars, or with a budget, the least seconds."""
     by = 0 if math.isinf(dollars) else 1
-    return Asked(
+    return PlanRequest(
         problem.model,
         problem.clouds,
         lambda _, totals: totals[0] <= dollars * (1.0 + 1e-9) and totals[1] <= seconds * (1.0 + 1e-9),
@@ -34,14 +34,14 @@ def asked(problem: Problem, seconds: float = math.inf, dollars: float = math.inf
 
 
 def quickest(problem: Problem) -> float:
-    found = exact.best(Graph.of(problem.model, problem.clouds), "dollars", math.inf)
+    found = exact.best(PlanGraph.of(problem.model, problem.clouds), "dollars", math.inf)
     assert found is not None
     return problem.total(found.choices)[1]
 
 
-def fixed_plans(problem: Problem) -> list[Sequence[Choice]]:
+def fixed_plans(problem: Problem) -> list[Sequence[StageAllocation]]:
     """On every number of machines, with the quickest allocation that there is room for."""
-    found: list[Sequence[Choice]] = []
+    found: list[Sequence[StageAllocation]] = []
     for cloud in problem.clouds:
         for machines in range(1, (cloud.max_machines or 0) + 1):
             choices = []
@@ -52,7 +52,7 @@ def fixed_plans(problem: Problem) -> list[Sequence[Choice]]:
                     if cloud.machines_for(*each) <= machines
                 ]
                 best = min(room, key=lambda each, i=i: problem.model.train_seconds(i, cloud, each))  # type: ignore[misc]
-                choices.append(Choice(cloud, machines, best))
+                choices.append(StageAllocation(cloud, machines, best))
             found.append(choices)
     return found
 
@@ -114,7 +114,7 @@ def test_greedy_stops_where_no_stage_can_give_up_a_machine() -> None:
                 and (choice.cloud.machines_for(*each) < choice.machines or choice.cloud.billing == "per_function")
             ]
             if smaller:
-                less = Choice(choice.cloud, choice.cloud.machines_for(*smaller[-1]), smaller[-1])
+                less = StageAllocation(choice.cloud, choice.cloud.machines_for(*smaller[-1]), smaller[-1])
                 candidate = [*told[:i], less, *told[i + 1 :]]
                 totals = problem.total(candidate)
                 assert not asking.allows(candidate, totals) or totals[0] >= dollars * (1.0 - 1e-9)
@@ -162,7 +162,7 @@ def test_greedy_gains_by_starting_from_larger_clusters_as_well(monkeypatch: pyte
 def test_the_optimum_is_never_dearer(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = large(rng)
-    graph = Graph.of(problem.model, problem.clouds)
+    graph = PlanGraph.of(problem.model, problem.clouds)
     shortest = quickest(problem)
     for factor in (1.01, float(rng.uniform(1.0, 4.0))):
         found = exact.best(graph, "seconds", factor * shortest)
@@ -178,7 +178,7 @@ def test_nor_slower_for_a_budget(way: str) -> None:
     rng = np.random.default_rng(3)
     for _ in range(6):
         problem = large(rng)
-        graph = Graph.of(problem.model, problem.clouds)
+        graph = PlanGraph.of(problem.model, problem.clouds)
         cheapest = exact.best(graph, "seconds", math.inf)
         assert cheapest is not None
         dollars = float(rng.uniform(1.0, 3.0)) * problem.total(cheapest.choices)[0]

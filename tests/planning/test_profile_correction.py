@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.tables import Table
 from thriftune.planning import CloudProfile, Profile
-from thriftune.planning.profile_correction import as_seen
+from thriftune.planning.profile_correction import correct_profile
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import Stay, TrialRecord
@@ -40,43 +40,43 @@ def speeds(found: tuple[Profile, list[CloudProfile]]) -> dict[str, float]:
 
 
 def test_where_nothing_was_seen_what_was_promised_stays() -> None:
-    assert as_seen(history(), 1e9, PROFILE, CLOUDS) == (PROFILE, CLOUDS)
+    assert correct_profile(history(), 1e9, PROFILE, CLOUDS) == (PROFILE, CLOUDS)
 
 
 def test_what_is_as_promised_stays_as_promised() -> None:
-    found = as_seen(history(stay("slow", 11, 40.0), stay("quick", 11, 20.0)), 1e9, PROFILE, CLOUDS)
+    found = correct_profile(history(stay("slow", 11, 40.0), stay("quick", 11, 20.0)), 1e9, PROFILE, CLOUDS)
     assert speeds(found) == pytest.approx({"slow": 4.0, "quick": 2.0})
     assert found[0].std == pytest.approx(0.0, abs=1e-12)
 
 
 def test_what_is_slow_on_one_kind_is_taken_to_be_as_slow_on_others() -> None:
-    assert speeds(as_seen(history(stay("slow", 11, 60.0)), 1e9, PROFILE, CLOUDS)) == pytest.approx(
+    assert speeds(correct_profile(history(stay("slow", 11, 60.0)), 1e9, PROFILE, CLOUDS)) == pytest.approx(
         {"slow": 6.0, "quick": 3.0}
     )
 
 
 def test_a_kind_that_was_tried_is_as_fast_as_it_was() -> None:
-    found = as_seen(history(stay("slow", 11, 40.0), stay("quick", 11, 50.0)), 1e9, PROFILE, CLOUDS)
+    found = correct_profile(history(stay("slow", 11, 40.0), stay("quick", 11, 50.0)), 1e9, PROFILE, CLOUDS)
     assert speeds(found) == pytest.approx({"slow": 4.0, "quick": 5.0})
 
 
 def test_each_number_of_workers_is_as_fast_as_it_was_and_others_as_much_slower_as_all() -> None:
-    found, _ = as_seen(history(stay("slow", 11, 60.0, workers=2)), 1e9, PROFILE, CLOUDS)
+    found, _ = correct_profile(history(stay("slow", 11, 60.0, workers=2)), 1e9, PROFILE, CLOUDS)
     assert found.seconds_per_step == pytest.approx({1: 8.0, 2: 6.0})
 
 
 def test_what_came_later_is_not_known_yet() -> None:
     both = history(stay("slow", 11, 60.0, until=50.0), stay("slow", 11, 400.0, until=51.0))
-    assert speeds(as_seen(both, 50.0, PROFILE, CLOUDS))["slow"] == pytest.approx(6.0)
+    assert speeds(correct_profile(both, 50.0, PROFILE, CLOUDS))["slow"] == pytest.approx(6.0)
 
 
 def test_how_much_trials_differ_is_learnt_once_there_are_two() -> None:
     stays = [stay("slow", 11, 30.0), stay("quick", 11, 15.0), stay("slow", 11, 50.0)]
-    assert as_seen(history(*stays[:1]), 1e9, PROFILE, CLOUDS)[0].std == 0.0
-    assert as_seen(history(*stays[:2]), 1e9, PROFILE, CLOUDS)[0].std == pytest.approx(0.0)
-    assert as_seen(history(*stays), 1e9, PROFILE, CLOUDS)[0].variation > 0.2
+    assert correct_profile(history(*stays[:1]), 1e9, PROFILE, CLOUDS)[0].std == 0.0
+    assert correct_profile(history(*stays[:2]), 1e9, PROFILE, CLOUDS)[0].std == pytest.approx(0.0)
+    assert correct_profile(history(*stays), 1e9, PROFILE, CLOUDS)[0].variation > 0.2
     one = history(*stays[::2], each=False)  # by its steps, a trial may differ from itself
-    assert as_seen(one, 1e9, PROFILE, CLOUDS)[0].std == 0.0
+    assert correct_profile(one, 1e9, PROFILE, CLOUDS)[0].std == 0.0
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_how_much_trials_differ_is_learnt_once_there_are_two() -> None:
 )
 def test_of_one_report_the_start_tells(first: int, until: float, seconds: float) -> None:
     one = Stay(1, {"slow": 1}, 0.0, until, first, first + 1, first + 1)
-    assert speeds(as_seen(history(one), 1e9, PROFILE, CLOUDS))["slow"] == pytest.approx(seconds)
+    assert speeds(correct_profile(history(one), 1e9, PROFILE, CLOUDS))["slow"] == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_of_one_report_the_start_tells(first: int, until: float, seconds: float)
     ],
 )
 def test_what_tells_nothing_is_left_out(nothing: Stay) -> None:
-    assert as_seen(history(nothing), 1e9, PROFILE, CLOUDS) == (PROFILE, CLOUDS)
+    assert correct_profile(history(nothing), 1e9, PROFILE, CLOUDS) == (PROFILE, CLOUDS)

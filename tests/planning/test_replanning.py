@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.planning import CloudProfile, JobSpec, Plan, Profile, hyperband, successive_halving
-from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.allocation import Allocation, StageAllocation, fair
 from thriftune.planning.choosing import best_effort
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 
 CLOUDS = [
     CloudProfile(2, 1.0, queue=20.0, init=30.0, minimum=60.0, name="slow", max_machines=4),
@@ -22,7 +22,7 @@ CLOUDS = [
 PROFILE = Profile({1: 40.0}, startup=5.0, checkpoint=2.0)
 
 
-def rest_of(plan: Plan, number: int) -> Model:
+def rest_of(plan: Plan, number: int) -> CostModel:
     """From that stage on, with what the one before leaves."""
     spec = plan.model.spec
     return replace(
@@ -39,7 +39,7 @@ def test_where_all_went_as_planned_the_rest_of_the_plan_is_still_the_best(
     job: JobSpec, deadline: float | None
 ) -> None:
     clouds = [replace(cloud, minimum=0.0) for cloud in CLOUDS]  # what is young would owe something
-    plan = best_effort(Model(job, PROFILE, at_a_time=4), clouds, deadline)
+    plan = best_effort(CostModel(job, PROFILE, at_a_time=4), clouds, deadline)
     for number in range(1, len(job.stages)):
         stages = plan.stages[number:]
         left = None if deadline is None else deadline - stages[0].starts
@@ -61,11 +61,11 @@ def test_where_all_went_as_planned_the_rest_of_the_plan_is_still_the_best(
 def test_it_is_the_best_of_all_that_there_are(
     stages: list[tuple[int, int]], at_a_time: int, there: int, kind: int, limit: float
 ) -> None:
-    held = Choice(CLOUDS[kind], there, Allocation(1, 1)) if there else None
-    model = Model(JobSpec.of(stages), PROFILE, at_a_time, held)
+    held = StageAllocation(CLOUDS[kind], there, Allocation(1, 1)) if there else None
+    model = CostModel(JobSpec.of(stages), PROFILE, at_a_time, held)
     every = [
         [
-            Choice(cloud, machines, allocation)
+            StageAllocation(cloud, machines, allocation)
             for cloud in CLOUDS
             for allocation in model.allocations(i)
             for machines in range(cloud.machines_for(*allocation), 5)
@@ -97,22 +97,22 @@ def test_of_so_many_at_a_time_every_number_of_turns_that_there_can_be(trials: in
 
 
 def test_a_last_turn_that_is_not_full_takes_as_long_as_one_that_is() -> None:
-    model = Model(JobSpec.of([(5, 2)]), PROFILE, at_a_time=2)
-    choice = Choice(CLOUDS[0], 1, Allocation(2, 1))
+    model = CostModel(JobSpec.of([(5, 2)]), PROFILE, at_a_time=2)
+    choice = StageAllocation(CLOUDS[0], 1, Allocation(2, 1))
     (told,) = model.predict([choice])
     assert told.seconds == pytest.approx(50.0 + 3 * (5.0 + 80.0 + 2.0))
-    assert Model(JobSpec.of([(6, 2)]), PROFILE).predict([choice])[0].seconds == pytest.approx(told.seconds)
+    assert CostModel(JobSpec.of([(6, 2)]), PROFILE).predict([choice])[0].seconds == pytest.approx(told.seconds)
 
 
 def test_machines_that_are_there_need_not_come_and_cost_what_they_cost() -> None:
-    choice = Choice(CLOUDS[0], 2, Allocation(4, 1))
+    choice = StageAllocation(CLOUDS[0], 2, Allocation(4, 1))
     job = JobSpec.of([(4, 1)])
-    (new,), (kept,) = (Model(job, PROFILE, there=there).predict([choice]) for there in (None, choice))
+    (new,), (kept,) = (CostModel(job, PROFILE, there=there).predict([choice]) for there in (None, choice))
     assert new.seconds - kept.seconds == pytest.approx(50.0)
     assert new.dollars - kept.dollars == pytest.approx(2 * 30.0 / 3600.0 + _short(new.seconds - 20.0))
-    more = Model(job, PROFILE, there=choice._replace(machines=9)).predict([choice])[0]
+    more = CostModel(job, PROFILE, there=choice._replace(machines=9)).predict([choice])[0]
     assert more.dollars == pytest.approx(kept.dollars), "what is let go has been paid"
-    other = Model(job, PROFILE, there=Choice(CLOUDS[1], 2, Allocation(1, 1))).predict([choice])[0]
+    other = CostModel(job, PROFILE, there=StageAllocation(CLOUDS[1], 2, Allocation(1, 1))).predict([choice])[0]
     assert other == new, "another kind is no use"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thriftune.planning.timing import Row, Seen, TrialTimes, startup, summary, times
+from thriftune.planning.timing import ObservedAttempt, TimingRow, TrialTimes, startup, summary, times
 from thriftune.state.events import Ended, Reported
 
 CONFIG = {"lr": 0.1}
@@ -16,22 +16,22 @@ CONFIG = {"lr": 0.1}
 
 def seen(
     *told: tuple[float, int] | tuple[float, int, bool], ended: tuple[float, float, bool] | None = None
-) -> Seen:
+) -> ObservedAttempt:
     """Reports as (seconds after the start, step, saved); the end as (seconds after the start, seconds, cut)."""
     start = 1000.0
     reports = [
         Reported(start + at, 0, 1, number, step, {"loss": 0.0}, bool(saved))
         for number, (at, step, *saved) in enumerate(told, 1)
     ]
-    return Seen(start, reports, Ended(start + ended[0], 0, 1, *ended[1:]) if ended else None)
+    return ObservedAttempt(start, reports, Ended(start + ended[0], 0, 1, *ended[1:]) if ended else None)
 
 
 def trial(seconds: float, startup: float | None = 1.0, checkpoint: float | None = 0.5) -> TrialTimes:
     return TrialTimes(10, seconds, startup, checkpoint, "none" if checkpoint is None else "some")
 
 
-def row(workers: int, seconds: Sequence[float]) -> Row:
-    return Row(workers, tuple(map(trial, seconds)))
+def row(workers: int, seconds: Sequence[float]) -> TimingRow:
+    return TimingRow(workers, tuple(map(trial, seconds)))
 
 
 # --- one trial
@@ -156,10 +156,10 @@ def test_one_trial_has_no_deviation() -> None:
 
 
 def test_startup_is_that_of_trials_taken_up_where_there_are_any() -> None:
-    rows = [Row(1, (trial(1.0, startup=4.0), trial(1.0, startup=6.0)))]
+    rows = [TimingRow(1, (trial(1.0, startup=4.0), trial(1.0, startup=6.0)))]
     assert summary(rows, [], CONFIG).profile.startup == 5.0
     assert summary(rows, [7.0, 8.0], CONFIG).profile.startup == 7.5
-    assert summary([Row(1, (trial(1.0, startup=None),))], [], CONFIG).profile.startup == 0.0
+    assert summary([TimingRow(1, (trial(1.0, startup=None),))], [], CONFIG).profile.startup == 0.0
 
 
 @pytest.mark.parametrize(
@@ -172,12 +172,12 @@ def test_startup_is_that_of_trials_taken_up_where_there_are_any() -> None:
     ],
 )
 def test_what_a_reader_must_know_is_said(trials: list[TrialTimes], says: str) -> None:
-    (remark,) = summary([Row(1, tuple(trials))], [], CONFIG).remarks
+    (remark,) = summary([TimingRow(1, tuple(trials))], [], CONFIG).remarks
     assert says in remark
 
 
 def test_what_one_trial_could_not_tell_another_may_have_told() -> None:
-    rows = [Row(1, (TrialTimes(9, 1.0, 0.0, None, "none"),)), Row(2, (trial(1.0, checkpoint=0.25),))]
+    rows = [TimingRow(1, (TrialTimes(9, 1.0, 0.0, None, "none"),)), TimingRow(2, (trial(1.0, checkpoint=0.25),))]
     found = summary(rows, [], CONFIG)
     assert found.profile.checkpoint == 0.25
     assert found.remarks == ()

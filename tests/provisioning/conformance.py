@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.provisioning.studies import STEPS, Make, Ran, Where, a_spec, run
 from tests.support.tables import replayed, state
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
@@ -22,9 +22,9 @@ Cloud = Callable[[int], Where]
 TRIALS = 4
 
 
-def terms(at_a_time: int = 2, seed: int = 0) -> Terms:
+def terms(at_a_time: int = 2, seed: int = 0) -> Workload:
     """By a deadline that leaves two hours to one trial."""
-    return Terms(
+    return Workload(
         at_a_time,
         TRIALS,
         deadline_seconds=6.0 * 3600.0,

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.tables import Table
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.renting_policy import Renting
+from thriftune.provisioning.renting_policy import RentingPolicy
 from thriftune.state import events as ev
 from thriftune.state.trial_record import TrialRecord
 
@@ -60,7 +60,7 @@ class Desk(Table):
 
     def wish(self, trial: int = 0) -> str | None:
         """Which kind it would rent for this trial now."""
-        assert isinstance(self.policy, Renting)
+        assert isinstance(self.policy, RentingPolicy)
         wish = self.policy.choose(self.trial(trial), self.history, self.now)
         return None if wish is None else wish.kind
 

@@ -17,9 +17,9 @@ from thriftune.loop.driver import make_run
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
@@ -42,7 +42,7 @@ DOWN_SECONDS = 700.0  # from a driver's end to the next one's start
 _MOST_TURNS = 20_000
 _MOST_AT_ONCE = 60  # turns at one moment
 
-Make = Callable[[Sequence[Kind], Terms], Provisioner]
+Make = Callable[[Sequence[MachineType], Workload], Provisioner]
 
 
 class Known(PriceSeries):
@@ -72,13 +72,13 @@ class Steep:
 class Where:
     """A cloud: what may be rented there, and what becomes of it."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[MachineType]
     fates: Mapping[str, Fate] = field(default_factory=dict)
     seed: int = 0
 
 
-def on_demand(name: str = "stays", price: float = 1.0, speed: float = 1.0, **settings: Any) -> Kind:
-    return Kind(name, price, speed=speed, queue=30.0, init=30.0, **settings)
+def on_demand(name: str = "stays", price: float = 1.0, speed: float = 1.0, **settings: Any) -> MachineType:
+    return MachineType(name, price, speed=speed, queue=30.0, init=30.0, **settings)
 
 
 def by_price(seed: int = 0) -> Where:
@@ -90,19 +90,21 @@ def by_price(seed: int = 0) -> Where:
         wild = 0.6 if name == "wild" else 0.15
         series = PriceSeries(name, "a", times, level * np.exp(wild * rng.standard_normal(401)), end=FOREVER)
         kinds.append(
-            Kind(name, series, speed=speed, billing=EC2_SPOT, revocation=Steep(), notice_seconds=120.0, queue=60.0,
-                 init=60.0, on_demand_price=1.2 * speed)
+            MachineType(
+                name, series, speed=speed, billing=EC2_SPOT, revocation=Steep(), notice_seconds=120.0, queue=60.0,
+                init=60.0, on_demand_price=1.2 * speed,
+            )
         )  # fmt: skip
         fates[name] = AbovePrice(series)
     return Where([*kinds, on_demand()], fates, seed)
 
 
 def by_chance(seed: int = 0) -> Where:
-    """Lives are drawn, and end without a notice; some machines have room for two."""
+    """Lifetimes are drawn, and end without a notice; some machines have room for two."""
     short, long = Exponential(1.5), Exponential(5.0)
     kinds = [
-        Kind("short", 0.2, survival=short, queue=(40.0, 10.0), init=(50.0, 20.0), on_demand_price=0.8),
-        Kind("long", 0.55, 2, 1.3, survival=long, billing=EC2_SPOT, init=45.0, on_demand_price=1.9),
+        MachineType("short", 0.2, survival=short, queue=(40.0, 10.0), init=(50.0, 20.0), on_demand_price=0.8),
+        MachineType("long", 0.55, 2, 1.3, survival=long, billing=EC2_SPOT, init=45.0, on_demand_price=1.9),
         on_demand(),
     ]
     return Where(kinds, {"short": Drawn(short, seed), "long": Drawn(long, seed + 1000)}, seed)
@@ -116,7 +118,7 @@ def by_room(seed: int = 0) -> Where:
         times = np.concatenate([[0.0], np.cumsum(rng.exponential(4000.0, 300)) + 1.0])
         fates[name] = Available(times, rng.integers(0, 4, len(times)), FOREVER)
         kinds.append(
-            Kind(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0)
+            MachineType(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0)
         )  # fmt: skip
     return Where([*kinds, on_demand()], fates, seed)
 
@@ -129,9 +131,9 @@ def with_notice(seed: int = 0) -> Where:
     series = PriceSeries("price", "a", changes - 8.0 * HOUR, prices, end=FOREVER)
     room = Available(changes, rng.integers(0, 4, 601), FOREVER)
     kinds = [
-        Kind("price", series, revocation=Steep(), notice_seconds=300.0),
-        Kind("room", 0.3, survival=Exponential(1.0), notice_seconds=300.0, billing=EC2_SPOT),
-        Kind("stays", 1.0),
+        MachineType("price", series, revocation=Steep(), notice_seconds=300.0),
+        MachineType("room", 0.3, survival=Exponential(1.0), notice_seconds=300.0, billing=EC2_SPOT),
+        MachineType("stays", 1.0),
     ]
     return Where(kinds, {"price": AbovePrice(series), "room": room}, seed)
 
@@ -140,9 +142,9 @@ def at_once(seed: int = 0) -> Where:
     """Whatever is asked for is there in the same moment, and lost often."""
     life = Exponential(1.0)
     kinds = [
-        Kind("now", 0.2, survival=life, billing=EC2_SPOT),
-        Kind("too", 0.2, 2, survival=life, billing=PER_SECOND),
-        Kind("stays", 1.0),
+        MachineType("now", 0.2, survival=life, billing=EC2_SPOT),
+        MachineType("too", 0.2, 2, survival=life, billing=PER_SECOND),
+        MachineType("stays", 1.0),
     ]
     return Where(kinds, {"now": Drawn(life, seed), "too": Drawn(life, seed + 1000)}, seed)
 
@@ -153,8 +155,8 @@ def that_stay(seed: int = 0) -> Where:
 
 def for_several(seed: int = 0) -> Where:
     """Machines that take long to come, and have room for many."""
-    large = Kind("large", 4.0, 4, queue=100.0, init=900.0)
-    return Where([large, Kind("huge", 16.0, 16, queue=100.0, init=900.0)], {}, seed)
+    large = MachineType("large", 4.0, 4, queue=100.0, init=900.0)
+    return Where([large, MachineType("huge", 16.0, 16, queue=100.0, init=900.0)], {}, seed)
 
 
 def curve(config: ev.Config, steps: int = STEPS) -> Curve:
@@ -197,13 +199,13 @@ def a_spec(trials: int = 4, *, seed: int = 1, steps: int = STEPS, **settings: An
 def run(
     make: Make,
     where: Where,
-    terms: Terms,
+    terms: Workload,
     spec: Spec | None = None,
     *,
     kill_after: Collection[int] = (),
     stop_after: int | None = None,
     curves: Callable[[ev.Config], Curve] = curve,
-    pace: Callable[[Kind], float] | None = None,
+    pace: Callable[[MachineType], float] | None = None,
     rule: Callable[[], Stopper] | None = None,
 ) -> Ran:
     """To its end. `kill_after`: the driver is killed after so many turns; a new one has only the log.

@@ -31,13 +31,13 @@ from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import JobSpec, replanning, successive_halving
-from thriftune.planning.allocation import Choice
-from thriftune.planning.machine_types import Kind
-from thriftune.planning.replanning import Now
+from thriftune.planning.allocation import StageAllocation
+from thriftune.planning.machine_types import MachineType
+from thriftune.planning.replanning import CurrentStage
 from thriftune.provisioning.elastic import Elastic
 from thriftune.provisioning.policies import policy
 from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.history import History
@@ -54,9 +54,11 @@ def rule() -> SuccessiveHalving:
     return SuccessiveHalving(TRIALS, min_steps=2, eta=2)
 
 
-def terms(deadline: float | None = 3000.0, **others: Any) -> Terms:
+def terms(deadline: float | None = 3000.0, **others: Any) -> Workload:
     given: dict[str, Any] = {"at_a_time": TRIALS, "trials": TRIALS, "job": JOB, "seconds_per_step": STEP_SECONDS}
-    return Terms(**{**given, "deadline_seconds": deadline, "restart_seconds": 5.0, "save_seconds": 2.0, **others})
+    return Workload(
+        **{**given, "deadline_seconds": deadline, "restart_seconds": 5.0, "save_seconds": 2.0, **others}
+    )
 
 
 def even(config: ev.Config) -> Curve:
@@ -66,7 +68,7 @@ def even(config: ev.Config) -> Curve:
 
 
 def halved(
-    kinds: Sequence[Kind] = (SLOW, QUICK), its: Terms | None = None, slower: float = 1.0, **others: Any
+    kinds: Sequence[MachineType] = (SLOW, QUICK), its: Workload | None = None, slower: float = 1.0, **others: Any
 ) -> Ran:
     given = {"curves": even, "pace": lambda kind: slower / kind.speed, "rule": rule, **others}
     return run(Elastic, Where(kinds), its or terms(), a_spec(TRIALS, steps=STEPS), **given)
@@ -157,7 +159,7 @@ def test_brackets_come_one_after_the_other() -> None:
 
 
 def without_replanning(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(replanning, "DEPARTS", math.inf)
+    patch.setattr(replanning, "MOST_DEVIATION", math.inf)
 
 
 def test_machines_that_are_slower_than_promised_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +247,9 @@ def test_where_all_fail_nothing_more_is_rented() -> None:
 class Watched(Elastic):
     """Which choice was followed in which stage, by all drivers."""
 
-    followed: defaultdict[int, list[Choice]] = defaultdict(list)
+    followed: defaultdict[int, list[StageAllocation]] = defaultdict(list)
 
-    def now(self, history: History) -> Now:
+    def now(self, history: History) -> CurrentStage:
         found = super().now(history)
         known = self.followed[found.number]
         if found.choice not in known:
@@ -288,7 +290,7 @@ def test_a_study_that_is_resumed_is_as_quick_as_it_can_still_be(turn: int) -> No
 # --- event by event
 
 
-def desk(*kinds: Kind, **its: Any) -> Desk:
+def desk(*kinds: MachineType, **its: Any) -> Desk:
     return Desk(Elastic(kinds, terms(**its)), trials=TRIALS, max_steps=STEPS, stopper=rule())
 
 
@@ -380,7 +382,7 @@ def test_a_machine_that_is_lost_at_once_counts_as_refused() -> None:
 
 
 def test_a_study_without_stages_is_one() -> None:
-    its = Terms(2, 6, deadline_seconds=6200.0, seconds_per_step=STEP_SECONDS)
+    its = Workload(2, 6, deadline_seconds=6200.0, seconds_per_step=STEP_SECONDS)
     ran = run(Elastic, Where([SLOW, QUICK]), its, a_spec(6, steps=20), curves=lambda config: curve(config, 20))
     assert ran.history.counts[State.COMPLETED] == 6
     assert most_at_a_time(ran) == 2
@@ -395,15 +397,18 @@ def test_kinds_that_are_taken_away_by_their_price_are_not_used() -> None:
 
 
 def test_spot_machines_are_planned_with_as_long_as_they_live() -> None:
-    short, long = Kind("short", 0.7, survival=Exponential(0.01)), Kind("long", 0.7, survival=Exponential(9.0))
+    short, long = (
+        MachineType("short", 0.7, survival=Exponential(0.01)),
+        MachineType("long", 0.7, survival=Exponential(9.0)),
+    )
     assert desk(short, long, SLOW, deadline=None).begins() == ["rent long-1"]
     assert desk(short, SLOW, deadline=None).begins() == ["rent slow-1"]
 
 
 def test_what_it_must_know() -> None:
     with pytest.raises(SettingError, match="elastic: a plan must know how many trials there are"):
-        policy("elastic", [SLOW], Terms())
-    where = Desk(policy("elastic", [SLOW], Terms(trials=4)), max_steps=None)
+        policy("elastic", [SLOW], Workload())
+    where = Desk(policy("elastic", [SLOW], Workload(trials=4)), max_steps=None)
     with pytest.raises(SettingError, match="elastic: a plan must know how many steps a trial has"):
         where.begins()
-    assert Desk(policy("elastic", [SLOW], Terms(job=JobSpec.of([(2, 3)])))).begins() == ["rent slow-1"]
+    assert Desk(policy("elastic", [SLOW], Workload(job=JobSpec.of([(2, 3)])))).begins() == ["rent slow-1"]

@@ -12,22 +12,22 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.support.tables import START
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.fixed import CheapestSpot
-from thriftune.provisioning.hazard_estimator import Lives
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.hazard_estimator import HazardEstimator
+from thriftune.provisioning.workload import Workload
 from thriftune.state import events as ev
 
-SPOT = Kind("spot", 0.3, survival=Exponential(2.0))
+SPOT = MachineType("spot", 0.3, survival=Exponential(2.0))
 
 
 def desk(at_a_time: int = 1, trials: int = 40) -> Desk:
-    return Desk(CheapestSpot([SPOT], Terms(at_a_time, seconds_per_step=60.0)), trials=trials, retries=0)
+    return Desk(CheapestSpot([SPOT], Workload(at_a_time, seconds_per_step=60.0)), trials=trials, retries=0)
 
 
 def rate(where: Desk) -> float:
     """As one sees it who reads the history for the first time."""
-    return Lives([SPOT]).rate(SPOT, where.history, where.now)
+    return HazardEstimator([SPOT]).rate(SPOT, where.history, where.now)
 
 
 def lives(where: Desk, hours: float, number: int) -> None:
@@ -40,15 +40,15 @@ def lives(where: Desk, hours: float, number: int) -> None:
 def test_losses_an_hour() -> None:
     history = desk().history
     for hours in (0.05, 0.5, 20.0):
-        kind = Kind("k", 1.0, survival=Exponential(hours))
-        told = Lives([kind])
+        kind = MachineType("k", 1.0, survival=Exponential(hours))
+        told = HazardEstimator([kind])
         assert told.hazard(kind, history, START, None) == pytest.approx(1.0 / hours)
         assert told.hazard(kind, history, START, None, 3.0, 0.1) == pytest.approx(1.0 / hours)
         within = told.lived(kind, history, START, 0.0, 1.0)
         assert within == pytest.approx(hours * -math.expm1(-1.0 / hours), rel=1e-3)
-    stays = Kind("stays", 1.0)
-    assert Lives([stays]).hazard(stays, history, START, None) == 0.0
-    assert Lives([stays]).lived(stays, history, START, 0.0, 1.0) is None
+    stays = MachineType("stays", 1.0)
+    assert HazardEstimator([stays]).hazard(stays, history, START, None) == 0.0
+    assert HazardEstimator([stays]).lived(stays, history, START, 0.0, 1.0) is None
 
 
 def test_losses_by_the_price_are_those_of_its_market() -> None:
@@ -57,8 +57,8 @@ def test_losses_by_the_price_are_those_of_its_market() -> None:
             return 0.5
 
     prices = PriceSeries("m", "a", [START - HOUR], [1.0], end=START + HOUR)
-    market = Kind("m", prices, revocation=Half())
-    told = Lives([market])
+    market = MachineType("m", prices, revocation=Half())
+    told = HazardEstimator([market])
     assert told.hazard(market, desk().history, START, 2.0) == pytest.approx(math.log(2.0))
     assert told.rate(market, desk().history, START) == 1.0
 
@@ -77,10 +77,10 @@ def test_machines_that_are_lost_sooner_than_was_known_make_it_higher() -> None:
         where.passes(400.0)
     # Six losses, where 6 * 0.2 / 2 were to be expected; what was known weighs as much as four.
     assert rate(where) == pytest.approx((4.0 + 6.0) / (4.0 + 0.6), rel=0.01)
-    told = Lives([SPOT])
+    told = HazardEstimator([SPOT])
     assert told.hazard(SPOT, where.history, where.now, None) == pytest.approx(0.5 * rate(where))
     lived = told.lived(SPOT, where.history, where.now, 0.0, 1.0)
-    before = Lives([SPOT]).lived(SPOT, desk().history, START, 0.0, 1.0)
+    before = HazardEstimator([SPOT]).lived(SPOT, desk().history, START, 0.0, 1.0)
     assert lived is not None
     assert before is not None
     assert lived < before
@@ -115,7 +115,7 @@ def test_losses_of_one_moment_count_as_one() -> None:
 
 
 def test_it_is_told_the_same_by_one_who_saw_all_of_it_come() -> None:
-    where, told = desk(), Lives([SPOT])
+    where, told = desk(), HazardEstimator([SPOT])
     where.begins()
     for number in range(1, 5):
         told.rate(SPOT, where.history, where.now)

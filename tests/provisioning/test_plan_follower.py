@@ -22,9 +22,9 @@ from thriftune.planning import (
     hyperband,
     successive_halving,
 )
-from thriftune.planning.allocation import Allocation, Choice
-from thriftune.planning.cloud_profile import By
-from thriftune.planning.cost_model import Model
+from thriftune.planning.allocation import Allocation, StageAllocation
+from thriftune.planning.cloud_profile import BillingMode
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.plan import make
 from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.plan_simulation import _Stages, carry_out
@@ -40,8 +40,8 @@ CLOUD = CloudProfile(
 
 def planned(spec: JobSpec, *shape: tuple[int, int, int], profile: Profile | None = None) -> Plan:
     """Machines, trials at a time and workers of each stage."""
-    choices = [Choice(CLOUD, machines, Allocation(at, workers)) for machines, at, workers in shape]
-    return make(Model(spec, profile or Profile(SECONDS, startup=2.0, checkpoint=1.0)), choices, "test")
+    choices = [StageAllocation(CLOUD, machines, Allocation(at, workers)) for machines, at, workers in shape]
+    return make(CostModel(spec, profile or Profile(SECONDS, startup=2.0, checkpoint=1.0)), choices, "test")
 
 
 # --- against what was predicted
@@ -53,7 +53,7 @@ def planned(spec: JobSpec, *shape: tuple[int, int, int], profile: Profile | None
     ids=["SHA(64, 4, 508)", "SHA(32, 1, 50, 3)", "hyperband"],
 )
 @pytest.mark.parametrize("billing", ["per_instance", "per_function"])
-def test_where_nothing_is_random_it_takes_and_costs_what_was_said(spec: JobSpec, billing: By) -> None:
+def test_where_nothing_is_random_it_takes_and_costs_what_was_said(spec: JobSpec, billing: BillingMode) -> None:
     cloud = replace(CLOUD, billing=billing)
     for plan in frontier(spec, Profile(SECONDS, startup=2.0, checkpoint=1.0), cloud, points=5):
         found = carry_out(plan)
@@ -95,7 +95,9 @@ def test_on_average_it_is_what_was_predicted() -> None:
 
 def test_what_it_cannot_carry_out_is_said() -> None:
     spot = CloudProfile(slots=4, price_per_hour=1.0, survival=Exponential(5.0))
-    plan = make(Model(JobSpec.of([(2, 1)]), Profile({1: 1.0})), [Choice(spot, 1, Allocation(2, 1))], "test")
+    plan = make(
+        CostModel(JobSpec.of([(2, 1)]), Profile({1: 1.0})), [StageAllocation(spot, 1, Allocation(2, 1))], "test"
+    )
     with pytest.raises(SettingError, match="one kind of machine that is not taken away"):
         carry_out(plan)
 
@@ -199,8 +201,8 @@ def test_on_machines_that_fail_trials_save_now_and_then(
     """A hundredth of the time goes into saving at most; more where machines are taken away so often."""
     survival = None if mean_hours is None else Exponential(mean_hours)
     profile = Profile(SECONDS, startup=2.0, checkpoint=checkpoint)
-    choices = [Choice(replace(CLOUD, survival=survival), 1, Allocation(4, 1)) for _ in SPEC.stages]
-    plan = make(Model(SPEC, profile), choices, "test")
+    choices = [StageAllocation(replace(CLOUD, survival=survival), 1, Allocation(4, 1)) for _ in SPEC.stages]
+    plan = make(CostModel(SPEC, profile), choices, "test")
     where = table(plan)
     where(ev.DriverStarted(where.now, 1, "host"))
     comes(where, "machine-1")

@@ -7,8 +7,8 @@ import pytest
 from tests.support.tables import Table
 from thriftune.loop.conductor import Conductor
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.machine_types import Kind
-from thriftune.provisioning.scale_to_demand import Growing
+from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.scale_to_demand import ScaleToDemand
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import drive
@@ -57,8 +57,8 @@ def driven(
         steps = lengths[order.setdefault(config["x"], len(order)) % len(lengths)]
         return Curve(range(1, steps + 1), [{"loss": 1.0}] * steps, [10.0] * steps)
 
-    conductor = Conductor(spec, history, Random(), Growing([DEAR, CHEAP], gang, most))
-    kinds = [Kind("dear", 2.0, 2, init=5.0), Kind("cheap", 1.0, 2, init=5.0, most=cheap)]
+    conductor = Conductor(spec, history, Random(), ScaleToDemand([DEAR, CHEAP], gang, most))
+    kinds = [MachineType("dear", 2.0, 2, init=5.0), MachineType("cheap", 1.0, 2, init=5.0, most=cheap)]
     present = [ev.MachineReady(0.0, f"node-{n}", "own", 2, 0.0) for n in range(there)]
     drive(conductor, SimulatedEngine(curve, clock), clock, present, SimulatedCloud(kinds))
     history.validate()
@@ -102,7 +102,7 @@ def test_trials_are_packed_together_and_machines_let_go() -> None:
 
 
 def test_a_machine_that_is_to_be_taken_away_is_let_go_when_it_is_empty() -> None:
-    where = Table(slots=0, trials=2, workers=1, provisioner=Growing([CHEAP], at_a_time=1))
+    where = Table(slots=0, trials=2, workers=1, provisioner=ScaleToDemand([CHEAP], at_a_time=1))
     assert where(ev.DriverStarted(where.now, 1, "host"))[-1] == "rent cheap-1"
     rented = ev.MachineRented(where.now, "cheap-1", "cheap", 1.0)
     assert where(rented, ev.MachineReady(where.now, "cheap-1", "cheap", 2, 1.0)) == ["place 0/1 on cheap-1"]

@@ -14,14 +14,14 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.step_cost import StepCost
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.preemptions import AbovePrice
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 
-TERMS = Terms(seconds_per_step=60.0)
+TERMS = Workload(seconds_per_step=60.0)
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Says:
         return self.p
 
 
-def market(name: str, price: float, p: float, *, speed: float = 1.0, before: float | None = None) -> Kind:
+def market(name: str, price: float, p: float, *, speed: float = 1.0, before: float | None = None) -> MachineType:
     """`before`: its price until half an hour ago."""
     times = [START - 9 * HOUR, START - 0.5 * HOUR]
     series = PriceSeries(name, "a", times, [before or price, price], end=START + 99 * HOUR)
-    return Kind(name, series, speed=speed, revocation=Says(p), billing=EC2_SPOT)
+    return MachineType(name, series, speed=speed, revocation=Says(p), billing=EC2_SPOT)
 
 
 @pytest.mark.parametrize(
@@ -48,22 +48,27 @@ def market(name: str, price: float, p: float, *, speed: float = 1.0, before: flo
         ([market("a", 1.0, 0.0), market("b", 1.5, 0.3)], "a"),  # 1 against 1.05
         ([market("a", 1.0, 0.4), market("b", 1.5, 0.4, speed=2.0)], "b"),  # 0.6 against 0.45
         ([market("a", 1.0, 0.0, before=2.0), market("b", 1.4, 0.0)], "b"),  # the last hour's mean: 1.5 against 1.4
-        ([market("a", 1.0, 0.5), Kind("b", 0.9, survival=Exponential(1.0))], "b"),  # 0.5 against 0.9 exp(-1)
-        ([market("a", 1.0, 0.0), Kind("b", 0.3)], "a"),  # of those that may be taken away
+        (
+            [market("a", 1.0, 0.5), MachineType("b", 0.9, survival=Exponential(1.0))],
+            "b",
+        ),  # 0.5 against 0.9 exp(-1)
+        ([market("a", 1.0, 0.0), MachineType("b", 0.3)], "a"),  # of those that may be taken away
     ],
 )
-def test_it_takes_the_least_of_equation_2(kinds: list[Kind], chosen: str) -> None:
+def test_it_takes_the_least_of_equation_2(kinds: list[MachineType], chosen: str) -> None:
     assert Desk(StepCost(kinds, TERMS)).begins() == [f"rent {chosen}-1"]
 
 
 def test_slots_share_what_a_machine_costs() -> None:
-    wide = Kind("wide", 1.8, slots=2, survival=Exponential(1.0))
-    assert Desk(StepCost([Kind("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begins() == ["rent wide-1"]
+    wide = MachineType("wide", 1.8, slots=2, survival=Exponential(1.0))
+    assert Desk(StepCost([MachineType("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begins() == [
+        "rent wide-1"
+    ]
 
 
 def test_the_maximum_price_is_a_random_bit_above_the_price_and_the_same_again() -> None:
     def asked(seed: int) -> float | None:
-        where = Desk(StepCost([market("a", 1.0, 0.1)], Terms(seed=seed)))
+        where = Desk(StepCost([market("a", 1.0, 0.1)], Workload(seed=seed)))
         where.begins()
         return where.history.fleet.renting["a-1"].max_price
 
@@ -74,7 +79,7 @@ def test_the_maximum_price_is_a_random_bit_above_the_price_and_the_same_again() 
 
 
 def test_where_a_price_takes_nothing_away_there_is_no_maximum() -> None:
-    where = Desk(StepCost([Kind("b", 0.9, survival=Exponential(1.0))], TERMS))
+    where = Desk(StepCost([MachineType("b", 0.9, survival=Exponential(1.0))], TERMS))
     where.begins()
     assert where.history.fleet.renting["b-1"].max_price is None
 
@@ -103,7 +108,7 @@ def test_a_trial_that_ends_late_leaves_a_machine_that_nobody_takes() -> None:
 
 @pytest.mark.parametrize("cloud", [by_price, by_chance])
 def test_no_machine_is_kept_for_longer_than_an_hour_and_a_step(cloud: Any) -> None:
-    ran = run(StepCost, cloud(2), Terms(2, 4, seconds_per_step=300.0, save_seconds=10.0))
+    ran = run(StepCost, cloud(2), Workload(2, 4, seconds_per_step=300.0, save_seconds=10.0))
     rows = ran.ledger.rows
     assert any(row.seconds >= HOUR for row in rows)
     assert max(row.seconds for row in rows) <= HOUR + 550.0 + 10.0
@@ -124,7 +129,7 @@ def test_a_pace_that_was_seen_counts() -> None:
 
 def test_it_needs_a_spot_machine() -> None:
     with pytest.raises(SettingError, match="step_cost: no kind of machine may be taken away"):
-        StepCost([Kind("a", 1.0)], TERMS)
+        StepCost([MachineType("a", 1.0)], TERMS)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 200.0])
@@ -150,9 +155,9 @@ def test_machines_that_are_preempted_within_minutes_are_not_paid() -> None:
     """In a market with a spike every four minutes, all machines of Algorithm 1 but the last are refunded."""
     times = [-9 * HOUR + 240.0 * i + spike for i in range(1000) for spike in (0.0, 235.0)]
     series = PriceSeries("spiky", "a", times, [0.3, 3.0] * 1000, end=FOREVER)
-    spiky = Kind("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
-    calm = Kind("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
-    terms = Terms(1, 1, seconds_per_step=20.0)
+    spiky = MachineType("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
+    calm = MachineType("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
+    terms = Workload(1, 1, seconds_per_step=20.0)
     ran = run(StepCost, Where([spiky, calm], {"spiky": AbovePrice(series)}), terms, curves=_quick_steps)
     assert {row.offer for row in ran.ledger.rows} == {"spiky"}
     assert ran.ledger.dollars <= 240.0 / HOUR * 0.3

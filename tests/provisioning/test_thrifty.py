@@ -17,10 +17,10 @@ from tests.support.tables import START
 from thriftune.market.billing import EC2_SPOT
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.thrifty import LOOK_SECONDS, Thrifty
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.preemptions import Drawn
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
@@ -30,13 +30,13 @@ SAFE = Exponential(1e9)
 STEP = 720.0  # a fifth of an hour
 
 
-def spot(name: str, price: float, hours: float = 1e9, **settings: object) -> Kind:
-    return Kind(name, price, survival=Exponential(hours), **settings)  # type: ignore[arg-type]
+def spot(name: str, price: float, hours: float = 1e9, **settings: object) -> MachineType:
+    return MachineType(name, price, survival=Exponential(hours), **settings)  # type: ignore[arg-type]
 
 
-def desk(*kinds: Kind, hours: float | None = None, **settings: object) -> Desk:
+def desk(*kinds: MachineType, hours: float | None = None, **settings: object) -> Desk:
     """Trials of 20 hours, of steps of 720 seconds."""
-    terms = Terms(deadline_seconds=None if hours is None else hours * HOUR, seconds_per_step=STEP)
+    terms = Workload(deadline_seconds=None if hours is None else hours * HOUR, seconds_per_step=STEP)
     return Desk(Thrifty(kinds, replace(terms, **settings)), trials=settings.get("trials", 4))  # type: ignore[arg-type]
 
 
@@ -89,7 +89,7 @@ def test_where_losses_are_let_off_the_maximum_price_is_near_the_price() -> None:
             return 0.9 * math.exp(-10.0 * (max_price / series.price_at(t) - 1.0))
 
     def asked(free: bool) -> float | None:
-        kind = Kind(
+        kind = MachineType(
             "m",
             steady("m", {-9.0: 1.0}),
             revocation=Margin(),
@@ -106,7 +106,7 @@ def test_where_losses_are_let_off_the_maximum_price_is_near_the_price() -> None:
 
 
 def test_machines_that_are_rented_together_are_of_several_kinds() -> None:
-    where = Desk(Thrifty([spot(name, 1.0) for name in "abc"], Terms(3, 3, seconds_per_step=STEP)), trials=3)
+    where = Desk(Thrifty([spot(name, 1.0) for name in "abc"], Workload(3, 3, seconds_per_step=STEP)), trials=3)
     assert where.begins() == ["rent a-1", "rent b-2", "rent c-3"]
 
 
@@ -134,7 +134,7 @@ def test_where_there_was_none_just_now_there_is_none() -> None:
 
 def moved(price_after: float, steps: int = 100, step: float = STEP) -> list[str]:
     """What a trial does whose machine's price changes after an hour and a half, with another kind at 0.6."""
-    mine = Kind("mine", steady("mine", {-9.0: 0.5, 1.5: price_after}), survival=SAFE, init=120.0)
+    mine = MachineType("mine", steady("mine", {-9.0: 0.5, 1.5: price_after}), survival=SAFE, init=120.0)
     where = desk(mine, spot("other", 0.6, init=120.0))
     where.spec = replace(where.spec, max_steps=steps)
     where.kill_driver()
@@ -161,7 +161,7 @@ def test_it_does_not_move_when_all_is_as_it_was() -> None:
 
 
 def test_it_stays_until_the_other_machine_is_there_and_its_own_goes_back() -> None:
-    mine = Kind("mine", steady("mine", {-9.0: 0.5, 1.0: 3.0}), survival=SAFE)
+    mine = MachineType("mine", steady("mine", {-9.0: 0.5, 1.0: 3.0}), survival=SAFE)
     where = desk(mine, spot("other", 0.6))
     where.begins()
     where.comes("mine-1")
@@ -173,7 +173,7 @@ def test_it_stays_until_the_other_machine_is_there_and_its_own_goes_back() -> No
 
 def test_where_losses_are_let_off_machines_are_used_in_turns() -> None:
     life, seconds = Exponential(1.0), 100.0
-    kind = Kind("free", 1.0, survival=life, billing=EC2_SPOT, notice_seconds=120.0, init=30.0)
+    kind = MachineType("free", 1.0, survival=life, billing=EC2_SPOT, notice_seconds=120.0, init=30.0)
     flat = Curve(range(1, 201), [{"loss": 1.0}] * 200, [seconds] * 200)
     dollars, hours = 0.0, 0.0
     for seed in range(8):
@@ -181,7 +181,7 @@ def test_where_losses_are_let_off_machines_are_used_in_turns() -> None:
         ran = run(
             Thrifty,
             where,
-            Terms(1, 1, seconds_per_step=seconds),
+            Workload(1, 1, seconds_per_step=seconds),
             a_spec(1, steps=200),
             curves=lambda _: flat,
         )
@@ -194,13 +194,13 @@ def test_where_losses_are_let_off_machines_are_used_in_turns() -> None:
 def test_where_nothing_is_let_off_a_machine_is_kept() -> None:
     flat = Curve(range(1, 201), [{"loss": 1.0}] * 200, [100.0] * 200)
     where = Where([spot("a", 1.0, init=30.0), spot("b", 1.0, init=30.0)])
-    ran = run(Thrifty, where, Terms(1, 1, seconds_per_step=100.0), a_spec(1, steps=200), curves=lambda _: flat)
+    ran = run(Thrifty, where, Workload(1, 1, seconds_per_step=100.0), a_spec(1, steps=200), curves=lambda _: flat)
     assert len(ran.of(ev.Rent)) == 1
 
 
 # --- deadlines
 
-STAYS = Kind("stays", 2.0, init=60.0)
+STAYS = MachineType("stays", 2.0, init=60.0)
 
 
 def test_with_time_to_spare_it_is_on_spot_machines() -> None:
@@ -233,7 +233,7 @@ def test_when_the_time_comes_it_moves_to_one_that_stays() -> None:
 @pytest.mark.parametrize(("init", "told"), [(0.0, ["rent stays-2"]), (0.9 * HOUR, [])])
 def test_what_is_done_before_it_could_move_stays(init: float, told: list[str]) -> None:
     """With five steps to go, an hour of work, it hangs for so long that there is hardly more left."""
-    where = desk(spot("spot", 1.0), Kind("stays", 2.0, init=init), hours=27.0)
+    where = desk(spot("spot", 1.0), MachineType("stays", 2.0, init=init), hours=27.0)
     where.begins()
     where.comes("spot-1")
     assert where.works(0, 1, 95, STEP) == []
@@ -257,8 +257,11 @@ def test_where_it_finds_none_and_there_is_no_time_to_spare_it_does_not_wait() ->
 def test_no_trial_is_lost_to_machines_that_live_no_longer_than_a_step() -> None:
     life, seconds = Exponential(0.5), 1500.0
     flat = Curve(range(1, STEPS + 1), [{"loss": 1.0}] * STEPS, [seconds] * STEPS)
-    kinds = [Kind("k", 0.477, survival=life, billing=EC2_SPOT, init=50.0), Kind("stays", 1.0, init=30.0)]
-    terms = Terms(2, 4, 100_000.0, seconds_per_step=seconds, save_seconds=60.0)
+    kinds = [
+        MachineType("k", 0.477, survival=life, billing=EC2_SPOT, init=50.0),
+        MachineType("stays", 1.0, init=30.0),
+    ]
+    terms = Workload(2, 4, 100_000.0, seconds_per_step=seconds, save_seconds=60.0)
     for seed in range(4):
         ran = run(Thrifty, Where(kinds, {"k": Drawn(life, seed)}, seed), terms, curves=lambda _: flat)
         assert ran.history.counts[State.COMPLETED] == 4
@@ -267,9 +270,11 @@ def test_no_trial_is_lost_to_machines_that_live_no_longer_than_a_step() -> None:
 def test_machines_that_live_for_minutes_are_not_rented_in_vain() -> None:
     life = Exponential(0.1)
     flat = Curve(range(1, STEPS + 1), [{"loss": 1.0}] * STEPS, [1500.0] * STEPS)
-    short = Kind("short", 0.675, speed=1.3, survival=life, billing=EC2_SPOT, notice_seconds=120.0, queue=200.0)
-    terms = Terms(1, 1, 41_200.0, seconds_per_step=1500.0, restart_seconds=20.0, save_seconds=10.0)
-    where = Where([short, Kind("stays", 1.0, queue=200.0, init=60.0)], {"short": Drawn(life, 1)})
+    short = MachineType(
+        "short", 0.675, speed=1.3, survival=life, billing=EC2_SPOT, notice_seconds=120.0, queue=200.0
+    )
+    terms = Workload(1, 1, 41_200.0, seconds_per_step=1500.0, restart_seconds=20.0, save_seconds=10.0)
+    where = Where([short, MachineType("stays", 1.0, queue=200.0, init=60.0)], {"short": Drawn(life, 1)})
     ran = run(Thrifty, where, terms, curves=lambda _: flat)
     came = {entry.machine for entry in ran.of(ev.MachineReady)}
     assert len(came - {entry.machine for entry in ran.of(ev.Place)}) <= 3
@@ -277,8 +282,8 @@ def test_machines_that_live_for_minutes_are_not_rented_in_vain() -> None:
 
 
 def test_a_machine_that_comes_for_another_is_not_counted_for_a_trial_that_does_not_take_it() -> None:
-    terms = Terms(2, 2, 30.0 * HOUR, seconds_per_step=STEP)
-    where = Desk(Thrifty([spot("spot", 1.0, 50.0), Kind("stays", 2.0)], terms), trials=2)
+    terms = Workload(2, 2, 30.0 * HOUR, seconds_per_step=STEP)
+    where = Desk(Thrifty([spot("spot", 1.0, 50.0), MachineType("stays", 2.0)], terms), trials=2)
     where.begins()
     where.comes("spot-1")
     where.comes("spot-2")
@@ -291,7 +296,7 @@ def test_a_machine_that_comes_for_another_is_not_counted_for_a_trial_that_does_n
 
 
 def test_of_those_that_stay_the_cheapest_that_is_in_time() -> None:
-    quick = Kind("quick", 5.0, speed=2.0)
+    quick = MachineType("quick", 5.0, speed=2.0)
     dear = spot("dear", 9.0)
     assert desk(STAYS, dear, hours=21.0).begins() == ["rent stays-1"]
     assert desk(STAYS, quick, dear, hours=12.7).begins() == ["rent quick-1"]
@@ -300,12 +305,12 @@ def test_of_those_that_stay_the_cheapest_that_is_in_time() -> None:
 
 @pytest.mark.parametrize(("hours", "chosen"), [(40.0, "slow"), (16.0, "quick")])
 def test_where_the_cheap_one_is_too_slow_the_quick_one_of_two_comes_first(hours: float, chosen: str) -> None:
-    kinds = spot("slow", 0.2), spot("quick", 0.6, speed=2.0), Kind("stays", 4.0, speed=2.0)
+    kinds = spot("slow", 0.2), spot("quick", 0.6, speed=2.0), MachineType("stays", 4.0, speed=2.0)
     assert desk(*kinds, hours=hours).begins() == [f"rent {chosen}-1"]
 
 
 def test_a_slow_spot_machine_comes_before_a_quick_one_that_stays() -> None:
-    kinds = spot("slow", 0.2), Kind("stays", 4.0, speed=2.0)
+    kinds = spot("slow", 0.2), MachineType("stays", 4.0, speed=2.0)
     assert desk(*kinds, hours=16.0).begins() == ["rent slow-1"]
 
 
@@ -333,7 +338,9 @@ def test_it_is_never_late(cloud: Callable[[int], Where], spare: float) -> None:
         trials = int(rng.integers(1, 8))
         rounds = math.ceil(trials / at_a_time)
         deadline = rounds * (STEPS * 300.0 * spare + 1600.0)
-        terms = Terms(at_a_time, trials, deadline, seconds_per_step=300.0, restart_seconds=20.0, save_seconds=10.0)
+        terms = Workload(
+            at_a_time, trials, deadline, seconds_per_step=300.0, restart_seconds=20.0, save_seconds=10.0
+        )
         ran = run(Thrifty, cloud(seed), terms, a_spec(trials), curves=lambda _: flat)
         late += [seed] if ran.history.driven_seconds(ran.now) > deadline else []
     assert late == []
@@ -342,27 +349,27 @@ def test_it_is_never_late(cloud: Callable[[int], Where], spare: float) -> None:
 def test_a_trial_slower_than_thought_does_not_move_to_a_like_machine() -> None:
     where = Where([spot("a", 1.0, 5.0, init=30.0), spot("b", 1.0, 5.0, init=30.0)])
     flat = Curve(range(1, STEPS + 1), [{"loss": 1.0}] * STEPS, [400.0] * STEPS)
-    ran = run(Thrifty, where, Terms(1, 1, seconds_per_step=300.0), curves=lambda _: flat)
+    ran = run(Thrifty, where, Workload(1, 1, seconds_per_step=300.0), curves=lambda _: flat)
     assert ran.of(ev.Move) == []
 
 
 def test_a_trial_is_looked_at_however_much_happens_beside_it() -> None:
     """Ten times the price from an hour on; a trial beside it ends every 500 seconds."""
     price = PriceSeries("p", "a", [-8.0 * HOUR, HOUR], [0.3, 3.0], end=1e7)
-    kinds = [Kind("p", price, survival=SAFE, queue=10.0, init=10.0), spot("q", 0.6, queue=10.0, init=10.0)]
+    kinds = [MachineType("p", price, survival=SAFE, queue=10.0, init=10.0), spot("q", 0.6, queue=10.0, init=10.0)]
     long = Curve(range(1, 101), [{"loss": 1.0}] * 100, [300.0] * 100)
     curves = iter([long] + [Curve([100], [{"loss": 1.0}], [500.0])] * 50)
-    terms = Terms(2, 51, seconds_per_step=300.0)
+    terms = Workload(2, 51, seconds_per_step=300.0)
     ran = run(Thrifty, Where(kinds), terms, a_spec(51, steps=100), curves=lambda _: next(curves))
     assert min(move.at for move in ran.of(ev.Move) if move.trial == 0) < 2.0 * HOUR
 
 
 def test_spot_that_costs_more_a_step_than_one_that_stays_is_not_taken_without_a_deadline_either() -> None:
-    assert desk(spot("risky", 0.9, 0.3, init=360.0), Kind("stays", 1.0)).begins() == ["rent stays-1"]
+    assert desk(spot("risky", 0.9, 0.3, init=360.0), MachineType("stays", 1.0)).begins() == ["rent stays-1"]
 
 
 def test_a_price_that_moves_is_met_with_a_maximum_that_is_high_enough() -> None:
-    kind = Kind("m", steady("m", {-9.0: 1.0}), revocation=Says(0.1), on_demand_price=1.5)
+    kind = MachineType("m", steady("m", {-9.0: 1.0}), revocation=Says(0.1), on_demand_price=1.5)
     where = desk(kind)
     where.begins()
     assert where.history.fleet.renting["m-1"].max_price == 2.0  # at least twice the price
@@ -376,7 +383,7 @@ def test_with_a_deadline_and_nothing_that_stays_it_does_what_it_can() -> None:
 
 
 def test_a_step_that_no_spot_machine_outlives_is_done_on_one_that_stays() -> None:
-    short = Kind("short", 0.1, survival=Uniform(24.0))
+    short = MachineType("short", 0.1, survival=Uniform(24.0))
     for deadline in (None, 5000.0):
         where = desk(short, STAYS, hours=deadline, seconds_per_step=30.0 * HOUR)
         assert where.begins() == ["rent stays-1"]

@@ -10,20 +10,20 @@ from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, by_room, run
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.uniform_progress import UniformProgress
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.preemptions import Available
 from thriftune.replay.simulated_engine import Curve
 
-SPOT = Kind("spot", 0.3, survival=Exponential(3.0), queue=60.0, init=60.0)
-STAYS = Kind("stays", 1.0, queue=60.0, init=60.0)
+SPOT = MachineType("spot", 0.3, survival=Exponential(3.0), queue=60.0, init=60.0)
+STAYS = MachineType("stays", 1.0, queue=60.0, init=60.0)
 
 
-def desk(hours: float = 20.0, kinds: tuple[Kind, ...] = (SPOT, STAYS)) -> Desk:
+def desk(hours: float = 20.0, kinds: tuple[MachineType, ...] = (SPOT, STAYS)) -> Desk:
     """10 hours of work; a changeover takes 120 seconds."""
-    terms = Terms(deadline_seconds=hours * HOUR, seconds_per_step=360.0)
+    terms = Workload(deadline_seconds=hours * HOUR, seconds_per_step=360.0)
     return Desk(UniformProgress(kinds, terms), trials=1)
 
 
@@ -36,7 +36,7 @@ def test_spot_whenever_it_is_to_be_had() -> None:
 
 
 def test_the_cheapest_spot_machine_by_the_step() -> None:
-    quick = Kind("quick", 0.5, speed=2.0, survival=Exponential(3.0))
+    quick = MachineType("quick", 0.5, speed=2.0, survival=Exponential(3.0))
     assert desk(kinds=(SPOT, quick, STAYS)).begins() == ["rent quick-1"]
 
 
@@ -92,7 +92,7 @@ def test_on_a_spot_machine_it_stays_until_that_is_taken() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_one_trial_is_never_late(seed: int) -> None:
     flat = Curve(range(1, 21), [{"loss": 1.0}] * 20, [300.0] * 20)
-    terms = Terms(1, 1, deadline_seconds=2.6 * HOUR, seconds_per_step=300.0)
+    terms = Workload(1, 1, deadline_seconds=2.6 * HOUR, seconds_per_step=300.0)
     ran = run(UniformProgress, by_room(seed), terms, a_spec(1), curves=lambda _: flat)
     assert ran.now <= 2.6 * HOUR
 
@@ -105,15 +105,15 @@ def test_one_trial_is_never_late(seed: int) -> None:
         ([STAYS], 1.0, "needs a spot machine and one that is not taken away"),
     ],
 )
-def test_what_it_needs_is_said(kinds: list[Kind], hours: Any, message: str) -> None:
+def test_what_it_needs_is_said(kinds: list[MachineType], hours: Any, message: str) -> None:
     with pytest.raises(SettingError, match=f"uniform_progress: {message}"):
-        UniformProgress(kinds, Terms(deadline_seconds=hours and hours * HOUR))
+        UniformProgress(kinds, Workload(deadline_seconds=hours and hours * HOUR))
 
 
 def test_the_trials_that_come_after_count() -> None:
-    kinds = [Kind("spot", 0.9, survival=Exponential(500.0)), Kind("stays", 1.0)]
+    kinds = [MachineType("spot", 0.9, survival=Exponential(500.0)), MachineType("stays", 1.0)]
     flat = Curve(range(1, 11), [{"loss": 1.0}] * 10, [600.0] * 10)
-    terms = Terms(1, 4, deadline_seconds=10 * HOUR, seconds_per_step=600.0)
+    terms = Workload(1, 4, deadline_seconds=10 * HOUR, seconds_per_step=600.0)
     nowhere = Where(kinds, {"spot": Available([0.0], [0], 1e9)})
     ran = run(UniformProgress, nowhere, terms, a_spec(4, steps=10), curves=lambda _: flat)
     assert ran.now <= 10 * HOUR

@@ -9,7 +9,7 @@ import pytest
 from tests.provisioning.desk import Desk
 from thriftune.errors import SettingError
 from thriftune.provisioning.present_machines import PresentMachines
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,11 @@ from thriftune.provisioning.workload import Terms
 )
 def test_what_makes_no_sense_is_said(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Terms(**given)
+        Workload(**given)
 
 
 def test_the_deadline_is_of_driving() -> None:
-    terms = Terms(deadline_seconds=1000.0)
+    terms = Workload(deadline_seconds=1000.0)
     where = Desk(PresentMachines())
     assert terms.time_left(where.history, where.now) == 1000.0
     where.begins()
@@ -42,4 +42,4 @@ def test_the_deadline_is_of_driving() -> None:
     where.begins()
     where.now += 800.0
     assert terms.time_left(where.history, where.now) == -100.0
-    assert Terms().time_left(where.history, where.now) is None
+    assert Workload().time_left(where.history, where.now) is None

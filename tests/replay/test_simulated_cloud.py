@@ -18,7 +18,7 @@ from thriftune.market.billing import EC2_SPOT, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning import CloudProfile, Latency
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.state.events import (
@@ -32,16 +32,16 @@ from thriftune.state.events import (
     MachineRented,
 )
 
-BIG = Kind.of(
+BIG = MachineType.of(
     CloudProfile(
         slots=4, price_per_hour=36.0, queue=10.0, init=20.0, minimum=60.0, data_gb=5.0, data_price=0.1, name="big"
     )
 )
 PRICES = PriceSeries("spot", "a", [0.0, 1000.0, 2000.0, 9000.0], [1.0, 3.0, 2.0, 8.0], end=50_000.0)
-SPOT = Kind("spot", PRICES, billing=EC2_SPOT, notice_seconds=120.0)
+SPOT = MachineType("spot", PRICES, billing=EC2_SPOT, notice_seconds=120.0)
 
 
-def made(*kinds: Kind, **fates: Fate) -> SimulatedCloud:
+def made(*kinds: MachineType, **fates: Fate) -> SimulatedCloud:
     return SimulatedCloud(kinds or (BIG,), fates)
 
 
@@ -103,7 +103,7 @@ def test_a_machine_that_is_let_go_before_it_comes_never_does() -> None:
 
 
 def test_machines_of_one_request_are_handed_over_together_and_get_ready_one_by_one() -> None:
-    cloud = made(Kind("slow", 1.0, queue=Latency(10, 5), init=Latency(20, 9)))
+    cloud = made(MachineType("slow", 1.0, queue=Latency(10, 5), init=Latency(20, 9)))
     for number in range(5):
         cloud.rent(f"m{number}", "slow", None, 0.0)
     cloud.rent("later", "slow", None, 1.0)
@@ -118,7 +118,7 @@ def test_machines_of_one_request_are_handed_over_together_and_get_ready_one_by_o
 
 def test_where_functions_are_billed_a_machine_costs_nothing_but_its_data() -> None:
     profile = CloudProfile(slots=4, price_per_hour=36.0, billing="per_function", data_gb=1.0, data_price=0.1)
-    cloud = made(Kind.of(profile))
+    cloud = made(MachineType.of(profile))
     cloud.rent("m1", "machine", None, 0.0)
     cloud.release("m1", 1000.0)
     assert cloud.bill.dollars == pytest.approx(0.1)
@@ -175,7 +175,7 @@ def test_a_notice_is_never_before_the_machine() -> None:
 
 
 def test_a_life_is_drawn_for_each_machine_and_is_the_same_again() -> None:
-    kind = Kind("gcp", 1.0)
+    kind = MachineType("gcp", 1.0)
 
     def ends(seed: int) -> list[float]:
         cloud = made(kind, gcp=Drawn(Exponential(2.0), seed))
@@ -189,7 +189,7 @@ def test_a_life_is_drawn_for_each_machine_and_is_the_same_again() -> None:
 
 def test_only_so_many_are_to_be_had() -> None:
     fate = Available([0.0, 100.0, 200.0, 300.0], [2, 1, 3, 0], 1000.0)
-    cloud = made(Kind("gpu", 1.0), gpu=fate)
+    cloud = made(MachineType("gpu", 1.0), gpu=fate)
     for name in ("a", "b"):
         cloud.rent(name, "gpu", None, 0.0)
     assert kinds_of(cloud.rent("c", "gpu", None, 0.0)) == [("MachineRefused", 0.0)]
@@ -228,10 +228,10 @@ def test_whatever_happens_every_machine_that_came_is_billed_once(data: st.DataOb
         st.sampled_from([EC2_SPOT, Billing(least_seconds=60.0), Billing(granularity_seconds=3600.0)])
     )
     kinds = [
-        Kind(
+        MachineType(
             "spot", PRICES, billing=billing, notice_seconds=data.draw(st.sampled_from([0.0, 30.0, 120.0])), queue=7
         ),
-        Kind("gpu", 0.9, billing=billing, init=11.0, data_gb=1.0),
+        MachineType("gpu", 0.9, billing=billing, init=11.0, data_gb=1.0),
     ]
     fates: dict[str, Fate] = {
         "spot": AbovePrice(PRICES),

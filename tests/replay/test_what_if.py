@@ -10,7 +10,7 @@ import pytest
 import thriftune as tt
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import Available, Drawn, Fate
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace
@@ -23,8 +23,8 @@ from thriftune.stopping.protocol import Verdict
 HOUR = 3600.0
 LIFE = Exponential(3.0)
 KINDS = [
-    Kind("spot", 0.3, survival=LIFE, queue=30.0, init=30.0, on_demand_price=1.0),
-    Kind("stays", 1.0, queue=30.0, init=30.0),
+    MachineType("spot", 0.3, survival=LIFE, queue=30.0, init=30.0, on_demand_price=1.0),
+    MachineType("stays", 1.0, queue=30.0, init=30.0),
 ]
 
 
@@ -190,7 +190,9 @@ def test_without_checkpoints_what_is_set_aside_begins_anew() -> None:
 
 def test_what_will_never_be_done_ends_all_the_same() -> None:
     brief = Exponential(0.005)
-    cloud = Trace([Kind("spot", 0.3, survival=brief)], lambda seed: {"spot": Drawn(brief, seed)}, 0.0, math.inf)
+    cloud = Trace(
+        [MachineType("spot", 0.3, survival=brief)], lambda seed: {"spot": Drawn(brief, seed)}, 0.0, math.inf
+    )
     (found,) = tt.simulate(
         curve, cloud=cloud, policies=["cheapest_spot"], space={"x": Float(0.0, 1.0)}, minimize="loss", trials=1,
         max_steps=20, seeds=1,

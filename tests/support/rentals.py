@@ -19,7 +19,7 @@ from thriftune.market.billing import (
 )
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 from thriftune.replay.simulated_cloud import SimulatedCloud
@@ -55,10 +55,12 @@ def cloud(seed: int, billing: Billing | None = None) -> SimulatedCloud:
         return BILLINGS[rng.integers(len(BILLINGS))] if billing is None else billing
 
     kinds = [
-        Kind("price", prices, billing=rules(), notice_seconds=120.0, init=30.0, on_demand_price=1.5),
-        Kind("chance", 0.27, 2, billing=rules(), queue=(20.0, 15.0), init=(60.0, 30.0), on_demand_price=0.9),
-        Kind("room", 0.333, 4, billing=rules(), data_gb=1.7),
-        Kind("stays", 1.01, 2, billing=rules(), init=45.0),
+        MachineType("price", prices, billing=rules(), notice_seconds=120.0, init=30.0, on_demand_price=1.5),
+        MachineType(
+            "chance", 0.27, 2, billing=rules(), queue=(20.0, 15.0), init=(60.0, 30.0), on_demand_price=0.9
+        ),
+        MachineType("room", 0.333, 4, billing=rules(), data_gb=1.7),
+        MachineType("stays", 1.01, 2, billing=rules(), init=45.0),
     ]
     return SimulatedCloud(kinds, fates, seed)
 

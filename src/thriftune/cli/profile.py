@@ -18,7 +18,7 @@ from thriftune.cli.common import json_option, print_json
 from thriftune.errors import SettingError
 
 if TYPE_CHECKING:
-    from thriftune.planning.timing import Measured
+    from thriftune.planning.timing import StepTimes
     from thriftune.state.spec import Spec
 
 # What is heavy is imported when the command runs: `thriftune --help` needs none of it.
@@ -102,7 +102,7 @@ def profile_command(
 
 def _measured(
     spec: Spec, workers: tuple[int, ...] | None, seconds: float, repeats: int, ends_at: float
-) -> Measured:
+) -> StepTimes:
     from thriftune.launch.profiling import measure
     from thriftune.settings.engine_options import Ray, engine_of
 
@@ -143,7 +143,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _show(found: Measured, where: Path, next_line: str) -> None:
+def _show(found: StepTimes, where: Path, next_line: str) -> None:
     from rich.text import Text
 
     from thriftune.cli.screen import facts_table, open_console, table
@@ -177,7 +177,7 @@ def _seconds(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _as_json(found: Measured) -> dict[str, Any]:
+def _as_json(found: StepTimes) -> dict[str, Any]:
     alone = found.profile.seconds_per_step[1]
     rows = [
         {

@@ -18,11 +18,11 @@ from thriftune.errors import SettingError
 from thriftune.launch.profiling import measure, powers_of_two
 from thriftune.launch.ray_profiling import OnCluster
 from thriftune.planning.choosing import plan
-from thriftune.planning.cloud_profile import CloudProfile, awaited
+from thriftune.planning.cloud_profile import CloudProfile, with_default_waits
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
-from thriftune.planning.timing import Measured
+from thriftune.planning.timing import StepTimes
 from thriftune.settings.engine_options import Ray
 from thriftune.state.spec import Spec
 
@@ -63,7 +63,7 @@ def planned(
         unfinished = kept.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"profile": profile.to_json(), "seconds": spent}))
         unfinished.replace(kept)
-    kinds = awaited(kinds, profile.queue, profile.init)
+    kinds = with_default_waits(kinds, profile.queue, profile.init)
     left = spec.deadline_seconds - spent
     if left <= 0:
         raise SettingError(
@@ -101,7 +101,7 @@ def _measured(
     return bench.with_waits(found.profile)
 
 
-def remarks(found: Measured, job: JobSpec) -> list[str]:
+def remarks(found: StepTimes, job: JobSpec) -> list[str]:
     """What a plan that is made of this does not know."""
     unsaved = all(trial.saves == "none" for row in found.rows for trial in row.trials)
     if not (unsaved and any(job.begins)):

@@ -28,7 +28,7 @@ from thriftune.common.threads import VARIABLES, limited_to
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import ProfileError, SettingError
-from thriftune.planning.timing import Measured, Row, Seen, TrialTimes, startup, summary, times
+from thriftune.planning.timing import ObservedAttempt, StepTimes, TimingRow, TrialTimes, startup, summary, times
 from thriftune.search.random import Random
 from thriftune.show.describe import config_line
 from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
@@ -81,7 +81,7 @@ def measure(
     say: Say | None = None,
     bench: Bench | None = None,
     ends_at: float = math.inf,
-) -> Measured:
+) -> StepTimes:
     """Runs one configuration of the study with each number of workers, for about so many seconds.
 
     The configuration is the first that random search suggests with the study's seed. `workers`: 1 among them;
@@ -130,7 +130,7 @@ def measure(
             resumed += again
             longest = max(longest, time.monotonic() - began)
             say(f"{what} ... {one.seconds_per_step:.3g} s a step")
-    rows = tuple(Row(each, tuple(trials)) for each, trials in timed.items() if trials)
+    rows = tuple(TimingRow(each, tuple(trials)) for each, trials in timed.items() if trials)
     found = summary(rows, resumed, config)
     return replace(found, remarks=(*busy, *_left_out(timed), *found.remarks))
 
@@ -206,7 +206,7 @@ class _Watch:
     say: Say
     ends_at: float = math.inf  # by time.monotonic()
 
-    def attempt(self, run: Run, least_seconds: float, least_steps: int) -> Seen:
+    def attempt(self, run: Run, least_seconds: float, least_steps: int) -> ObservedAttempt:
         """Until it has had the least of seconds and of steps, and then to the end of its next step.
 
         It is ended without a report if none came in its seconds, and by force where it does not end.
@@ -234,9 +234,11 @@ class _Watch:
                             reports.append(event)
                             steps.add(event.step)
                         case Ended():
-                            return Seen(started, reports, event)
+                            return ObservedAttempt(started, reports, event)
                         case Failed(kind="no_value") if not reports:
-                            return Seen(started, reports, Ended(event.at, event.trial, event.attempt, passed))
+                            return ObservedAttempt(
+                                started, reports, Ended(event.at, event.trial, event.attempt, passed)
+                            )
                         case Failed():
                             raise ProfileError(_failure(event, run))
                         case Lost(why=why):
@@ -244,7 +246,7 @@ class _Watch:
                         case Warned(message=message) | DiskFull(error=message):
                             self.say(plain(message))
             self._end(engine, run)
-            return Seen(started, reports, None)
+            return ObservedAttempt(started, reports, None)
 
     def _end(self, engine: Engine, run: Run) -> None:
         """By force; the engine may be the next trial's, too."""
@@ -320,7 +322,7 @@ def _limited(workers: int, folder: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _no_step(seen: Seen, workers: int, seconds: float) -> str:
+def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
     if seen.ended is not None:
         return "the training function ended without a report; call trial.report() after each step"
     how = several(workers, "worker")

@@ -23,9 +23,9 @@ from thriftune.engines.ray.engine import RayEngine
 from thriftune.errors import ProfileError
 from thriftune.launch.profiling import Say, measure
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.placement import together
+from thriftune.planning.placement import choose_slots
 from thriftune.planning.profile import Profile
-from thriftune.planning.timing import Measured
+from thriftune.planning.timing import StepTimes
 from thriftune.settings.engine_options import Ray
 from thriftune.settings.node_types import kinds_of, node_types
 from thriftune.state.events import (
@@ -65,7 +65,7 @@ def measure_on_cluster(
     repeats: int = 2,
     say: Say = lambda _: None,
     ends_at: float = math.inf,
-) -> Measured:
+) -> StepTimes:
     """As profiling.measure(), on nodes of the first kind that `where` names, or where it names none, on those
     that are there. By default with as many workers as one node has room for.
 
@@ -207,7 +207,7 @@ class OnCluster:
     def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:  # noqa: ARG002
         """The same for all trials: as in a study, they meet workers that are warm, and others like them run beside
         them, wherever there is room."""
-        where = together(workers, self._free)
+        where = choose_slots(workers, self._free)
         if where is None:
             raise ProfileError(f"{workers} workers: the nodes have room for {sum(self._free.values())}")
         beside = self._start_beside(workers, where)

@@ -127,9 +127,9 @@ def _policy(
     if not kinds:
         return PresentMachines(where.gang, spec.workers, narrows=_narrows(spec)), spec
     if not _by_plan(spec, kinds):
-        from thriftune.provisioning.scale_to_demand import Growing
+        from thriftune.provisioning.scale_to_demand import ScaleToDemand
 
-        return Growing(kinds, where.gang, spec.workers), spec
+        return ScaleToDemand(kinds, where.gang, spec.workers), spec
     from thriftune.launch.deadline_plan import planned
     from thriftune.provisioning.plan_follower import PlanFollower
 

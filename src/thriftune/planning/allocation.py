@@ -23,7 +23,7 @@ class Allocation(NamedTuple):
         return self.at_a_time * self.workers
 
 
-class Choice(NamedTuple):
+class StageAllocation(NamedTuple):
     """What a stage runs on: so many machines are held, at least as many as the allocation needs."""
 
     cloud: CloudProfile

@@ -15,14 +15,14 @@ from thriftune.common.durations import seconds as seconds_of
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.errors import SettingError
 from thriftune.planning import exact, planners
-from thriftune.planning.allocation import Choice
+from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.executions import Durations
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan, make
-from thriftune.planning.plan_graph import Graph
-from thriftune.planning.planners import Asked, Totals
+from thriftune.planning.plan_graph import PlanGraph
+from thriftune.planning.planners import PlanRequest, Totals
 from thriftune.planning.profile import Profile
 
 Planner = Literal["exact", "greedy", "static", "naive_elastic"]
@@ -58,7 +58,7 @@ def plan(
         raise SettingError(f"probability: {probability!r} must be from 0 to below 1, such as 0.95")
     seconds = seconds_of("deadline", deadline)
     _check_limits(seconds, budget)
-    asking = _Asking(_model(spec, profile), _clouds(cloud), seconds, budget, probability)
+    asking = PlanFinder(_model(spec, profile), _clouds(cloud), seconds, budget, probability)
     if seconds is None and budget is None:
         raise SettingError(f"give a deadline or a budget: {asking.range()}")
     found = asking.exact() if planner == "exact" else asking.by(planner)
@@ -77,7 +77,7 @@ def frontier(
     many deadlines at most, from the one's duration to the other's."""
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise SettingError(f"points: {points!r} must be a whole number, at least 2")
-    asking = _Asking(_model(spec, profile), _clouds(cloud), None, None, 0.0)
+    asking = PlanFinder(_model(spec, profile), _clouds(cloud), None, None, 0.0)
     quickest, cheapest = asking.quickest(), asking.cheapest()
     found, known = [quickest], exact.Known()
     for limit in np.geomspace(quickest.duration, max(cheapest.duration, quickest.duration), points)[1:].tolist():
@@ -90,23 +90,23 @@ def frontier(
 
 
 def best_effort(
-    model: Model, clouds: Sequence[CloudProfile], deadline: float | None, probability: float = 0.95
+    model: CostModel, clouds: Sequence[CloudProfile], deadline: float | None, probability: float = 0.95
 ) -> Plan:
     """The cheapest plan that makes the deadline in seconds, with this probability; where none does, the quickest.
     Without a deadline, the cheapest of all."""
-    asking = _Asking(model, clouds, math.inf if deadline is None else deadline, None, probability)
+    asking = PlanFinder(model, clouds, math.inf if deadline is None else deadline, None, probability)
     try:
         return asking.exact()
     except SettingError:
         return asking.quickest()
 
 
-class _Asking:
+class PlanFinder:
     """One question about plans, and what its answers share."""
 
     def __init__(
         self,
-        model: Model,
+        model: CostModel,
         clouds: Sequence[CloudProfile],
         deadline: float | None,
         budget: float | None,
@@ -114,7 +114,7 @@ class _Asking:
     ) -> None:
         self.model, self.clouds = model, clouds
         self._deadline, self._budget, self._probability = deadline, budget, probability
-        self.graph = Graph.of(model, clouds)
+        self.graph = PlanGraph.of(model, clouds)
         self._durations = Durations(model, _SIMULATED)
         self._random = bool(model.profile.std) or any(
             cloud.survival is not None or cloud.queue_latency.std or cloud.init_latency.std for cloud in clouds
@@ -156,16 +156,16 @@ class _Asking:
             raise self._refused()
         return make(self.model, self._cheapest_of(sure), "exact", lower_bound=found.lower_bound)
 
-    def _risk(self, choices: Sequence[Choice]) -> float:
+    def _risk(self, choices: Sequence[StageAllocation]) -> float:
         """The seconds that a squared second more of variance adds to the quantile of a plan's duration."""
         seconds = self._durations.of(choices)
         above = float(np.quantile(seconds, self._probability) - seconds.mean())
         return max(0.0, above) / (2.0 * float(seconds.var())) if seconds.var() else 0.0
 
-    def _tightened(self, found: Plan, risk: float) -> list[list[Choice]]:
+    def _tightened(self, found: Plan, risk: float) -> list[list[StageAllocation]]:
         """Plans that are sure, by halving the range of deadlines; `found` is not sure."""
 
-        def weighed(choices: Sequence[Choice]) -> float:
+        def weighed(choices: Sequence[StageAllocation]) -> float:
             return self._asked().totals(choices)[1] + risk * self.model.total_variance(choices)
 
         quickest = self._quickest(risk)
@@ -181,13 +181,13 @@ class _Asking:
                 high = middle
         return sure
 
-    def _cheapest_of(self, plans: list[list[Choice]]) -> list[Choice]:
+    def _cheapest_of(self, plans: list[list[StageAllocation]]) -> list[StageAllocation]:
         return min(plans, key=lambda choices: self._asked().totals(choices)[0])
 
     def by(self, planner: str) -> Plan:
         if planner == "greedy" and self._deadline is None:
             raise SettingError("planner: greedy plans for a deadline; for a budget, take exact or static")
-        ways: dict[str, Callable[[Asked], list[Choice] | None]] = {
+        ways: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
             "static": planners.static,
             "naive_elastic": planners.naive_elastic,
             "greedy": planners.greedy,
@@ -207,7 +207,7 @@ class _Asking:
         choices = self._quickest()
         return make(self.model, choices, "exact", lower_bound=self._asked().totals(choices)[1])
 
-    def _quickest(self, risk: float = 0.0) -> list[Choice]:
+    def _quickest(self, risk: float = 0.0) -> list[StageAllocation]:
         best = exact.best(self.graph, "dollars", math.inf, risk)
         assert best is not None
         return best.choices
@@ -224,20 +224,20 @@ class _Asking:
             f"the cheapest {format_seconds(cheapest.duration)} for {format_dollars(cheapest.cost)}"
         )
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> PlanRequest:
         by = 0 if self._deadline is not None else 1
-        return Asked(self.model, self.clouds, self._allows, lambda totals: totals[by])
+        return PlanRequest(self.model, self.clouds, self._allows, lambda totals: totals[by])
 
-    def _allows(self, choices: Sequence[Choice], totals: Totals) -> bool:
+    def _allows(self, choices: Sequence[StageAllocation], totals: Totals) -> bool:
         dollars, seconds = totals
         if self._deadline is None:
             return self._budget is None or dollars <= self._budget * _NEARLY
         return seconds <= self._deadline * _NEARLY and self._sure(choices)
 
-    def _sure(self, choices: Sequence[Choice]) -> bool:
+    def _sure(self, choices: Sequence[StageAllocation]) -> bool:
         return self._probability_of(choices) >= self._probability
 
-    def _probability_of(self, choices: Sequence[Choice]) -> float:
+    def _probability_of(self, choices: Sequence[StageAllocation]) -> float:
         """Of making the deadline; by the same draws for all plans."""
         assert self._deadline is not None
         if not self._random:
@@ -255,8 +255,8 @@ class _Asking:
                 latest.append(None)
                 continue
             spec = self.model.spec
-            rest = Model(JobSpec(spec.stages[i:], spec.begins[i:]), self.model.profile)
-            quickest = exact.best(Graph.of(rest, stays), "dollars", math.inf)
+            rest = CostModel(JobSpec(spec.stages[i:], spec.begins[i:]), self.model.profile)
+            quickest = exact.best(PlanGraph.of(rest, stays), "dollars", math.inf)
             assert quickest is not None
             latest.append(self._deadline - quickest.lower_bound)
         return latest
@@ -299,12 +299,12 @@ def _dollars_or_more(dollars: float) -> str:
     return format_dollars(math.ceil(dollars / unit - 1e-9) * unit)
 
 
-def _model(spec: JobSpec, profile: Profile) -> Model:
+def _model(spec: JobSpec, profile: Profile) -> CostModel:
     if not isinstance(spec, JobSpec) or not spec.stages:
         raise SettingError(f"spec: {spec!r} must be a JobSpec, such as planning.successive_halving(64, 4, 508)")
     if not isinstance(profile, Profile):
         raise SettingError(f"profile: {profile!r} must be a Profile, such as planning.Profile({{1: 4.0, 2: 2.2}})")
-    return Model(spec, profile)
+    return CostModel(spec, profile)
 
 
 def _clouds(cloud: CloudProfile | Sequence[CloudProfile]) -> list[CloudProfile]:

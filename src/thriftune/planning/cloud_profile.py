@@ -13,7 +13,7 @@ from thriftune.market.catalog import Offer
 from thriftune.market.survival import Survival
 from thriftune.planning.latency import Latency
 
-By = Literal["per_instance", "per_function"]
+BillingMode = Literal["per_instance", "per_function"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class CloudProfile:
     price_per_hour: float
     queue: float | Sequence[float] | Latency = 0.0
     init: float | Sequence[float] | Latency = 0.0
-    billing: By = "per_instance"
+    billing: BillingMode = "per_instance"
     minimum: float = 0.0
     data_gb: float = 0.0
     data_price: float = 0.0
@@ -58,8 +58,10 @@ class CloudProfile:
             raise SettingError(
                 f"cloud: survival: {self.survival!r} must be one, as market.lifetime.Exponential(4.0)"
             )
-        if self.billing not in get_args(By):
-            raise SettingError(f"cloud: billing: {self.billing!r} must be one of {', '.join(get_args(By))}")
+        if self.billing not in get_args(BillingMode):
+            raise SettingError(
+                f"cloud: billing: {self.billing!r} must be one of {', '.join(get_args(BillingMode))}"
+            )
         object.__setattr__(self, "queue_latency", Latency.of(self.queue))
         object.__setattr__(self, "init_latency", Latency.of(self.init))
 
@@ -80,7 +82,7 @@ class CloudProfile:
                     f"{offer.title}: bills by {billing.granularity_seconds:g} s; plans are made for machines "
                     "that are billed by the second"
                 )
-            by: By = "per_function" if billing.by_use else "per_instance"
+            by: BillingMode = "per_function" if billing.by_use else "per_instance"
             rules = {"billing": by, "minimum": billing.least_seconds, "data_price": billing.dollars_per_gb}
         title = f"{offer.name} spot" if spot else offer.name
         found = cls(offer.accelerators or offer.cores, price, name=title)
@@ -104,7 +106,7 @@ class CloudProfile:
         return -(-at_a_time // (self.slots // workers))
 
 
-def awaited(kinds: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
+def with_default_waits(kinds: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
     """These kinds, where a machine takes so long to come, and to be ready; what a kind says of that itself goes
     first."""
     silent = [kind.queue == kind.init == 0.0 for kind in kinds]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, Choice, fair
+from thriftune.planning.allocation import Allocation, StageAllocation, fair
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.dag import machines_kept, queued, train_seconds
 from thriftune.planning.job import JobSpec, Stage
@@ -43,7 +43,7 @@ _SEED = 20_210_426
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class StageEstimate:
     """Of a stage, on average."""
 
     seconds: float
@@ -60,14 +60,14 @@ class _Training:
 
 
 @dataclass(frozen=True)
-class Model:
+class CostModel:
     """`at_a_time`: trials that may run side by side, None: all. `there`: the machines that a job begins with, if
     any; they are past the least that is billed."""
 
     spec: JobSpec
     profile: Profile
     at_a_time: int | None = None
-    there: Choice | None = None
+    there: StageAllocation | None = None
     _known: dict[tuple[Stage, int, Allocation], tuple[CloudProfile, _Training]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -76,9 +76,9 @@ class Model:
         """That stage `i` may have, by their slots."""
         return fair(self.spec.stages[i].trials, self.profile.most_workers, self.at_a_time)
 
-    def predict(self, choices: Sequence[Choice]) -> list[Expected]:
+    def predict(self, choices: Sequence[StageAllocation]) -> list[StageEstimate]:
         """Stage by stage; their sums are the job's."""
-        found: list[Expected] = []
+        found: list[StageEstimate] = []
         before = self.there
         cohorts: Cohorts = [] if before is None else [(before.machines, math.inf)]
         for i, choice in enumerate(choices):
@@ -91,14 +91,16 @@ class Model:
             cohorts = [(count, age + seconds) for count, age in cohorts]
             if choice.machines > kept:
                 cohorts.append((choice.machines - kept, billed))
-            found.append(Expected(seconds, dollars + cost))
+            found.append(StageEstimate(seconds, dollars + cost))
             before = choice
         if before is not None:
             short = released(cohorts, before.machines, before.cloud.least_billed)[1]
-            found[-1] = Expected(found[-1].seconds, found[-1].dollars + short * before.cloud.dollars_per_second)
+            found[-1] = StageEstimate(
+                found[-1].seconds, found[-1].dollars + short * before.cloud.dollars_per_second
+            )
         return found
 
-    def expected(self, i: int, choice: Choice, kept: NDArray[np.int_]) -> tuple[Floats, Floats, Floats]:
+    def expected(self, i: int, choice: StageAllocation, kept: NDArray[np.int_]) -> tuple[Floats, Floats, Floats]:
         """Of stage `i`, for each number of machines that were there before: its seconds, its dollars but for
         minimums, and the seconds for which new machines are billed (inf where there are none)."""
         cloud, new = choice.cloud, choice.machines - kept
@@ -113,14 +115,14 @@ class Model:
             dollars = data + cloud.dollars_per_second * (kept * seconds + new * billed)
         return seconds, np.asarray(dollars), np.where(new > 0, billed, np.inf)
 
-    def variance(self, i: int, choice: Choice, kept: NDArray[np.int_]) -> Floats:
+    def variance(self, i: int, choice: StageAllocation, kept: NDArray[np.int_]) -> Floats:
         """Of the seconds of stage `i`. Of several machines that are made ready, the longest is taken to vary as
         one of them does."""
         waits = choice.cloud.queue_latency.std**2 + choice.cloud.init_latency.std**2
         spread = self._train(i, choice.cloud, choice.allocation).spread
         return np.asarray(spread**2 + np.where(kept < choice.machines, waits, 0.0))
 
-    def total_variance(self, choices: Sequence[Choice]) -> float:
+    def total_variance(self, choices: Sequence[StageAllocation]) -> float:
         """Of all stages."""
         pairs = zip([self.there, *choices], choices, strict=False)
         kept = (np.array(machines_kept(*pair)) for pair in pairs)
@@ -152,7 +154,7 @@ class Model:
         """On machines that are taken away."""
         rng = np.random.default_rng((_SEED, *stage))
         try:
-            each = train_seconds(stage, Choice(cloud, 0, allocation), self.profile, _LOSSY_SAMPLES, rng)
+            each = train_seconds(stage, StageAllocation(cloud, 0, allocation), self.profile, _LOSSY_SAMPLES, rng)
         except SettingError:  # such machines live too short for it
             return _Training(math.inf, 0.0, math.inf)
         longest = queued(each, allocation.at_a_time).max(axis=0)

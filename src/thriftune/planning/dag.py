@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.planning.allocation import Choice
+from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.losses import with_losses
 from thriftune.planning.profile import Profile, slownesses
@@ -25,7 +25,7 @@ from thriftune.planning.profile import Profile, slownesses
 Floats = NDArray[np.float64]
 
 
-class Kind(StrEnum):
+class TaskKind(StrEnum):
     SCALE = "SCALE"
     INIT_INSTANCE = "INIT_INSTANCE"
     TRAIN = "TRAIN"
@@ -33,14 +33,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    kind: Kind
+class Task:
+    kind: TaskKind
     stage: int
     after: tuple[int, ...]  # the nodes it waits for, all of them before it
 
 
 @dataclass(frozen=True, slots=True)
-class StageNodes:
+class StageTasks:
     """Where a stage's nodes are."""
 
     kept: int  # machines that were there before
@@ -52,9 +52,9 @@ class StageNodes:
 
 @dataclass(frozen=True, slots=True)
 class Dag:
-    choices: Sequence[Choice]
-    nodes: list[Node] = field(default_factory=list)
-    stages: list[StageNodes] = field(default_factory=list)
+    choices: Sequence[StageAllocation]
+    nodes: list[Task] = field(default_factory=list)
+    stages: list[StageTasks] = field(default_factory=list)
 
     def ends(self, seconds: Floats) -> Floats:
         """When each node is done, from how long it takes; both of (nodes, samples)."""
@@ -86,13 +86,13 @@ def queued(seconds: Floats, at_a_time: int) -> Floats:
     return done
 
 
-def build(spec: JobSpec, choices: Sequence[Choice]) -> Dag:
+def build(spec: JobSpec, choices: Sequence[StageAllocation]) -> Dag:
     dag = Dag(choices)
     frontier: tuple[int, ...] = ()
-    before: Choice | None = None
+    before: StageAllocation | None = None
 
-    def add(kind: Kind, stage: int, after: tuple[int, ...]) -> int:
-        dag.nodes.append(Node(kind, stage, after))
+    def add(kind: TaskKind, stage: int, after: tuple[int, ...]) -> int:
+        dag.nodes.append(Task(kind, stage, after))
         return len(dag.nodes) - 1
 
     for i, (stage, choice) in enumerate(zip(spec.stages, choices, strict=True)):
@@ -100,17 +100,17 @@ def build(spec: JobSpec, choices: Sequence[Choice]) -> Dag:
         scale: int | None = None
         inits: tuple[int, ...] = ()
         if kept < choice.machines:
-            scale = add(Kind.SCALE, i, frontier)
-            inits = tuple(add(Kind.INIT_INSTANCE, i, (scale,)) for _ in range(choice.machines - kept))
+            scale = add(TaskKind.SCALE, i, frontier)
+            inits = tuple(add(TaskKind.INIT_INSTANCE, i, (scale,)) for _ in range(choice.machines - kept))
             frontier = inits
-        trains = tuple(add(Kind.TRAIN, i, frontier) for _ in range(stage.trials))
-        sync = add(Kind.SYNC, i, trains)
-        dag.stages.append(StageNodes(kept, scale, inits, trains, sync))
+        trains = tuple(add(TaskKind.TRAIN, i, frontier) for _ in range(stage.trials))
+        sync = add(TaskKind.SYNC, i, trains)
+        dag.stages.append(StageTasks(kept, scale, inits, trains, sync))
         frontier, before = (sync,), choice
     return dag
 
 
-def machines_kept(before: Choice | None, choice: Choice) -> int:
+def machines_kept(before: StageAllocation | None, choice: StageAllocation) -> int:
     """Of the stage before; another kind of machine is no use."""
     same = before is not None and before.cloud is choice.cloud
     return min(before.machines, choice.machines) if before is not None and same else 0
@@ -129,7 +129,7 @@ def sampled(dag: Dag, spec: JobSpec, profile: Profile, samples: int, rng: np.ran
 
 
 def train_seconds(
-    stage: Stage, choice: Choice, profile: Profile, samples: int, rng: np.random.Generator
+    stage: Stage, choice: StageAllocation, profile: Profile, samples: int, rng: np.random.Generator
 ) -> Floats:
     """How long each of a stage's trials takes, (trials, samples)."""
     cloud, shape = choice.cloud, (stage.trials, samples)

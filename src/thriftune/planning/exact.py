@@ -24,8 +24,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.planning.allocation import Choice
-from thriftune.planning.plan_graph import Floats, Graph
+from thriftune.planning.allocation import StageAllocation
+from thriftune.planning.plan_graph import Floats, PlanGraph
 
 Limited = Literal["seconds", "dollars"]
 
@@ -39,12 +39,12 @@ _MOST_LABELS = 10_000
 class Best:
     """`lower_bound`: of what is to be least, over all paths within the limit."""
 
-    choices: list[Choice]
+    choices: list[StageAllocation]
     lower_bound: float
 
 
 def best(
-    graph: Graph, limited: Limited, limit: float, risk: float = 0.0, known: Known | None = None
+    graph: PlanGraph, limited: Limited, limit: float, risk: float = 0.0, known: Known | None = None
 ) -> Best | None:
     """The path with the least dollars within `limit` seconds, or the least seconds within `limit` dollars; None:
     there is none. `risk`: how many seconds a squared second of a duration's variance counts for.
@@ -108,7 +108,7 @@ class _Labels:
 class _Search:
     """`path`: the best one known that stays within the limit; `least`: what is least of it, with all it costs."""
 
-    def __init__(self, graph: Graph, limited: Limited, limit: float, risk: float, known: Known) -> None:
+    def __init__(self, graph: PlanGraph, limited: Limited, limit: float, risk: float, known: Known) -> None:
         self.graph, self.limited, self.limit, self.risk, self.known = graph, limited, limit, risk, known
         self.a, self.b = graph.dollars, graph.seconds
         if risk:

@@ -13,9 +13,9 @@ from thriftune.common.durations import Duration
 from thriftune.common.durations import seconds as seconds_of
 from thriftune.errors import SettingError
 from thriftune.planning import dag
-from thriftune.planning.allocation import Choice
+from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec
 from thriftune.planning.profile import Profile
 
@@ -45,11 +45,11 @@ class Durations:
     """How long plans take, in seconds, drawn so many times: by the same draws for all of them, so that two plans
     differ by what they are and not by luck, and each part of a plan only once."""
 
-    def __init__(self, model: Model, samples: int) -> None:
+    def __init__(self, model: CostModel, samples: int) -> None:
         self._spec, self._profile, self._there, self._samples = model.spec, model.profile, model.there, samples
         self._known: dict[tuple[object, ...], tuple[CloudProfile, Floats]] = {}
 
-    def of(self, choices: Sequence[Choice]) -> Floats:
+    def of(self, choices: Sequence[StageAllocation]) -> Floats:
         """One for each time: stages wait for each other, so that theirs add up."""
         total = np.zeros(self._samples)
         before = self._there
@@ -60,13 +60,13 @@ class Durations:
             before = choice
         return total
 
-    def _part(self, part: tuple[str, int, Any], choice: Choice) -> Floats:
+    def _part(self, part: tuple[str, int, Any], choice: StageAllocation) -> Floats:
         key = (*part, id(choice.cloud))  # the cloud is kept: no other one gets its id
         if key not in self._known:
             self._known[key] = choice.cloud, self._draw(part, choice)
         return self._known[key][1]
 
-    def _draw(self, part: tuple[str, int, Any], choice: Choice) -> Floats:
+    def _draw(self, part: tuple[str, int, Any], choice: StageAllocation) -> Floats:
         what, i, size = part
         cloud, samples = choice.cloud, self._samples
         rng = np.random.default_rng((i, what == "ready"))
@@ -78,14 +78,14 @@ class Durations:
 
 
 def executions(
-    spec: JobSpec, profile: Profile, choices: Sequence[Choice], samples: int, rng: np.random.Generator
+    spec: JobSpec, profile: Profile, choices: Sequence[StageAllocation], samples: int, rng: np.random.Generator
 ) -> Executions:
     graph = dag.build(spec, choices)
     seconds = dag.sampled(graph, spec, profile, samples, rng)
     ends = graph.ends(seconds)
     dollars = np.zeros(samples)
     there: list[tuple[int, Floats]] = []  # machines, and when they were handed over; the oldest first
-    before: Choice | None = None
+    before: StageAllocation | None = None
     now = np.zeros(samples)
     for choice, nodes in zip(choices, graph.stages, strict=True):
         cloud, new = choice.cloud, choice.machines - nodes.kept
@@ -104,7 +104,7 @@ def executions(
     return Executions(now, dollars, ends[syncs])
 
 
-def _let_go(there: list[tuple[int, Floats]], count: int, now: Floats, choice: Choice) -> Floats | float:
+def _let_go(there: list[tuple[int, Floats]], count: int, now: Floats, choice: StageAllocation) -> Floats | float:
     """The `count` oldest machines are let go now; what they cost."""
     cloud, dollars = choice.cloud, np.zeros_like(now)
     while count:

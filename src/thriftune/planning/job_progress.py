@@ -15,7 +15,7 @@ from thriftune.state.trial_record import TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StageSpan:
     """A stage, from step to step, and which trials may be in it: those of its bracket.
 
     `first`, `last`: by their place among the trials that the study makes.
@@ -28,13 +28,13 @@ class Turn:
     trials: int
 
 
-def turns(job: JobSpec) -> list[Turn]:
-    found: list[Turn] = []
+def stage_spans(job: JobSpec) -> list[StageSpan]:
+    found: list[StageSpan] = []
     first = last = 0
     for stage, begins in zip(job.stages, job.begins, strict=True):
         if begins == 0:
             first, last = last, last + stage.trials
-        found.append(Turn(first, last, begins, begins + stage.steps, stage.trials))
+        found.append(StageSpan(first, last, begins, begins + stage.steps, stage.trials))
     return found
 
 
@@ -45,11 +45,11 @@ class _Through(NamedTuple):
     came: bool
 
 
-class UnderWay:
+class JobProgress:
     """Where a job is. What it keeps is a cache."""
 
     def __init__(self, job: JobSpec) -> None:
-        self._turns = turns(job)
+        self._turns = stage_spans(job)
         self._of: History | None = None
         self._began: list[float] = []
         self._trials: list[int] = []  # by stage that has begun
@@ -109,7 +109,7 @@ class UnderWay:
         self._open, self._next = still_open, max(self._next, last)
 
 
-def _end_of(trial: TrialRecord, turn: Turn) -> _Through | None:
+def _end_of(trial: TrialRecord, turn: StageSpan) -> _Through | None:
     if turn.begins and _came(trial, turn.begins) is None:  # it never was in this stage
         return None
     at = _came(trial, turn.ends)

@@ -14,7 +14,7 @@ from thriftune.errors import SettingError
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
 from thriftune.market.survival import Lives
-from thriftune.planning.allocation import Choice
+from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.profile import Profile
 
 Floats = NDArray[np.float64]
@@ -23,7 +23,7 @@ _HOUR = 3600.0
 _MOST_LOSSES = 200
 
 
-def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.Generator) -> Floats:
+def with_losses(work: Floats, choice: StageAllocation, profile: Profile, rng: np.random.Generator) -> Floats:
     """Seconds until trials are done that run at the same time, from those of their work: (trials, samples)."""
     cloud, workers = choice.cloud, choice.allocation.workers
     assert cloud.survival is not None
@@ -55,7 +55,7 @@ def with_losses(work: Floats, choice: Choice, profile: Profile, rng: np.random.G
     )
 
 
-def save_every_seconds(choice: Choice, profile: Profile) -> float:
+def save_every_seconds(choice: StageAllocation, profile: Profile) -> float:
     """Young and Daly's interval, but a step at least: there is nothing to save in the middle of one; where saving
     costs nothing, every step. Infinite if machines are never lost."""
     cloud = choice.cloud

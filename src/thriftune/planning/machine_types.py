@@ -33,7 +33,7 @@ class Revocation(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Kind:
+class MachineType:
     """One kind of machine.
 
     - `price`: dollars an hour, or a record of them that grows.
@@ -83,7 +83,7 @@ class Kind:
         object.__setattr__(self, "init_latency", Latency.of(self.init))
 
     @classmethod
-    def of(cls, cloud: CloudProfile) -> Kind:
+    def of(cls, cloud: CloudProfile) -> MachineType:
         """As a plan sees it. What functions use is billed elsewhere."""
         per_instance = cloud.billing == "per_instance"
         billing = Billing(

@@ -35,7 +35,7 @@ _NOWHERE: Placement = MappingProxyType({})
 _Trials = tuple[int, ...]
 
 
-class Placed(NamedTuple):
+class PlacementResult(NamedTuple):
     """Where every trial is to be, and what has to happen for it.
 
     - `moved`: trials that were somewhere and are to be elsewhere, or to have another number of workers.
@@ -52,7 +52,7 @@ def place(
     machines: Mapping[str, int],
     before: Placement = _NOWHERE,
     reserved: Collection[int] = (),
-) -> Placed:
+) -> PlacementResult:
     """A place for every trial: the one it has, where nothing has changed.
 
     - `wanted`: trial -> workers. Of two trials of the same size, the first named is placed first.
@@ -78,10 +78,10 @@ def place(
             heappush(queue, (-wanted[other], turns[other], other))
     placement = {trial: rooms.places[trial] for trial in (*wanted, *rooms.places) if trial in rooms.places}
     moved = (trial for trial, there in placement.items() if before.get(trial) and before[trial] != there)
-    return Placed(placement, tuple(moved), tuple(unplaced))
+    return PlacementResult(placement, tuple(moved), tuple(unplaced))
 
 
-def together(workers: int, free: Mapping[str, int]) -> dict[str, int] | None:
+def choose_slots(workers: int, free: Mapping[str, int]) -> dict[str, int] | None:
     """Free slots for so many workers of one trial: of one machine, that where the fewest are left over, or else of
     as few as can be. None: there are not so many."""
     fit = [machine for machine, slots in free.items() if slots >= workers]
@@ -96,13 +96,13 @@ def together(workers: int, free: Mapping[str, int]) -> dict[str, int] | None:
     return None
 
 
-def emptied(
+def place_on_fewer(
     wanted: Mapping[int, int],
     machines: Mapping[str, int],
     before: Placement,
     keep: int,
     reserved: Collection[int] = (),
-) -> tuple[Placed, tuple[str, ...]]:
+) -> tuple[PlacementResult, tuple[str, ...]]:
     """A place for every trial on `keep` of the machines, and the others, which can go once they are left.
 
     Those go that the fewest workers must leave who could have stayed. Whom these displace in turn is not foreseen,
@@ -220,18 +220,18 @@ class _Rooms:
 
     def to_let_go(self, count: int) -> Iterator[list[str]]:
         """So many machines, or all that are not reserved: those that the fewest workers leave; the smallest."""
-        together: defaultdict[_Trials, list[str]] = defaultdict(list)
+        choose_slots: defaultdict[_Trials, list[str]] = defaultdict(list)
         for machine in sorted(self._slots, key=self._slots.__getitem__):
             guests = self._guests[machine]
             if all(self._sizes[trial] < math.inf for trial in guests):
-                together[tuple(guests)].append(machine)
-        spare = [machine for machines in together.values() for machine in machines]
+                choose_slots[tuple(guests)].append(machine)
+        spare = [machine for machines in choose_slots.values() for machine in machines]
         count = max(0, min(count, len(spare)))
         # Of two that cost as much, first the one with smaller trials: they find room sooner.
-        groups = sorted(together, key=lambda trials: max(map(self._sizes.__getitem__, trials), default=0))
-        options = [_Option(len(together[trials]), self._workers(trials), trials) for trials in groups]
+        groups = sorted(choose_slots, key=lambda trials: max(map(self._sizes.__getitem__, trials), default=0))
+        options = [_Option(len(choose_slots[trials]), self._workers(trials), trials) for trials in groups]
         cheapest = _cheapest(count, options) or []
-        yield [machine for option in cheapest for machine in together[option.trials]][:count]
+        yield [machine for option in cheapest for machine in choose_slots[option.trials]][:count]
         yield sorted(spare, key=self._slots.__getitem__)[:count]
 
     # --- who makes room -----------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from thriftune.common.checks import check_whole
-from thriftune.planning.allocation import Choice
-from thriftune.planning.cost_model import Model
+from thriftune.planning.allocation import StageAllocation
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.executions import Executions, executions
 
 
@@ -49,8 +49,8 @@ class Plan:
       are no such machines.
     """
 
-    model: Model = field(repr=False)
-    choices: Sequence[Choice] = field(repr=False)
+    model: CostModel = field(repr=False)
+    choices: Sequence[StageAllocation] = field(repr=False)
     planner: str
     stages: list[PlannedStage]
     deadline: float | None = None
@@ -87,7 +87,7 @@ class Plan:
         return {**found, "stages": [asdict(s) for s in self.stages], "fall_back_at": self.fall_back_at}
 
 
-def make(model: Model, choices: Sequence[Choice], planner: str, **others: Any) -> Plan:
+def make(model: CostModel, choices: Sequence[StageAllocation], planner: str, **others: Any) -> Plan:
     """With what the model expects of these choices."""
     stages, starts = [], 0.0
     expected = model.predict(choices)

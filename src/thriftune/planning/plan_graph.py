@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, Choice
+from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 
 Floats = NDArray[np.float64]
 ALL_HELD = 16
@@ -31,7 +31,7 @@ Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and do
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMachines:
     """What a stage's nodes hold, node by node: so many machines of a kind, their price, the least billed."""
 
     machines: NDArray[np.intp]
@@ -41,11 +41,11 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Graph:
+class PlanGraph:
     """The nodes of each stage, and what it takes to get from those of the stage before to them."""
 
-    model: Model
-    nodes: list[list[Choice]]
+    model: CostModel
+    nodes: list[list[StageAllocation]]
     seconds: list[Floats]  # by stage: (nodes before, nodes)
     dollars: list[Floats]
     new_billed: list[Floats]  # seconds, of machines that come
@@ -59,7 +59,7 @@ class Graph:
     def variance(self) -> list[Floats]:
         """Of the seconds, in squared seconds."""
         found: list[Floats] = []
-        before: list[Choice | None] = [self.model.there]
+        before: list[StageAllocation | None] = [self.model.there]
         for i, now in enumerate(self.nodes):
             kept = _kept(before, now)
             columns = [self.model.variance(i, choice, kept[:, at]) for at, choice in enumerate(now)]
@@ -67,20 +67,20 @@ class Graph:
             before = list(now)
         return found
 
-    def held(self, i: int) -> Held:
+    def held(self, i: int) -> HeldMachines:
         """In stage `i`; in the one before the first, what is there."""
         return self._held[i + 1]
 
     @cached_property
-    def _held(self) -> list[Held]:
+    def _held(self) -> list[HeldMachines]:
         kinds: dict[int, int] = {}
         there = self.model.there
-        nothing = Held(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))
+        nothing = HeldMachines(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))
         found = [nothing] if there is None else []
         for nodes in self.nodes if there is None else [[there], *self.nodes]:
             clouds = [node.cloud for node in nodes]
             found.append(
-                Held(
+                HeldMachines(
                     np.array([node.machines for node in nodes], np.intp),
                     np.array([kinds.setdefault(id(cloud), len(kinds)) for cloud in clouds], np.intp),
                     np.array([cloud.dollars_per_second for cloud in clouds]),
@@ -90,14 +90,14 @@ class Graph:
         return found
 
     @classmethod
-    def of(cls, model: Model, clouds: Sequence[CloudProfile]) -> Graph:
+    def of(cls, model: CostModel, clouds: Sequence[CloudProfile]) -> PlanGraph:
         useful = [[_useful(model, i, cloud) for cloud in clouds] for i in range(len(model.spec.stages))]
         held = [
             _held(cloud, {need for stage in useful for need, *_ in stage[c]}) for c, cloud in enumerate(clouds)
         ]
         nodes = [
             [
-                Choice(cloud, machines, allocation)
+                StageAllocation(cloud, machines, allocation)
                 for c, cloud in enumerate(clouds)
                 for machines in held[c]
                 for allocation in _best_on(stage[c], machines, cloud)
@@ -111,7 +111,7 @@ class Graph:
                     f"{model.spec.stages[i].trials} trials"
                 )
         graph = cls(model, nodes, [], [], [])
-        before: list[Choice | None] = [model.there]
+        before: list[StageAllocation | None] = [model.there]
         for i, now in enumerate(nodes):
             told = _transitions(model, i, before, now)
             for matrices, found in zip((graph.seconds, graph.dollars, graph.new_billed), told, strict=True):
@@ -119,7 +119,7 @@ class Graph:
             before = list(now)
         return graph
 
-    def choices(self, path: Sequence[int]) -> list[Choice]:
+    def choices(self, path: Sequence[int]) -> list[StageAllocation]:
         return [nodes[at] for nodes, at in zip(self.nodes, path, strict=True)]
 
 
@@ -131,7 +131,7 @@ def _held(cloud: CloudProfile, needed: set[int]) -> list[int]:
     return sorted(needed)
 
 
-def _useful(model: Model, i: int, cloud: CloudProfile) -> list[Useful]:
+def _useful(model: CostModel, i: int, cloud: CloudProfile) -> list[Useful]:
     """What no other one beats in all of its figures."""
     found: list[Useful] = []
     most = cloud.max_machines or math.inf
@@ -162,7 +162,7 @@ def _best_on(useful: list[Useful], machines: int, cloud: CloudProfile) -> list[A
 
 
 def _transitions(
-    model: Model, i: int, before: Sequence[Choice | None], now: Sequence[Choice]
+    model: CostModel, i: int, before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]
 ) -> tuple[Floats, Floats, Floats]:
     """Seconds, dollars, and seconds billed of new machines, each of (nodes before, nodes)."""
     kept = _kept(before, now)
@@ -171,7 +171,7 @@ def _transitions(
     return seconds, dollars, billed
 
 
-def _kept(before: Sequence[Choice | None], now: Sequence[Choice]) -> NDArray[np.intp]:
+def _kept(before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]) -> NDArray[np.intp]:
     """Machines that go on from one node to another, (nodes before, nodes)."""
     held = np.array([0 if one is None else one.machines for one in before], np.intp)
     machines = np.array([one.machines for one in now], np.intp)

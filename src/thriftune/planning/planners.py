@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from thriftune.planning.allocation import Allocation, Choice
+from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 
 WARM_STARTS = (1, 2, 3)
 """RubberBand's: of so many times the best fixed cluster."""
@@ -17,30 +17,30 @@ Totals = tuple[float, float]  # dollars and seconds
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """What is to be planned. `allows`: whether choices which come to that are within the limits."""
 
-    model: Model
+    model: CostModel
     clouds: Sequence[CloudProfile]
-    allows: Callable[[Sequence[Choice], Totals], bool]
+    allows: Callable[[Sequence[StageAllocation], Totals], bool]
     least: Callable[[Totals], float]  # what is to be least: dollars, or seconds
 
-    def totals(self, choices: Sequence[Choice]) -> Totals:
+    def totals(self, choices: Sequence[StageAllocation]) -> Totals:
         told = self.model.predict(choices)
         return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
 
-    def best_of(self, candidates: Iterator[list[Choice]]) -> list[Choice] | None:
+    def best_of(self, candidates: Iterator[list[StageAllocation]]) -> list[StageAllocation] | None:
         """The best that is within limits; the looks at limits, which may be costly, are few."""
         found = sorted(((self.totals(each), each) for each in candidates), key=lambda pair: self.least(pair[0]))
         return next((choices for totals, choices in found if self.allows(choices, totals)), None)
 
 
-def static(asked: Asked) -> list[Choice] | None:
+def static(asked: PlanRequest) -> list[StageAllocation] | None:
     """The best cluster that stays as it is from the first stage to the last."""
     return asked.best_of(fixed_clusters(asked.model, asked.clouds))
 
 
-def fixed_clusters(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[list[Choice]]:
+def fixed_clusters(model: CostModel, clouds: Sequence[CloudProfile]) -> Iterator[list[StageAllocation]]:
     """Of every size that makes a difference; each stage uses it as quickly as it can."""
     for cloud in clouds:
         sizes = {need for i in range(len(model.spec.stages)) for need, _ in _needs(model, i, cloud)}
@@ -50,7 +50,7 @@ def fixed_clusters(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[lis
                 yield choices
 
 
-def fixed(model: Model, cloud: CloudProfile, machines: int) -> list[Choice] | None:
+def fixed(model: CostModel, cloud: CloudProfile, machines: int) -> list[StageAllocation] | None:
     """So many machines all along."""
     choices = []
     for i in range(len(model.spec.stages)):
@@ -58,32 +58,32 @@ def fixed(model: Model, cloud: CloudProfile, machines: int) -> list[Choice] | No
         if not fitting:
             return None
         quickest = min(fitting, key=lambda each: model.train_seconds(i, cloud, each))
-        choices.append(Choice(cloud, machines, quickest))
+        choices.append(StageAllocation(cloud, machines, quickest))
     return choices
 
 
-def naive_elastic(asked: Asked) -> list[Choice] | None:
+def naive_elastic(asked: PlanRequest) -> list[StageAllocation] | None:
     """Every trial has the same number of workers in all stages, and the cluster is as large as these need."""
     return asked.best_of(_fixed_workers(asked.model, asked.clouds))
 
 
-def _fixed_workers(model: Model, clouds: Sequence[CloudProfile]) -> Iterator[list[Choice]]:
+def _fixed_workers(model: CostModel, clouds: Sequence[CloudProfile]) -> Iterator[list[StageAllocation]]:
     for cloud in clouds:
         for workers in range(1, model.profile.most_workers + 1):
             allocations = [Allocation(stage.trials, workers) for stage in model.spec.stages]
-            choices = [Choice(cloud, cloud.machines_for(*each), each) for each in allocations]
+            choices = [StageAllocation(cloud, cloud.machines_for(*each), each) for each in allocations]
             if all(_can_be(model, i, choice) for i, choice in enumerate(choices)):
                 yield choices
 
 
-def _can_be(model: Model, i: int, choice: Choice) -> bool:
+def _can_be(model: CostModel, i: int, choice: StageAllocation) -> bool:
     """There are so many machines, so many trials may run side by side, and the machines live long enough."""
     enough = choice.machines <= (choice.cloud.max_machines or math.inf)
     enough &= choice.allocation.at_a_time <= (model.at_a_time or math.inf)
     return enough and math.isfinite(model.train_seconds(i, choice.cloud, choice.allocation))
 
 
-def greedy(asked: Asked) -> list[Choice] | None:
+def greedy(asked: PlanRequest) -> list[StageAllocation] | None:
     """Return the plan of RubberBand's Algorithm 2.
 
     It starts from the best fixed cluster, and from two and three times that. In each iteration it shrinks the one
@@ -96,7 +96,7 @@ def greedy(asked: Asked) -> list[Choice] | None:
     return asked.best_of(iter([start, *filter(None, found)]))
 
 
-def _times(model: Model, start: Sequence[Choice], times: int) -> list[Choice] | None:
+def _times(model: CostModel, start: Sequence[StageAllocation], times: int) -> list[StageAllocation] | None:
     """A fixed cluster so many times as large, if there are so many machines; held is what each stage needs."""
     cloud = start[0].cloud
     most = min(times * start[0].machines, cloud.max_machines or math.inf)
@@ -104,11 +104,11 @@ def _times(model: Model, start: Sequence[Choice], times: int) -> list[Choice] | 
     return None if choices is None else [_tight(each) for each in choices]
 
 
-def _tight(choice: Choice) -> Choice:
+def _tight(choice: StageAllocation) -> StageAllocation:
     return choice._replace(machines=choice.cloud.machines_for(*choice.allocation))
 
 
-def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | None:
+def _descended(asked: PlanRequest, choices: list[StageAllocation] | None) -> list[StageAllocation] | None:
     if choices is None:
         return None
     dollars, seconds = asked.totals(choices)
@@ -130,7 +130,7 @@ def _descended(asked: Asked, choices: list[Choice] | None) -> list[Choice] | Non
         _, choices, (dollars, seconds) = found
 
 
-def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
+def _next_smaller(model: CostModel, i: int, choice: StageAllocation) -> StageAllocation | None:
     """Return the largest smaller allocation of stage i that lowers its bill, or None.
 
     Machines that are billed as a whole cost the same until one of them is freed. RubberBand's "smallest step" is
@@ -144,6 +144,6 @@ def _next_smaller(model: Model, i: int, choice: Choice) -> Choice | None:
     return None
 
 
-def _needs(model: Model, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
+def _needs(model: CostModel, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
     needs = ((cloud.machines_for(*each), each) for each in model.allocations(i))
-    return [(need, each) for need, each in needs if _can_be(model, i, Choice(cloud, need, each))]
+    return [(need, each) for need, each in needs if _can_be(model, i, StageAllocation(cloud, need, each))]

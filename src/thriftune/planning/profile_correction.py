@@ -24,7 +24,7 @@ class _Stint(NamedTuple):
     promised: float
 
 
-def as_seen(
+def correct_profile(
     history: History, until: float, profile: Profile, clouds: Sequence[CloudProfile]
 ) -> tuple[Profile, list[CloudProfile]]:
     """What was promised, corrected by all attempts that were over at that moment.

@@ -13,23 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, Choice
+from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.choosing import best_effort
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.cost_model import Model
+from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec, Stage
-from thriftune.planning.job_progress import UnderWay
+from thriftune.planning.job_progress import JobProgress
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import Profile
-from thriftune.planning.profile_correction import as_seen
+from thriftune.planning.profile_correction import correct_profile
 from thriftune.state.history import History
 
-DEPARTS = 0.05
+MOST_DEVIATION = 0.05
 """Of what a plan took for granted: so far it may be from what was seen, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
-class Now:
+class CurrentStage:
     """What a stage runs on.
 
     - `began`: when it did. `left`: trials that have yet to come to its end; None: all stages are over.
@@ -39,8 +39,8 @@ class Now:
     number: int
     began: float
     left: int | None
-    choice: Choice
-    later: Choice | None
+    choice: StageAllocation
+    later: StageAllocation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Replanner:
     ) -> None:
         self._job, self._profile, self._clouds = job, profile, clouds
         self._deadline, self._at_a_time = deadline, at_a_time
-        self._under_way = UnderWay(job)
+        self._under_way = JobProgress(job)
         self._of: History | None = None
         self._made: list[_Made] = []  # by stage: the plan that it follows
-        self._told: tuple[int, Now] | None = None
+        self._told: tuple[int, CurrentStage] | None = None
 
-    def now(self, history: History) -> Now:
+    def now(self, history: History) -> CurrentStage:
         """The stage that it is, or when all are over, what was the last."""
         if self._of is not history:
             self._of, self._made, self._told = history, [], None
@@ -84,7 +84,7 @@ class Replanner:
             self._told = history.entries, self._tell(history)
         return self._told[1]
 
-    def _tell(self, history: History) -> Now:
+    def _tell(self, history: History) -> CurrentStage:
         began = self._under_way.began(history)
         last = len(self._job.stages) - 1
         number = min(len(began) - 1, last)
@@ -93,18 +93,18 @@ class Replanner:
         made = self._made[number]
         left = None if len(began) > last + 1 else self._under_way.left(history)
         choices = made.plan.choices[number - made.stage :]
-        return Now(number, began[number], left, choices[0], choices[1] if len(choices) > 1 else None)
+        return CurrentStage(number, began[number], left, choices[0], choices[1] if len(choices) > 1 else None)
 
     def _followed(self, number: int, history: History) -> _Made:
         """The plan for this stage: that of the one before, unless reality has departed from it."""
         began = self._under_way.began(history)[number]
         driven = history.driven_until(began)
-        profile, clouds = as_seen(history, began, self._profile, self._clouds(began))
+        profile, clouds = correct_profile(history, began, self._profile, self._clouds(began))
         before = self._made[-1] if self._made else None
         rest = self._rest(number, history)
         if before is not None and not _departs(before, number, rest, driven, profile, clouds):
             return before
-        model = Model(rest, profile, self._at_a_time, _there(history, began, clouds))
+        model = CostModel(rest, profile, self._at_a_time, _there(history, began, clouds))
         try:
             time_left = None if self._deadline is None else self._deadline - driven
             return _Made(best_effort(model, clouds, time_left), profile, clouds, number, driven)
@@ -141,13 +141,13 @@ def _departs(
     for cloud, before in zip(clouds, made.clouds, strict=True):
         pairs += [(cloud.speed, before.speed), (cloud.price_per_hour, before.price_per_hour)]
     spread = abs(profile.variation - made.profile.variation)
-    return spread > DEPARTS or any(abs(now - then) > DEPARTS * then for now, then in pairs)
+    return spread > MOST_DEVIATION or any(abs(now - then) > MOST_DEVIATION * then for now, then in pairs)
 
 
-def _there(history: History, at: float, clouds: Sequence[CloudProfile]) -> Choice | None:
+def _there(history: History, at: float, clouds: Sequence[CloudProfile]) -> StageAllocation | None:
     """The machines that a stage finds when it begins; of several kinds, those of which there are most."""
     lives = (*history.fleet.past, *history.machines.values())
     there = (life for life in lives if life.since < at and (life.until is None or at <= life.until))
     count = Counter(machine.offer for machine in there)
     best = max(clouds, key=lambda cloud: count[cloud.name] * cloud.slots)
-    return Choice(best, count[best.name], Allocation(1, 1)) if count[best.name] else None
+    return StageAllocation(best, count[best.name], Allocation(1, 1)) if count[best.name] else None

@@ -13,7 +13,7 @@ from thriftune.planning.profile import Profile
 from thriftune.state.events import Config, Ended, Reported
 
 
-class Seen(NamedTuple):
+class ObservedAttempt(NamedTuple):
     """One attempt: when it was started, what it reported, and its end unless it was ended by force."""
 
     started: float
@@ -37,7 +37,7 @@ class TrialTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimingRow:
     """All trials with one number of workers."""
 
     workers: int
@@ -54,11 +54,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class StepTimes:
     """What came of it. `config`: which configuration all trials had; `remarks`: sentences for a reader."""
 
     profile: Profile
-    rows: tuple[Row, ...]
+    rows: tuple[TimingRow, ...]
     config: Config
     remarks: tuple[str, ...]
 
@@ -87,7 +87,7 @@ def _mean(first: _Mark, last: _Mark) -> float:
     return (last.at - first.at) / (last.step - first.step)
 
 
-def times(seen: Seen) -> TrialTimes:
+def times(seen: ObservedAttempt) -> TrialTimes:
     """Of an attempt that began with step 1 and has reported.
 
     Its first step is not in the mean: it warms caches up, and when it began nobody told. What it takes longer
@@ -108,7 +108,7 @@ def times(seen: Seen) -> TrialTimes:
     )
 
 
-def _one_report(seen: Seen, only: _Mark) -> TrialTimes:
+def _one_report(seen: ObservedAttempt, only: _Mark) -> TrialTimes:
     saves: Literal["none", "every"] = "every" if only.saved else "none"
     if seen.ended is None or seen.ended.cut:
         return TrialTimes(only.step, (only.at - seen.started) / only.step, None, None, saves)
@@ -117,7 +117,7 @@ def _one_report(seen: Seen, only: _Mark) -> TrialTimes:
     return TrialTimes(only.step, taken / only.step, before, None, saves, whole=True)
 
 
-def startup(seen: Seen, seconds_per_step: float, resume_step: int = 0) -> float:
+def startup(seen: ObservedAttempt, seconds_per_step: float, resume_step: int = 0) -> float:
     """From the start of the attempt to that of its first step, which took as long as its others did: at another
     time, when `seconds_per_step` was measured, the machine may not have been as fast."""
     first, *later = _marks(seen.reports)
@@ -135,7 +135,7 @@ def _checkpoint(marks: Sequence[_Mark]) -> float:
     return max(0.0, fmean(taken - steps * plain_step for steps, taken, saved in spans if saved))
 
 
-def summary(rows: Sequence[Row], resumed: Sequence[float], config: Config) -> Measured:
+def summary(rows: Sequence[TimingRow], resumed: Sequence[float], config: Config) -> StepTimes:
     """`resumed`: what it took to take trials up from their checkpoints, where there were any."""
     trials = [trial for row in rows for trial in row.trials]
     seconds = {row.workers: row.seconds_per_step for row in rows}
@@ -147,7 +147,7 @@ def summary(rows: Sequence[Row], resumed: Sequence[float], config: Config) -> Me
         startup=median(resumed or fresh or [0.0]),
         checkpoint=median(saves or [0.0]),
     )
-    return Measured(profile, tuple(rows), config, tuple(_remarks(trials)))
+    return StepTimes(profile, tuple(rows), config, tuple(_remarks(trials)))
 
 
 def _remarks(trials: Sequence[TrialTimes]) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _remarks(trials: Sequence[TrialTimes]) -> Iterator[str]:
             yield "no step that was measured saved its state: what that takes is not known, and checkpoint is 0"
 
 
-def _variation(rows: Sequence[Row]) -> float:
+def _variation(rows: Sequence[TimingRow]) -> float:
     """The standard deviation of trials' means as a part of them, over all numbers of workers; 0: none is known."""
     squares, freedom = 0.0, 0
     for row in rows:

@@ -16,21 +16,21 @@ from collections.abc import Mapping, Sequence
 from thriftune.errors import SettingError
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.job import JobSpec
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.planning.profile import Profile
-from thriftune.planning.replanning import Now, Replanner
-from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, Renting, Wish
-from thriftune.provisioning.workload import Terms
+from thriftune.planning.replanning import CurrentStage, Replanner
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
 
-class Elastic(Renting):
+class Elastic(RentingPolicy):
     """What there is to do is the terms' job, or else all trials to the last step. Without a deadline the cheapest
     plan is followed; where none makes it, the quickest."""
 
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         super().__init__(kinds, terms)
         self._planned = [kind for kind in kinds if kind.revocation is None]
         if not self._planned:
@@ -42,7 +42,7 @@ class Elastic(Renting):
             raise SettingError("elastic: a plan must know how many trials there are; give trials=")
         self._replanner: Replanner | None = None
 
-    def now(self, history: History) -> Now:
+    def now(self, history: History) -> CurrentStage:
         """The stage that it is, and what it runs on."""
         return self._plans(history).now(history)
 
@@ -56,13 +56,13 @@ class Elastic(Renting):
             return None
         return super().workers_for(trial, history)
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         """The planned kind. Where it was refused, and the trial has waited for some time, of those that are as
         fast the one with the fewest dollars a step, or else the fastest."""
         stage = self.now(history)
         planned = self.kinds[stage.choice.cloud.name]
         if self.to_be_had(planned, history, now):
-            return Wish(planned.name)
+            return MachineRequest(planned.name)
         waits_since = max(stage.began, trial.stays[-1].until if trial.stays else trial.created_at)
         others = [kind for kind in self._planned if self.to_be_had(kind, history, now)]
         if now - waits_since < PATIENCE_SECONDS or not others:
@@ -70,8 +70,10 @@ class Elastic(Renting):
         seconds = {kind.name: self.paces.seconds(trial, kind.name, history) for kind in self._planned}
         as_fast = [kind for kind in others if seconds[kind.name] <= seconds[planned.name]]
         if as_fast:
-            return Wish(min(as_fast, key=lambda kind: seconds[kind.name] * kind.price_at(now) / kind.slots).name)
-        return Wish(min(others, key=lambda kind: seconds[kind.name]).name)
+            return MachineRequest(
+                min(as_fast, key=lambda kind: seconds[kind.name] * kind.price_at(now) / kind.slots).name
+            )
+        return MachineRequest(min(others, key=lambda kind: seconds[kind.name]).name)
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
         """One of the planned kind; or another, if it was rented for this trial in this stage, or is there while

@@ -15,7 +15,7 @@ import numpy as np
 
 from thriftune.market.running_time import lived_hours
 from thriftune.market.survival import Scaled, alive
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 
@@ -39,10 +39,10 @@ class _Seen:
     expected: float = 0.0
 
 
-class Lives:
+class HazardEstimator:
     """A cache of what the history tells, brought up to date as it grows."""
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[MachineType]) -> None:
         self._known = {kind.name: kind.survival for kind in kinds if kind.survival is not None}
         self._of: History | None = None
         self._forget()
@@ -53,7 +53,7 @@ class Lives:
         self._at = (-math.inf, -1)
         self._rate = dict.fromkeys(self._known, 1.0)
 
-    def rate(self, kind: Kind, history: History, now: float) -> float:
+    def rate(self, kind: MachineType, history: History, now: float) -> float:
         """Of losses, over what was known before."""
         if kind.survival is None:
             return 1.0
@@ -67,7 +67,7 @@ class Lives:
 
     def hazard(
         self,
-        kind: Kind,
+        kind: MachineType,
         history: History,
         now: float,
         max_price: float | None,
@@ -84,7 +84,7 @@ class Lives:
             return 0.0
         return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
 
-    def lived(self, kind: Kind, history: History, now: float, age: float, hours: float) -> float | None:
+    def lived(self, kind: MachineType, history: History, now: float, age: float, hours: float) -> float | None:
         """Of these hours, for how many a machine of this age is expected to be there; None: its rate tells."""
         if kind.survival is None:
             return None

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from thriftune.market.survival import alive
-from thriftune.planning.machine_types import Kind
-from thriftune.provisioning.hazard_estimator import HOUR, Lives
-from thriftune.provisioning.step_time_estimator import Paces
-from thriftune.provisioning.useful_hours import NEVER, Worth, held, rotated, staying
-from thriftune.provisioning.workload import Terms
+from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.hazard_estimator import HOUR, HazardEstimator
+from thriftune.provisioning.step_time_estimator import StepTimeEstimator
+from thriftune.provisioning.useful_hours import NEVER, CostPerUsefulHour, held, rotated, staying
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -32,7 +32,7 @@ _FEW_LIVE = 1e-3
 class Option:
     """A kind for a trial: dollars and hours of a useful step, all things considered."""
 
-    kind: Kind
+    kind: MachineType
     max_price: float | None
     dollars: float
     hours: float
@@ -46,19 +46,21 @@ class _Market:
 
     price: float
     dangers: list[tuple[float | None, float, float]]
-    ways: dict[int, list[tuple[float | None, Worth]]]
-    going_on: dict[tuple[float | None, int], Worth]  # on a machine with that maximum price, if its age is nothing
+    ways: dict[int, list[tuple[float | None, CostPerUsefulHour]]]
+    going_on: dict[
+        tuple[float | None, int], CostPerUsefulHour
+    ]  # on a machine with that maximum price, if its age is nothing
     lived: float | None  # hours of those that are let off, for which a new machine is expected to be there
 
 
-class Costs:
-    def __init__(self, terms: Terms, paces: Paces, lives: Lives) -> None:
+class OptionCosts:
+    def __init__(self, terms: Workload, paces: StepTimeEstimator, lives: HazardEstimator) -> None:
         self._terms, self._paces, self._lives = terms, paces, lives
         self._known_at: tuple[History | None, float, int] = (None, -math.inf, -1)
         self._known: dict[str, _Market] = {}
 
     def options(
-        self, kinds: Iterable[Kind], trial: TrialRecord | None, history: History, now: float
+        self, kinds: Iterable[MachineType], trial: TrialRecord | None, history: History, now: float
     ) -> Iterator[Option]:
         """New machines of these kinds: until they are lost, and where losses are let off, in turns. None: for a
         usual trial."""
@@ -71,7 +73,9 @@ class Costs:
             for max_price, worth in market.ways[size]:
                 yield _made(kind, max_price, worth, step)
 
-    def here(self, trial: TrialRecord, machine: Machine, history: History, now: float, kind: Kind) -> Option:
+    def here(
+        self, trial: TrialRecord, machine: Machine, history: History, now: float, kind: MachineType
+    ) -> Option:
         """To go on on this machine, which is there."""
         market = self._market(kind, history, now)
         step = self._paces.seconds(trial, kind.name, history) / HOUR
@@ -93,18 +97,20 @@ class Costs:
             worth = market.going_on[key]
         return _made(kind, machine.max_price, worth, step)
 
-    def _held(self, kind: Kind, price: float, hazard: float, step: float, age: float = 0.0) -> Worth:
+    def _held(
+        self, kind: MachineType, price: float, hazard: float, step: float, age: float = 0.0
+    ) -> CostPerUsefulHour:
         if not _outlives(kind, step, age):
             return NEVER
         redo, overhead = self._losing(kind, hazard, step)
         return held(price, hazard, self.start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
 
-    def start_hours(self, kind: Kind, *, billed: bool = False) -> float:
+    def start_hours(self, kind: MachineType, *, billed: bool = False) -> float:
         """Until a trial is at work there, from the request on, or from the moment it is billed."""
         wait = kind.init_latency.mean if billed else kind.ready_seconds
         return (wait + self._terms.restart_seconds) / HOUR
 
-    def least_lost_hours(self, kind: Kind, trial: TrialRecord, history: History, now: float) -> float:
+    def least_lost_hours(self, kind: MachineType, trial: TrialRecord, history: History, now: float) -> float:
         """For an hour of work, those that losses take."""
         step = self._paces.seconds(trial, kind.name, history) / HOUR
         least = math.inf
@@ -113,7 +119,9 @@ class Costs:
             least = min(least, hazard * (self.start_hours(kind) + redo))
         return least
 
-    def _best_ways(self, kind: Kind, market: _Market, step: float) -> list[tuple[float | None, Worth]]:
+    def _best_ways(
+        self, kind: MachineType, market: _Market, step: float
+    ) -> list[tuple[float | None, CostPerUsefulHour]]:
         start, unbilled = self.start_hours(kind), kind.queue_latency.mean / HOUR
         free = kind.billing.refunded_first_seconds / HOUR
         stays, turns = NEVER, NEVER
@@ -129,10 +137,10 @@ class Costs:
                     turns, turns_max = worth, max_price
         if not _outlives(kind, step, 0.0):
             return []
-        found: list[tuple[float | None, Worth]] = [(stays_max, stays)]
+        found: list[tuple[float | None, CostPerUsefulHour]] = [(stays_max, stays)]
         return [*found, (turns_max, turns)] if turns.dollars < stays.dollars else found
 
-    def _market(self, kind: Kind, history: History, now: float) -> _Market:
+    def _market(self, kind: MachineType, history: History, now: float) -> _Market:
         """What is known of a kind now, asked for once."""
         known_at = history, now, len(history.fleet.past)
         if self._known_at != known_at:
@@ -152,7 +160,7 @@ class Costs:
             self._known[kind.name] = _Market(price, dangers, {}, {}, lived)
         return self._known[kind.name]
 
-    def _losing(self, kind: Kind, hazard: float, step: float) -> tuple[float, float]:
+    def _losing(self, kind: MachineType, hazard: float, step: float) -> tuple[float, float]:
         """The hours of work that a loss costs, and what saving takes of the work. `step`: hours of one."""
         if not hazard or self._terms.saves_within(kind.notice_seconds, step * HOUR):
             return 0.0, 0.0
@@ -162,7 +170,7 @@ class Costs:
         return (expected / every - 1.0) / hazard, self._terms.save_seconds / HOUR / every
 
 
-def _outlives(kind: Kind, step: float, age: float) -> bool:
+def _outlives(kind: MachineType, step: float, age: float) -> bool:
     """Whether some machines of this age live for another step: else nothing would ever be done there."""
     return kind.survival is None or float(alive(kind.survival, step, age)) > _FEW_LIVE
 
@@ -175,12 +183,12 @@ def _of_size(size: int) -> float:
     return math.exp(size / _SIZES)
 
 
-def _made(kind: Kind, max_price: float | None, worth: Worth, step: float) -> Option:
+def _made(kind: MachineType, max_price: float | None, worth: CostPerUsefulHour, step: float) -> Option:
     useful = max(worth.useful, 1e-12)
     return Option(kind, max_price, worth.dollars * step / kind.slots, step / useful, worth.rotates)
 
 
-def _max_prices(kind: Kind, now: float) -> Iterator[float | None]:
+def _max_prices(kind: MachineType, now: float) -> Iterator[float | None]:
     if kind.revocation is None:
         yield None
         return

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
-from thriftune.planning.job_progress import Turn, UnderWay, turns
+from thriftune.planning.job_progress import JobProgress, StageSpan, stage_spans
 from thriftune.planning.placement import place
 from thriftune.planning.plan import Plan
 from thriftune.provisioning.protocol import Provisioner
@@ -35,8 +35,8 @@ class PlanFollower(Provisioner):
         self._choices = plan.choices
         self._saving_seconds = plan.model.profile.checkpoint
         self._machines_fail = machines_fail
-        self._turns = turns(plan.model.spec)
-        self._under_way = UnderWay(plan.model.spec)
+        self._turns = stage_spans(plan.model.spec)
+        self._under_way = JobProgress(plan.model.spec)
 
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
         if type(event) is ev.Reported:  # ends no stage: what is to end after it has yet to save
@@ -104,7 +104,7 @@ class PlanFollower(Provisioner):
         number = len(self._under_way.began(history)) - 1
         return number if number < len(self._turns) else None
 
-    def _is_in(self, trial: TrialRecord | None, turn: Turn, history: History) -> bool:
+    def _is_in(self, trial: TrialRecord | None, turn: StageSpan, history: History) -> bool:
         if trial is None:  # a new one
             return turn.begins == 0 and turn.first <= len(history.made) < turn.last
         return turn.first <= history.place_made(trial.id) < turn.last and turn.begins <= trial.step < turn.ends

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thriftune.common.registry import Parts
-from thriftune.planning.machine_types import Kind
-from thriftune.provisioning.renting_policy import Renting
-from thriftune.provisioning.workload import Terms
+from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.renting_policy import RentingPolicy
+from thriftune.provisioning.workload import Workload
 
-POLICIES: Parts[Renting] = Parts(
+POLICIES: Parts[RentingPolicy] = Parts(
     "policy",
     {
         "thrifty": ("thriftune.provisioning.thrifty", "Thrifty"),
@@ -25,6 +25,6 @@ POLICIES: Parts[Renting] = Parts(
 )
 
 
-def policy(name: str, kinds: Sequence[Kind], terms: Terms) -> Renting:
+def policy(name: str, kinds: Sequence[MachineType], terms: Workload) -> RentingPolicy:
     """The policy of that name, for these machines and this study."""
     return POLICIES.kind(name)(kinds, terms)

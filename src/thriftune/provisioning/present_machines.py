@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thriftune.planning.placement import together
+from thriftune.planning.placement import choose_slots
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.state.events import Decision, Event, Move, ShareChanged
 from thriftune.state.fleet import Machine
@@ -53,7 +53,7 @@ class PresentMachines(Provisioner):
             free = {name: slots for name, slots in free.items() if not _is_narrow(history.machines[name], history)}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
-        return together(self.gang, free)
+        return choose_slots(self.gang, free)
 
 
 def _is_narrow(machine: Machine, history: History) -> bool:

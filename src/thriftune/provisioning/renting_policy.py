@@ -14,11 +14,11 @@ from heapq import heapify, heapreplace
 from typing import ClassVar, NamedTuple
 
 from thriftune.errors import SettingError
-from thriftune.planning.machine_types import Kind
-from thriftune.provisioning.hazard_estimator import HOUR, Lives
+from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.hazard_estimator import HOUR, HazardEstimator
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.step_time_estimator import Paces
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.step_time_estimator import StepTimeEstimator
+from thriftune.provisioning.workload import Workload
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
@@ -34,19 +34,19 @@ LEAVES = "it goes on elsewhere"
 """Why a trial is moved by its policy: the machine that it leaves is given back."""
 
 
-class Wish(NamedTuple):
+class MachineRequest(NamedTuple):
     """A machine to rent."""
 
     kind: str
     max_price: float | None = None
 
 
-class Renting(Provisioner):
+class RentingPolicy(Provisioner):
     """`kinds`: what can be rented; `terms`: what for."""
 
     takes_spot: ClassVar[bool] = True  # machines that may be taken away
 
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         if not kinds:
             raise SettingError("kinds: there is nothing to rent; give at least one kind of machine")
         self.kinds = {kind.name: kind for kind in kinds}
@@ -58,8 +58,8 @@ class Renting(Provisioner):
                 "trials save, with report(..., save=...), or rent by on_demand"
             )
         self.terms = terms
-        self.paces = Paces(kinds, terms.seconds_per_step)
-        self.lives = Lives(kinds)
+        self.paces = StepTimeEstimator(kinds, terms.seconds_per_step)
+        self.lives = HazardEstimator(kinds)
         self._loads_of = (-1, -1)
         self._loads: dict[int, float] = {}
         self._next_look = -math.inf
@@ -67,7 +67,7 @@ class Renting(Provisioner):
     # --- what a policy says
 
     @abstractmethod
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         """The machine to rent for it; None: it waits."""
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
@@ -78,7 +78,13 @@ class Renting(Provisioner):
         """Whether it shall leave this machine, which is given back, and wait for another one."""
         return False
 
-    def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:  # noqa: ARG002
+    def moves_to(
+        self,
+        trial: TrialRecord,  # noqa: ARG002
+        machine: Machine,  # noqa: ARG002
+        history: History,  # noqa: ARG002
+        now: float,  # noqa: ARG002
+    ) -> MachineRequest | None:
         """The machine on which it shall go on instead; it stays until that is there."""
         return None
 
@@ -91,7 +97,7 @@ class Renting(Provisioner):
         is no machine, that is soon anyway."""
         return math.inf
 
-    def to_be_had(self, kind: Kind, history: History, now: float) -> bool:
+    def to_be_had(self, kind: MachineType, history: History, now: float) -> bool:
         """Tell whether this kind may be requested now."""
         return now >= self.asks_again_at(kind.name, history)
 
@@ -102,7 +108,7 @@ class Renting(Provisioner):
         """
         return history.fleet.refused.get(kind, -math.inf) + PATIENCE_SECONDS
 
-    def last_seen_there(self, kind: Kind, history: History) -> bool:
+    def last_seen_there(self, kind: MachineType, history: History) -> bool:
         """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
         refused = history.fleet.refused.get(kind.name, -math.inf)
         return refused == -math.inf or history.fleet.came.get(kind.name, -math.inf) > refused

@@ -16,10 +16,10 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, Renting, Wish, age_hours
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, MachineRequest, RentingPolicy, age_hours
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -28,8 +28,8 @@ _SPARE_SECONDS = 3600.0
 _LONGEST_HOURS = 48.0
 
 
-class Reuse(Renting):
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+class Reuse(RentingPolicy):
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         super().__init__(kinds, terms)
         self._pool = [kind for kind in kinds if kind.survival is not None]
         if not self._pool:
@@ -39,16 +39,18 @@ class Reuse(Renting):
         self._ended = 0
         self._used: dict[str, float] = {}
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         there = [kind for kind in self._pool if self.to_be_had(kind, history, now)]
         if not there:
             return None
         untried = self._untried(there, history)
         if untried is not None:
-            return Wish(untried.name)
-        return Wish(self._cheapest(there, trial, history, now).name)
+            return MachineRequest(untried.name)
+        return MachineRequest(self._cheapest(there, trial, history, now).name)
 
-    def _cheapest(self, kinds: Sequence[Kind], trial: TrialRecord | None, history: History, now: float) -> Kind:
+    def _cheapest(
+        self, kinds: Sequence[MachineType], trial: TrialRecord | None, history: History, now: float
+    ) -> MachineType:
         return min(kinds, key=lambda kind: self._dollars(kind, trial, history, now))
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
@@ -71,11 +73,11 @@ class Reuse(Renting):
     def look_at(self, history: History, now: float) -> float:
         return now + PATIENCE_SECONDS if any(not m.running for m in history.machines.values()) else math.inf
 
-    def _untried(self, kinds: Sequence[Kind], history: History) -> Kind | None:
+    def _untried(self, kinds: Sequence[MachineType], history: History) -> MachineType | None:
         tried = set(history.fleet.offers()) | {rent.offer for rent in history.fleet.renting.values()}
         return next((kind for kind in kinds if kind.name not in tried), None)
 
-    def _hours(self, kind: Kind, trial: TrialRecord | None, history: History) -> float:
+    def _hours(self, kind: MachineType, trial: TrialRecord | None, history: History) -> float:
         steps = history.max_steps or 1 if trial is None else self.steps_left(trial, history)
         return max(1e-3, steps * self.paces.seconds(trial, kind.name, history) / HOUR)
 
@@ -91,7 +93,7 @@ class Reuse(Renting):
         self._ended = len(history.ended)
         return self._used
 
-    def _dollars(self, kind: Kind, trial: TrialRecord | None, history: History, now: float) -> float:
+    def _dollars(self, kind: MachineType, trial: TrialRecord | None, history: History, now: float) -> float:
         assert kind.survival is not None
         hours = self._hours(kind, trial, history)
         expected = float(
@@ -99,7 +101,7 @@ class Reuse(Renting):
         )
         return expected * kind.price_at(now) / kind.slots
 
-    def _table(self, kind: Kind) -> ReuseTable:
+    def _table(self, kind: MachineType) -> ReuseTable:
         if kind.name not in self._tables:
             assert kind.survival is not None
             end = kind.survival.end

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.placement import emptied
+from thriftune.planning.placement import place_on_fewer
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
@@ -17,7 +17,7 @@ _AGAIN_SECONDS = 60.0
 """After it was refused, a kind is asked for again."""
 
 
-class Growing(PresentMachines):
+class ScaleToDemand(PresentMachines):
     """Without a number of trials at a time, it makes do with the machines that are there, or with one."""
 
     backs_off = False
@@ -76,7 +76,9 @@ class Growing(PresentMachines):
         wanted = {i: sum(workers.values()) for i, workers in before.items()}
         # What is not rented stays, so nobody has to leave it.
         stays = {i for i, workers in before.items() if not any(m.id in workers for m in rented)}
-        placed, empty = emptied(wanted, {m.id: m.slots for m in used}, before, len(used) - 1, reserved=stays)
+        placed, empty = place_on_fewer(
+            wanted, {m.id: m.slots for m in used}, before, len(used) - 1, reserved=stays
+        )
         if placed.unplaced or not any(machine.id in empty for machine in rented):
             return
         for trial_id in placed.moved:

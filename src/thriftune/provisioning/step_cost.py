@@ -17,10 +17,10 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, Renting, Wish
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -29,16 +29,16 @@ ROUND_SECONDS = 10.0
 """The loop of Algorithm 1 sleeps this long between rounds; one kind is not requested twice in a round."""
 
 
-class StepCost(Renting):
+class StepCost(RentingPolicy):
     """Rents by SpotTune's Algorithm 1."""
 
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         super().__init__(kinds, terms)
         self._pool = [kind for kind in kinds if not kind.lasts]
         if not self._pool:
             raise SettingError("step_cost: no kind of machine may be taken away; give a spot machine")
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         rng = np.random.default_rng((self.terms.seed, trial.id, trial.attempts, len(history.fleet.renting)))
         deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, len(self._pool))
         best, least = None, math.inf
@@ -49,7 +49,7 @@ class StepCost(Renting):
             step = self.paces.seconds(trial, kind.name, history)
             cost = spottune_eq2(step, kind.mean_price(now), kind.loss_probability(now, max_price)) / kind.slots
             if cost < least:
-                best, least = Wish(kind.name, max_price), cost
+                best, least = MachineRequest(kind.name, max_price), cost
         return best
 
     def asks_again_at(self, kind: str, history: History) -> float:

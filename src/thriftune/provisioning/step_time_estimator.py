@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from heapq import nlargest
 
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.state.history import History
 from thriftune.state.reports import timed_by_this_attempt
 from thriftune.state.trial_record import Stay, TrialRecord
@@ -20,10 +20,10 @@ _LATEST = 256  # trials, by which it is told how fast kinds are
 _DOUBT = 1.0  # kinds: how many trials of others weigh as much as the kind's own guess
 
 
-class Paces:
+class StepTimeEstimator:
     """A cache of what the history tells, brought up to date as it grows."""
 
-    def __init__(self, kinds: Iterable[Kind], seconds_per_step: float) -> None:
+    def __init__(self, kinds: Iterable[MachineType], seconds_per_step: float) -> None:
         self._guess = {kind.name: math.log(kind.speed) for kind in kinds}
         self._usual = math.log(seconds_per_step)
         self._of: History | None = None

@@ -17,11 +17,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HORIZON_HOURS, HOUR
-from thriftune.provisioning.machine_options import Costs, Option
-from thriftune.provisioning.renting_policy import Renting, Wish
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.machine_options import Option, OptionCosts
+from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import furthest
@@ -39,10 +39,10 @@ _CAUTION = 1.02  # of the time that the rest takes on a machine that stays: step
 _CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
 
 
-class Thrifty(Renting):
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+class Thrifty(RentingPolicy):
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         super().__init__(kinds, terms)
-        self._costs = Costs(terms, self.paces, self.lives)
+        self._costs = OptionCosts(terms, self.paces, self.lives)
         self._lasting = [kind for kind in kinds if kind.lasts]
         self._spot = [kind for kind in kinds if not kind.lasts]
         self._slowest = min(kinds, key=lambda kind: kind.speed)
@@ -55,9 +55,9 @@ class Thrifty(Renting):
 
     # --- what the policy says
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         found = self._best(trial, history, now)
-        return None if found is None else Wish(found.kind.name, found.max_price)
+        return None if found is None else MachineRequest(found.kind.name, found.max_price)
 
     def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
         """Where losses are let off, turns are short: the next machine is taken when this one is free, or time of
@@ -73,13 +73,15 @@ class Thrifty(Renting):
         slack = left / HOUR - self._hours_on_lasting(trial, history, self.steps_of_place(trial, history))
         return slack > 2.0 * self._changeover_hours(trial, history)  # there may be none when it has left
 
-    def moves_to(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> Wish | None:
+    def moves_to(
+        self, trial: TrialRecord, machine: Machine, history: History, now: float
+    ) -> MachineRequest | None:
         here, there = self._two(trial, machine, history, now)
         if there is None or self._turns(here, there, history) or there.kind is here.kind:
             return None
         must = there.kind.lasts and not here.kind.lasts
         return (
-            Wish(there.kind.name, there.max_price)
+            MachineRequest(there.kind.name, there.max_price)
             if must or self._pays(trial, history, now, here, there)
             else None
         )
@@ -120,7 +122,7 @@ class Thrifty(Renting):
         usual = here.dollars * self._usual_step(here.kind, history) / own
         return usual <= (1.0 + _GAIN) * self._cheapest_usual
 
-    def _usual_step(self, kind: Kind, history: History) -> float:
+    def _usual_step(self, kind: MachineType, history: History) -> float:
         return self.paces.seconds(None, kind.name, history) / HOUR
 
     def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:

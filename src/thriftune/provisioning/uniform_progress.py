@@ -15,11 +15,11 @@ import math
 from collections.abc import Sequence
 
 from thriftune.errors import SettingError
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.fixed import cheapest_in_time
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import Renting, Wish
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -27,8 +27,8 @@ from thriftune.state.trial_record import TrialRecord
 _LOOK_SECONDS = 300.0
 
 
-class UniformProgress(Renting):
-    def __init__(self, kinds: Sequence[Kind], terms: Terms) -> None:
+class UniformProgress(RentingPolicy):
+    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
         super().__init__(kinds, terms)
         self._spot = [kind for kind in kinds if not kind.lasts]
         self._lasting = [kind for kind in kinds if kind.lasts]
@@ -37,12 +37,12 @@ class UniformProgress(Renting):
         if not self._lasting or not self._spot:
             raise SettingError("uniform_progress: needs a spot machine and one that is not taken away")
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         spot = self._cheapest_spot(trial, history, now)
         if spot is not None and not self._last_chance(trial, history, now):
             return spot
         if self._last_chance(trial, history, now) or self._progress(trial, history) < self._expected(history, now):
-            return Wish(cheapest_in_time(self, self._lasting, trial, history, now).name)
+            return MachineRequest(cheapest_in_time(self, self._lasting, trial, history, now).name)
         return None
 
     def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
@@ -62,10 +62,10 @@ class UniformProgress(Renting):
     def _changeover(self) -> float:
         return max(kind.ready_seconds for kind in self.kinds.values()) + self.terms.restart_seconds
 
-    def _cheapest_spot(self, trial: TrialRecord, history: History, now: float) -> Wish | None:
+    def _cheapest_spot(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
         there = [kind for kind in self._spot if self.to_be_had(kind, history, now)]
 
-        def dollars(kind: Kind) -> float:
+        def dollars(kind: MachineType) -> float:
             return kind.price_at(now) * self.paces.seconds(trial, kind.name, history) / HOUR / kind.slots
 
         left, steps = self.terms.time_left(history, now), self.steps_of_place(trial, history)
@@ -75,7 +75,7 @@ class UniformProgress(Renting):
         if best is None:
             return None
         limit = max(2.0 * best.price_at(now), best.on_demand_price or 0.0) if best.revocation is not None else None
-        return Wish(best.name, limit)
+        return MachineRequest(best.name, limit)
 
     def _progress(self, trial: TrialRecord, history: History) -> float:
         """Of the work of its place, the part that is done."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class CostPerUsefulHour:
     """Of a way to use machines of a kind."""
 
     dollars: float  # an hour of useful work
@@ -24,13 +24,15 @@ class Worth:
     rotates: bool = False  # leaves when nothing is let off any more
 
 
-NEVER = Worth(math.inf, 0.0)
+NEVER = CostPerUsefulHour(math.inf, 0.0)
 
 
-def held(price: float, hazard: float, start: float, unbilled: float, redo: float, overhead: float = 0.0) -> Worth:
+def held(
+    price: float, hazard: float, start: float, unbilled: float, redo: float, overhead: float = 0.0
+) -> CostPerUsefulHour:
     """Until it is lost, time and again. `overhead`: of the work, for saving."""
     hours = 1.0 + overhead + hazard * (start + redo)
-    return Worth(price * (hours - hazard * unbilled), 1.0 / hours)
+    return CostPerUsefulHour(price * (hours - hazard * unbilled), 1.0 / hours)
 
 
 def rotated(
@@ -42,7 +44,7 @@ def rotated(
     free: float,
     overhead: float = 0.0,
     lived: float | None = None,
-) -> Worth:
+) -> CostPerUsefulHour:
     """For the hours in which a loss is let off, time and again. `lived`: of these hours, those that a machine is
     expected to be there, where that is known better: most that are lost are lost soon."""
     lost = -math.expm1(-hazard * free)
@@ -50,7 +52,7 @@ def rotated(
     work = (there - (start - unbilled) - lost * redo) / (1.0 + overhead)
     if work <= 0.0:
         return NEVER
-    return Worth((1.0 - lost) * price * free / work, work / (there + unbilled), rotates=True)
+    return CostPerUsefulHour((1.0 - lost) * price * free / work, work / (there + unbilled), rotates=True)
 
 
 def staying(
@@ -61,14 +63,14 @@ def staying(
     free: float,
     overhead: float = 0.0,
     lived: float | None = None,
-) -> Worth:
+) -> CostPerUsefulHour:
     """To the end of the hours in which a loss is let off, of which `age` are over: what has to be paid anyway if
     one leaves now is no cost of staying."""
     rest = free - age
     lost = -math.expm1(-hazard * rest)
     there = _there(hazard, lost, rest) if lived is None else lived
     work = max(1e-9, (there - lost * redo) / (1.0 + overhead))
-    return Worth(max(0.0, ((1.0 - lost) * free - age) * price / work), min(1.0, work / there))
+    return CostPerUsefulHour(max(0.0, ((1.0 - lost) * free - age) * price / work), min(1.0, work / there))
 
 
 def _there(hazard: float, lost: float, hours: float) -> float:

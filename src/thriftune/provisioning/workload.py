@@ -14,7 +14,7 @@ _MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding
 
 
 @dataclass(frozen=True)
-class Terms:
+class Workload:
     """Of one study.
 
     - `at_a_time`: trials that shall run side by side; `trials`: in all, None if nobody knows.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
 from thriftune.replay.simulation import Curves, drive
@@ -44,7 +44,7 @@ class Replayed:
 def replay(
     cloud: SimulatedCloud,
     policy: Provisioner,
-    terms: Terms,
+    terms: Workload,
     spec: Spec,
     curves: Curves,
     searcher: Searcher,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from thriftune.market.billing import Billing
 from thriftune.market.prices import PriceSeries
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate, Lasting
 
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ _HALVINGS = 60
 class Oracle:
     """Of one cloud, from `start` to `end`."""
 
-    def __init__(self, kinds: Sequence[Kind], fates: Mapping[str, Fate], start: float, end: float) -> None:
+    def __init__(self, kinds: Sequence[MachineType], fates: Mapping[str, Fate], start: float, end: float) -> None:
         pieces = int(np.clip(np.ceil((end - start) / _PIECE_SECONDS), 1, _MOST_PIECES))
         self._edges = np.linspace(start, end, pieces + 1)
         self._kinds = kinds
@@ -69,7 +69,7 @@ class Oracle:
         return float(done[kind, columns][worth].sum()), float(gain[kind, columns][worth].sum())
 
 
-def _price(kind: Kind, fate: Fate, edges: Floats) -> Floats:
+def _price(kind: MachineType, fate: Fate, edges: Floats) -> Floats:
     """The lowest in each piece; inf where there was none to be had, 0 where what is taken away is let off."""
     price: Floats
     if isinstance(kind.price, PriceSeries):

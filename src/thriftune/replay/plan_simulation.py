@@ -14,7 +14,7 @@ import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.loop.conductor import Conductor
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
 from thriftune.provisioning.plan_follower import PlanFollower
@@ -53,7 +53,7 @@ def carry_out(plan: Plan, seed: int = 0) -> CarriedOut:
     brackets = _brackets(plan)
     rng = np.random.default_rng(seed)
     clock = VirtualClock()
-    cloud = SimulatedCloud([Kind.of(kind) for kind in kinds], seed=seed)
+    cloud = SimulatedCloud([MachineType.of(kind) for kind in kinds], seed=seed)
     engine = SimulatedEngine(
         _curves(plan, brackets, profile.seconds(1) / kinds[0].speed, rng),
         clock,

@@ -12,7 +12,7 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.billing import Bill
 from thriftune.planning.latency import Latency
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import Fate, Lasting
 from thriftune.state.events import (
     Event,
@@ -31,7 +31,7 @@ _NONE = "there is none to be had"
 @dataclass(slots=True)
 class _Machine:
     id: str
-    kind: Kind
+    kind: MachineType
     number: int
     max_price: float | None
     seat: int
@@ -48,7 +48,7 @@ class SimulatedCloud:
     have the same answers: every latency and life is drawn for the number of its machine.
     """
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[MachineType]
     fates: Mapping[str, Fate] = field(default_factory=dict)
     seed: int = 0
 
@@ -69,7 +69,7 @@ class SimulatedCloud:
         """Of all machines that are gone, together."""
         return sum(self.bills, Bill())
 
-    def kind_of(self, machine: str) -> Kind:
+    def kind_of(self, machine: str) -> MachineType:
         return self._machines[machine].kind
 
     def open(self, now: float) -> list[Event]:  # noqa: ARG002 (the protocol's)

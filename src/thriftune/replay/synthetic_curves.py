@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.planning.profile import slownesses
 from thriftune.replay.preemptions import Drawn
 from thriftune.replay.simulated_engine import Curve
@@ -45,7 +45,7 @@ def read_not_run(file: Path, *, rented_elsewhere: bool = False) -> NotRun:
         slow = float(slownesses(asked.profile.variation, drawn))
         return Curve(range(1, steps + 1), told, [slow * per_step] * steps)
 
-    kinds = [Kind.of(cloud) for cloud in asked.clouds]
+    kinds = [MachineType.of(cloud) for cloud in asked.clouds]
     lives = {kind.name: kind.survival for kind in kinds if kind.survival is not None}
 
     def fates(seed: int) -> dict[str, Drawn]:

@@ -27,7 +27,7 @@ from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.tabulated import Tabulated
 from thriftune.market.survival import Survival
 from thriftune.planning.latency import Latency
-from thriftune.planning.machine_types import Kind
+from thriftune.planning.machine_types import MachineType
 from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
 
 DAY = 86_400.0
@@ -60,7 +60,7 @@ class Conditions:
 class Trace:
     """Machines that can be rented from `start` to `end`. `fates`: by seed, when they are taken away."""
 
-    kinds: Sequence[Kind]
+    kinds: Sequence[MachineType]
     fates: Callable[[int], Mapping[str, Fate]]
     start: float
     end: float
@@ -226,8 +226,8 @@ def _spot_price(type: str, catalog: Catalog) -> float:
     return offer.spot_price_per_hour or 0.25 * offer.price_per_hour
 
 
-def _kind(name: str, price: Any, known: Type, given: Conditions, **life: Any) -> Kind:
-    return Kind(
+def _kind(name: str, price: Any, known: Type, given: Conditions, **life: Any) -> MachineType:
+    return MachineType(
         name,
         price,
         known.slots,
@@ -241,10 +241,12 @@ def _kind(name: str, price: Any, known: Type, given: Conditions, **life: Any) ->
     )
 
 
-def _on_demand(types: Mapping[str, Type], markets: Sequence[tuple[str, str]], given: Conditions) -> list[Kind]:
+def _on_demand(
+    types: Mapping[str, Type], markets: Sequence[tuple[str, str]], given: Conditions
+) -> list[MachineType]:
     there = {type for type, _ in markets}
     return [
-        Kind(
+        MachineType(
             f"{type} on demand",
             t.on_demand_price,
             t.slots,

@@ -14,7 +14,7 @@ import numpy as np
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 from thriftune.provisioning.policies import POLICIES, policy
-from thriftune.provisioning.workload import Terms
+from thriftune.provisioning.workload import Workload
 from thriftune.replay.cloud_simulation import Replayed, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud
@@ -130,7 +130,7 @@ def compare(
     asked: Asked,
     trace: Trace,
     policies: Sequence[str],
-    terms: Terms,
+    terms: Workload,
     *,
     seeds: int = 3,
     speeds: Mapping[str, float] | None = None,
@@ -191,7 +191,7 @@ def on_cloud(
     curves, history = asked.curves(), spec.new_history()
     first = asked.searcher().suggest(history, rng)
     per_step = 1.0 if first is None else float(np.mean(curves(first).seconds))
-    terms = Terms(
+    terms = Workload(
         at_a_time=spec.workers or 1,
         trials=spec.trials,
         deadline_seconds=spec.deadline_seconds,
@@ -207,7 +207,7 @@ def on_cloud(
     return compare(asked, trace, policies, terms, seeds=seeds, told=told)
 
 
-def _end_of(trace: Trace, start: float, spec: Spec, terms: Terms) -> float:
+def _end_of(trace: Trace, start: float, spec: Spec, terms: Workload) -> float:
     """Seconds after which a study is stopped: nobody knows how the trace goes on, or it will never be done."""
     rounds = -(-(spec.trials or 1) // terms.at_a_time)
     slowest = min(kind.speed for kind in trace.kinds)
@@ -216,7 +216,7 @@ def _end_of(trace: Trace, start: float, spec: Spec, terms: Terms) -> float:
     return min(longest, trace.end - start - _BEFORE_END_SECONDS)
 
 
-def _starts(trace: Trace, terms: Terms, count: int) -> list[float]:
+def _starts(trace: Trace, terms: Workload, count: int) -> list[float]:
     """Evenly over the trace, as far as the deadline leaves room."""
     if math.isinf(trace.end):
         return [trace.start + _APART_SECONDS * number for number in range(count)]

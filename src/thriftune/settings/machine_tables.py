@@ -16,7 +16,7 @@ from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, Lifetimes
 from thriftune.market.survival import Survival
-from thriftune.planning.cloud_profile import CloudProfile, awaited
+from thriftune.planning.cloud_profile import CloudProfile, with_default_waits
 from thriftune.planning.job import JobSpec, Stage, asha
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
@@ -103,7 +103,7 @@ def read_plan_file(
                 "cloud: there is none; write [cloud] and in it machine = 'p3.8xlarge', or give --machine NAME"
             )
         known = given or _profile(file.profile, path)
-        return PlanFile(file.spec, job, known, awaited(clouds, known.queue, known.init), notes)
+        return PlanFile(file.spec, job, known, with_default_waits(clouds, known.queue, known.init), notes)
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
 
