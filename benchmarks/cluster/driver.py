@@ -210,7 +210,7 @@ def driven(rule: str, trials: int, nodes: int, together: int) -> Driven:
             Driver(store, conductor, engine, cloud, clock, Silent()).run()
         cpu_seconds = time.process_time() - engine.full_at
         log = store.read(spec.name)
-        assert load_history(store, spec).finished
+        assert load_history(store, spec).finish_reason
     placed = [number for number, entry in enumerate(log) if isinstance(entry, Place)]
     since = placed[nodes * SLOTS - 1]  # by then all slots are taken, for the first time
     counted = log[since:]

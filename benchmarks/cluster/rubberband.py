@@ -223,7 +223,7 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
             Driver(store, conductor, engine, cloud, WallClock(), view).run()
         seconds = time.time() - began
         parts = parts_of(store.read(spec.name))
-    assert history.finished is not None
+    assert history.finish_reason is not None
     failed = [trial.error for trial in history.trials if trial.failures or trial.losses]
     assert not failed, failed
     best = history.best.value

@@ -168,8 +168,8 @@ def bag(trace: Trace, jobs: int, seeds: int, told: Callable[[str], object] = lam
 
 
 def _bag(found: Compared) -> Bag:
-    stays = [trial.stays for outcome in found.outcomes for trial in outcome.replayed.result.trials]
-    spent = sum(stay.until - stay.since for own in stays for stay in own)
-    useful = sum(own[-1].until - own[-1].since for own in stays)
+    stays = [trial.past_attempts for outcome in found.outcomes for trial in outcome.replayed.result.trials]
+    spent = sum(stay.ended_at - stay.started_at for own in stays for stay in own)
+    useful = sum(own[-1].ended_at - own[-1].started_at for own in stays)
     lost = sum(len(own) - 1 for own in stays) / len(stays)
     return Bag(found.policy, found.cost, found.cost_spread, found.duration, spent / useful - 1.0, lost)

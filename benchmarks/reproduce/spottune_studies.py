@@ -177,7 +177,9 @@ def until_selected(run: Replayed, theta: float) -> Selected:
 
 def _arrived(trial: TrialRecord, step: int) -> float:
     """When it was set aside at that step, or ended before."""
-    return next((stay.until for stay in trial.stays if stay.last >= step), trial.stays[-1].until)
+    return next(
+        (stay.ended_at for stay in trial.past_attempts if stay.last_step >= step), trial.past_attempts[-1].ended_at
+    )
 
 
 Runs = Sequence[Selected]

@@ -123,7 +123,7 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
     )
     seconds = time.perf_counter() - started
     history = result.history
-    windows = [window.measured for trial in history.trials for window in trial.windows]
+    windows = [window.usage for trial in history.trials for window in trial.windows]
     best = result.best
     looks = sum(_looks(trial) for trial in history.trials)
     return Outcome(
@@ -137,22 +137,24 @@ def _tuned(load: Workload, side: str, space: dict[str, Any], store: str, **more:
         sum(trial.step for trial in history.trials),
         len(windows),
         looks,
-        sum(bool(trial.turns) for trial in history.trials),
-        sum(_is_late(trial) for trial in history.trials if trial.turns),
-        tuple(str(dict(trial.setting)) for trial in history.trials),
+        sum(bool(trial.knob_changes) for trial in history.trials),
+        sum(_is_late(trial) for trial in history.trials if trial.knob_changes),
+        tuple(str(dict(trial.knob_setting)) for trial in history.trials),
     )
 
 
 def _looks(trial: tt.TrialRecord) -> int:
     """Windows that followed a decision to look."""
-    ends = [*(begin for begin, _ in trial.turns[1:]), len(trial.windows)]
-    return sum(end - begin for (begin, turn), end in zip(trial.turns, ends, strict=False) if "looks" in turn.why)
+    ends = [*(begin for begin, _ in trial.knob_changes[1:]), len(trial.windows)]
+    return sum(
+        end - begin for (begin, turn), end in zip(trial.knob_changes, ends, strict=False) if "looks" in turn.why
+    )
 
 
 def _is_late(trial: tt.TrialRecord) -> bool:
-    first = trial.turns[0][0]
-    beside = trial.windows[first].beside if first < len(trial.windows) else 1
-    return any(window.beside <= beside for window in trial.windows[1:first])
+    first = trial.knob_changes[0][0]
+    beside = trial.windows[first].trials_on_machine if first < len(trial.windows) else 1
+    return any(window.trials_on_machine <= beside for window in trial.windows[1:first])
 
 
 class ByHand:

@@ -25,7 +25,7 @@ from tests.support.ray_clusters import namespaces
 from thriftune import Space
 from thriftune.results.loading import load_history, load_spec
 from thriftune.state import events as ev
-from thriftune.state.trial_record import State, TrialRecord, Window
+from thriftune.state.trial_record import State, TrialRecord, UsageWindow
 from thriftune.store.opening import open_store
 
 
@@ -486,8 +486,10 @@ def test_a_setting_comes_late_where_it_could_have_come_before(
     """`others`: how many trials were on the machine in each window."""
     trial = TrialRecord(0, {}, 0.0)
     for beside in others:
-        trial.windows.append(Window(ev.UsageMeasured(1.0, 0, 1, 1, 1, 1.0, {}, False, {}, "", 0.0, ""), beside))
-    trial.turns.append((windows_before, ev.SetKnobs(1.0, 0, {"threads": 2}, "", "")))
+        trial.windows.append(
+            UsageWindow(ev.UsageMeasured(1.0, 0, 1, 1, 1, 1.0, {}, False, {}, "", 0.0, ""), beside)
+        )
+    trial.knob_changes.append((windows_before, ev.SetKnobs(1.0, 0, {"threads": 2}, "", "")))
     assert studies._is_late(trial) is late
 
 

@@ -241,7 +241,7 @@ def test_ctrl_c_twice_stops_now(tmp_path: Path) -> None:
         set_pause(tmp_path, 600)  # no step will end
         until(lambda: _still(tmp_path))
         process.send_signal(signal.SIGINT)
-        until(lambda: load("study", tmp_path / "studies.db").history.stop_requested)
+        until(lambda: load("study", tmp_path / "studies.db").history.stop_requested_by)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 130

@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_script_with_one_message_and_status_130(tmp_path: Path) ->
 def test_a_second_ctrl_c_ends_it_the_same_way(tmp_path: Path) -> None:
     with running(tmp_path, "study()", pause=600) as process:
         process.send_signal(signal.SIGINT)
-        until(lambda: bool(tt.load("s", tmp_path / "s.db").history.stop_requested))
+        until(lambda: bool(tt.load("s", tmp_path / "s.db").history.stop_requested_by))
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130

@@ -19,7 +19,7 @@ from thriftune.launch.warm_start import KnownStudy, knowledge, remarks
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.protocol import Past
 from thriftune.state import events as ev
-from thriftune.state.earlier_results import Earlier, translate
+from thriftune.state.earlier_results import EarlierStudy, translate
 from thriftune.state.events import Config
 from thriftune.state.spec import Target
 from thriftune.state.trial_record import State
@@ -88,7 +88,7 @@ def test_the_entry_and_what_becomes_of_it() -> None:
     table = Table(slots=0)
     assert table(warm()) == []
     space = tt.Space({"x": tt.Float(0, 1)})
-    known = Earlier("old", space, "acc", True, (({"x": 0.5}, 0.9), ({"x": 0.1}, None)))
+    known = EarlierStudy("old", space, "acc", True, (({"x": 0.5}, 0.9), ({"x": 0.1}, None)))
     assert table.history.earlier == [known]
     assert replayed(table.spec, table.log).earlier == [known]
     assert table.history.started_at is None

@@ -153,7 +153,7 @@ def test_an_error_stops_the_study_and_comes_out_and_the_study_can_be_resumed(nam
     assert "in upload" in "".join(traceback.format_exception(caught.value))
     assert len(calls) == 1
     stopped = tt.load("s", store=tmp_path / "s.db")
-    assert stopped.history.stop_requested == "an error in a callback (OutOfSpace)"
+    assert stopped.history.stop_requested_by == "an error in a callback (OutOfSpace)"
     assert stopped.history.driver is None  # it was not killed
     assert not stopped.history.running
     assert study(tmp_path).finished == "all 3 trials done"
@@ -192,7 +192,7 @@ def test_ctrl_c_in_a_callback_stops_the_study_cleanly(tmp_path: Path) -> None:
     with pytest.raises(StudyInterrupted, match="stopped by Ctrl-C"):
         study(tmp_path, on_report=on_report, trials=1, max_steps=1_000_000)
     assert done[:1] == [1]
-    assert tt.load("s", store=tmp_path / "s.db").history.stop_requested == "Ctrl-C"
+    assert tt.load("s", store=tmp_path / "s.db").history.stop_requested_by == "Ctrl-C"
 
 
 def test_a_keyboard_interrupt_of_a_callback_stops_the_study_at_once(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_a_harder_target_goes_on_and_an_easier_one_ends_the_study_at_once() -> N
     table.kill_driver(target_value=0.01)
     assert not table.conductor.nothing_left(table.now)
     assert table.start() == ["create 1", "place 1/1"]
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     table.report(1, 1, 0.05)
 
 
@@ -269,7 +269,7 @@ def test_decisions_by_patience_are_those_of_a_study_that_was_not_killed() -> Non
             if table is killed:
                 table.kill_driver()
                 table.start()
-    assert straight.history.finished == killed.history.finished is not None
+    assert straight.history.finish_reason == killed.history.finish_reason is not None
     assert len(straight.history.trials) == len(killed.history.trials)
     assert state(straight.history)["streak"] == state(killed.history)["streak"]
 
@@ -354,7 +354,7 @@ def test_a_trial_whose_time_is_up_ends_and_keeps_its_value() -> None:
     assert table.end(0, cut=True) == ["create 1", "place 1/1"]
     trial = table.trial(0)
     assert (trial.state, trial.value, trial.ended_early, trial.converged) == (State.COMPLETED, 0.4, True, False)
-    assert trial.cut_because == "its time of 60 s"
+    assert trial.end_reason == "its time of 60 s"
     assert table.history.best is trial
     assert trial.failures == 0
 

@@ -64,10 +64,10 @@ def test_a_raised_limit_goes_on_after_the_finish() -> None:
     assert table.end(0) == ["finish: all 1 trials done"]
     assert table.stop() == []
     table.kill_driver(trials=2)
-    assert table.history.finished
+    assert table.history.finish_reason
     assert not table.conductor.nothing_left(table.now)
     assert table.start() == ["create 1", "place 1/1"]
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     table.report(1, 1, 0.5)
     assert table.end(1) == ["finish: all 2 trials done"]
 
@@ -480,7 +480,7 @@ def test_a_virtual_clock_that_jumps_from_one_wake_to_the_next_gets_there(limit: 
         table.now = wake_at
         if table():
             break
-    assert table.trial(0).asked == "stop"
+    assert table.trial(0).end_request == "stop"
 
 
 def test_a_limit_that_passes_between_two_turns_is_due_at_once() -> None:
@@ -505,7 +505,7 @@ def test_a_request_to_stop_lets_trials_wait_and_a_resume_goes_on() -> None:
     assert table.end(0, cut=True) == []
     assert table.fail(1) == []
     assert not table.history.running
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     assert table.stop() == []
     table.kill_driver()
     assert table.conductor.halted is None or table.history.driver is None
@@ -544,7 +544,7 @@ def test_a_killed_driver_costs_no_retry_and_is_billed_until_its_last_word() -> N
     trial = table.trial(0)
     assert (trial.failures, trial.losses, trial.stalled_losses, trial.seconds) == (0, 1, 0, 10)
     (life,) = table.history.fleet.past
-    assert (life.id, life.until) == (ev.THIS_MACHINE, START + 10)
+    assert (life.id, life.ended_at) == (ev.THIS_MACHINE, START + 10)
     assert table.history.dollars(table.now) == pytest.approx(0.01)
 
 
@@ -593,7 +593,7 @@ def test_a_full_disk_stops_the_study_if_so_told() -> None:
     assert table.conductor.halted == "disk full"
     assert table.report(0, 1, 0.5) == []
     assert table.end(0, cut=True) + table.lose(1) == []
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     table.stop()
     table.kill_driver()
     assert table.start(2) == ["place 0/2", "place 1/2"]
@@ -790,7 +790,7 @@ def test_a_machine_that_a_killed_driver_was_about_to_rent_is_given_back_unless_i
             assert table(ev.DriverStarted(table.now, 2, "host")) == ["release a"]
             assert table(ev.Tick(table.now)) == []  # once is enough
             assert table(ev.MachineReleased(table.now, "a")) == []
-        assert not table.history.fleet.unsettled
+        assert not table.history.fleet.uncertain
 
 
 def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
@@ -807,7 +807,7 @@ def test_a_provisioner_is_asked_for_a_place_only_while_there_is_one() -> None:
         free: ClassVar[list[int]] = []
 
         def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
-            self.free.append(sum(machine.free for machine in history.machines.values()))
+            self.free.append(sum(machine.free_slots for machine in history.machines.values()))
             return super().workers_for(trial, history)
 
     table = Table(slots=2, trials=3, provisioner=Asked())
@@ -924,7 +924,7 @@ def test_a_verdict_stands_whatever_is_lost(how: str, loss: float, state_then: St
     else:
         getattr(table, how)(0)
     assert table.trial(0).state is state_then
-    assert table.history.finished
+    assert table.history.finish_reason
 
 
 @pytest.mark.parametrize(("loss", "state_then"), [(0.5, State.PAUSED), (9.0, State.STOPPED)])
@@ -932,7 +932,7 @@ def test_a_trial_that_is_about_to_move_is_judged_all_the_same(loss: float, state
     """Its rung is where it was told to move, and no later report is the first there."""
     table = Table(trials=1, stopper=Rungs())
     table(ev.MachineNotice(table.now, ev.THIS_MACHINE, table.now + 120.0))
-    assert table.trial(0).asked == "move"
+    assert table.trial(0).end_request == "move"
     assert table.report(0, 2, loss, saved=True) == [f"{'stop' if loss > 1 else 'pause'} 0/1"]
     table.end(0, cut=True)
     assert table.trial(0).state is state_then
@@ -1005,8 +1005,8 @@ class Gangs(PresentMachines):
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
         left, found = 3, {}
         for machine in history.machines.values():
-            if machine.free and left:
-                found[machine.id] = min(left, machine.free)
+            if machine.free_slots and left:
+                found[machine.id] = min(left, machine.free_slots)
                 left -= found[machine.id]
         return None if left else found
 
@@ -1017,7 +1017,11 @@ def test_a_trial_has_all_its_workers_or_none() -> None:
     assert table(ready(table, "a", 2)) == []
     assert table(ready(table, "b", 2)) == ["create 0", "place 0/1 on a"]
     assert table.trial(0).workers == {"a": 2, "b": 1}
-    assert (table.history.machines["a"].free, table.history.machines["b"].free, table.history.fleet.free) == (
+    assert (
+        table.history.machines["a"].free_slots,
+        table.history.machines["b"].free_slots,
+        table.history.fleet.free_slots,
+    ) == (
         0,
         1,
         1,
@@ -1045,7 +1049,7 @@ def test_a_notice_moves_every_trial_that_has_a_worker_there() -> None:
     assert table(ev.MachineNotice(table.now, "b", table.now + 120)) == ["move 0/1"]
     table.report(0, 1, 0.5, saved=True)
     assert table.end(0, cut=True) == []
-    assert table.history.fleet.free == 2
+    assert table.history.fleet.free_slots == 2
 
 
 def test_a_provisioner_may_let_a_trial_wait_and_another_go_first() -> None:
@@ -1057,7 +1061,7 @@ def test_a_provisioner_may_let_a_trial_wait_and_another_go_first() -> None:
     table = Table(slots=1, trials=3, provisioner=Evens())
     assert table.fail(0) + table.retry() == ["place 0/2"]
     assert table.fail(0) == ["give up 0"]
-    assert table.history.fleet.free == 1
+    assert table.history.fleet.free_slots == 1
     assert len(table.history.trials) == 1
 
 

@@ -45,7 +45,7 @@ def test_three_failures_alike_stop_a_study() -> None:
     assert table.history.failed_alike == (0, 1, 2)
     for trial in (3, 4, 5):
         assert table.killed(trial) == []
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     assert table.conductor.halted
     assert not table.history.running
     assert [table.trial(trial).failures for trial in range(6)] == [1, 1, 1, 0, 0, 0]
@@ -144,7 +144,7 @@ def test_a_study_of_three_trials_that_all_fail_alike_can_go_on() -> None:
     table = failing(trials=3, retries=0)
     for trial in (0, 1, 2):
         table.fail(trial, error=ZERO)
-    assert table.history.finished is None
+    assert table.history.finish_reason is None
     assert table.conductor.halted
 
 

@@ -9,7 +9,7 @@ from thriftune.planning import CloudProfile, Profile
 from thriftune.planning.profile_correction import correct_profile
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.state.trial_record import Stay, TrialRecord
+from thriftune.state.trial_record import PastAttempt, TrialRecord
 
 PROFILE = Profile({1: 4.0, 2: 3.0}, startup=5.0, checkpoint=1.0)
 CLOUDS = [CloudProfile(1, 1.0, name="slow"), CloudProfile(1, 1.0, name="quick", speed=2.0)]
@@ -17,19 +17,21 @@ CLOUDS = [CloudProfile(1, 1.0, name="slow"), CloudProfile(1, 1.0, name="quick", 
 
 def stay(
     machine: str, steps: int, seconds: float, *, workers: int = 1, first: int = 0, until: float = 100.0
-) -> Stay:
+) -> PastAttempt:
     """One that told of each step, and kept the last."""
     last = first + steps
-    return Stay(1, {machine: workers}, 0.0, until, first, last, last, steps - 1, seconds + PROFILE.checkpoint)
+    return PastAttempt(
+        1, {machine: workers}, 0.0, until, first, last, last, steps - 1, seconds + PROFILE.checkpoint
+    )
 
 
-def history(*stays: Stay, each: bool = True) -> History:
+def history(*stays: PastAttempt, each: bool = True) -> History:
     """Of as many trials; machines are named by their kinds."""
     where = Table(slots=0)
     for cloud in CLOUDS:
         where(ev.MachineReady(where.now, cloud.name, cloud.name, 4, 1.0))
     groups = [[one] for one in stays] if each else [list(stays)]
-    where.history.trials += [TrialRecord(i, {}, 0.0, stays=group) for i, group in enumerate(groups)]
+    where.history.trials += [TrialRecord(i, {}, 0.0, past_attempts=group) for i, group in enumerate(groups)]
     return where.history
 
 
@@ -85,19 +87,19 @@ def test_how_much_trials_differ_is_learnt_once_there_are_two() -> None:
     ids=["a new one's start is part of it", "to be taken up again takes the time that is known"],
 )
 def test_of_one_report_the_start_tells(first: int, until: float, seconds: float) -> None:
-    one = Stay(1, {"slow": 1}, 0.0, until, first, first + 1, first + 1)
+    one = PastAttempt(1, {"slow": 1}, 0.0, until, first, first + 1, first + 1)
     assert speeds(correct_profile(history(one), 1e9, PROFILE, CLOUDS))["slow"] == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
     "nothing",
     [
-        Stay(1, {"slow": 1}, 0.0, 99.0, 3, 4, 3),  # it was lost after one report
-        Stay(1, {"slow": 1}, 0.0, 99.0, 3, 3, 3),
-        Stay(1, {"slow": 1}, 0.0, 0.5, 0, 1, 1),  # in less time than it takes to save
-        Stay(1, {"elsewhere": 1}, 0.0, 99.0, 0, 9, 9, 8, 80.0),
-        Stay(1, {"slow": 3}, 0.0, 99.0, 0, 9, 9, 8, 80.0),  # more workers than were measured
+        PastAttempt(1, {"slow": 1}, 0.0, 99.0, 3, 4, 3),  # it was lost after one report
+        PastAttempt(1, {"slow": 1}, 0.0, 99.0, 3, 3, 3),
+        PastAttempt(1, {"slow": 1}, 0.0, 0.5, 0, 1, 1),  # in less time than it takes to save
+        PastAttempt(1, {"elsewhere": 1}, 0.0, 99.0, 0, 9, 9, 8, 80.0),
+        PastAttempt(1, {"slow": 3}, 0.0, 99.0, 0, 9, 9, 8, 80.0),  # more workers than were measured
     ],
 )
-def test_what_tells_nothing_is_left_out(nothing: Stay) -> None:
+def test_what_tells_nothing_is_left_out(nothing: PastAttempt) -> None:
     assert correct_profile(history(nothing), 1e9, PROFILE, CLOUDS) == (PROFILE, CLOUDS)

@@ -78,7 +78,7 @@ def check_steps(ran: Ran) -> None:
             told[entry.trial][-1] += 1 if entry.step > saved[entry.trial] else 0
             if entry.saved:
                 saved[entry.trial] = entry.step
-    lost = sum(stay.lost for trial in ran.history.trials for stay in trial.stays)
+    lost = sum(stay.lost_steps for trial in ran.history.trials for stay in trial.past_attempts)
     assert ran.ledger.steps_lost == pytest.approx(lost)
     assert ran.ledger.steps_done - lost == pytest.approx(sum(trial.resume_step for trial in ran.history.trials))
 
@@ -103,7 +103,7 @@ class PolicyConformance:
     @pytest.mark.parametrize("seed", range(2))
     def test_every_trial_completes_and_nothing_stays_rented(self, make: Make, cloud: Cloud, seed: int) -> None:
         ran = run(make, cloud(seed), terms(seed=seed))
-        assert ran.history.finished == f"all {TRIALS} trials done"
+        assert ran.history.finish_reason == f"all {TRIALS} trials done"
         assert completes(ran)
         check(ran)
 

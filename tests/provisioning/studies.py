@@ -253,7 +253,7 @@ def run(
             continue
         if answers:
             events = answers
-        elif history.finished is not None or (conductor.halted and not history.running):
+        elif history.finish_reason is not None or (conductor.halted and not history.running):
             return Ran(spec, history, cloud, log, turns, clock.time)
         else:
             times = [at for at in (conductor.wake_at(clock.time), cloud.next_event_at()) if at is not None]

@@ -151,8 +151,8 @@ def test_brackets_come_one_after_the_other() -> None:
         Elastic, Where([SLOW]), its, a_spec(2 * TRIALS, steps=STEPS), curves=even, rule=rule
     )  # fmt: skip
     assert seconds(ran) <= 6000.0
-    first_end = max(trial.stays[-1].until for trial in ran.history.trials[:TRIALS])
-    assert all(trial.stays[0].since >= first_end for trial in ran.history.trials[TRIALS:])
+    first_end = max(trial.past_attempts[-1].ended_at for trial in ran.history.trials[:TRIALS])
+    assert all(trial.past_attempts[0].started_at >= first_end for trial in ran.history.trials[TRIALS:])
 
 
 # --- and makes it anew

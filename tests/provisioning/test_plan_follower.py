@@ -267,7 +267,7 @@ def test_when_the_plan_is_over_its_machines_go_though_the_study_may_have_more_tr
         where.report(trial, 3, loss=0.1, saved=True)
         told += where.end(trial)
     assert told == ["release machine-1"]
-    assert where.history.finished is None
+    assert where.history.finish_reason is None
 
 
 def test_a_study_that_stops_rents_nothing_more() -> None:

@@ -91,7 +91,7 @@ def test_slots_that_others_use_are_not_free_until_they_are_left() -> None:
     table.history.validate()
     assert table.history.trials[0].state is State.WAITING
     assert table.history.trials[0].losses == table.history.trials[0].failures == 0
-    assert table.history.fleet.free == 0
+    assert table.history.fleet.free_slots == 0
     table(ev.MachineShared(table.now, where, 0))
     assert table.history.trials[0].machine == where
     table.history.validate()

@@ -62,7 +62,7 @@ def driven(
     present = [ev.MachineReady(0.0, f"node-{n}", "own", 2, 0.0) for n in range(there)]
     drive(conductor, SimulatedEngine(curve, clock), clock, present, SimulatedCloud(kinds))
     history.validate()
-    assert history.finished == f"all {trials} trials done"
+    assert history.finish_reason == f"all {trials} trials done"
     assert not history.fleet.present.keys() & history.fleet.rented_ids, "all that was rented went back"
     return history
 
@@ -96,7 +96,7 @@ def test_trials_are_packed_together_and_machines_let_go() -> None:
     moves = [each for each in history.decided if isinstance(each, ev.Move)]
     assert len(moves) == 1
     assert moves[0].why == "its machine is to be let go"
-    ends = sorted(machine.until or 0.0 for machine in history.fleet.past)
+    ends = sorted(machine.ended_at or 0.0 for machine in history.fleet.past)
     assert ends[0] < ends[1] / 2, "the one that was emptied went early"
     assert all(trial.reports[-1].step in (2, 40) for trial in history.trials)
 

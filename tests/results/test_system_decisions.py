@@ -249,14 +249,14 @@ def test_whatever_happened_the_sums_add_up(acts: list[tuple[Any, ...]]) -> None:
     story = told(acts)
     history = story.history()
     found = explain(history, story.now)
-    measured = [window.measured for trial in history.trials for window in trial.windows]
+    measured = [window.usage for trial in history.trials for window in trial.windows]
     assert found.windows == len(measured) == sum(found.counts)
     assert found.steps == sum(each.steps for each in measured)
     assert found.saved_seconds == pytest.approx(math.fsum(each.saved_seconds or 0.0 for each in found.trials))
     for each in found.trials:
         trial = history.trials[each.trial]
         assert sum(each.counts) == len(trial.windows)
-        assert len(each.decisions) == len(trial.turns)
+        assert len(each.decisions) == len(trial.knob_changes)
         last = [window for window in each.windows if window.kind == each.windows[-1].kind]
         for setting, pace in each.paces:
             windows = [window for window in last if window.setting == setting and window.cold == pace.cold]

@@ -16,7 +16,7 @@ from thriftune.search.protocol import Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
-from thriftune.state.earlier_results import Earlier
+from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.events import Config
 from thriftune.state.trial_record import Report, State, TrialRecord
 
@@ -56,7 +56,7 @@ class FakePast:
     constraints: Sequence[Constraint] = ()
     trials: list[TrialRecord] = field(default_factory=list)
     ended: list[TrialRecord] = field(default_factory=list)
-    earlier: list[Earlier] = field(default_factory=list)
+    earlier: list[EarlierStudy] = field(default_factory=list)
     _tried: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:

@@ -250,6 +250,6 @@ def test_places_skip_known_results() -> None:
         config = {"x": number / 10}
         history.apply(ev.ResultAdded(1.0, config, {"loss": 1.0}) if known else ev.Create(1.0, number, config))
     history.validate()
-    assert history.made == [0, 2, 4]
-    assert [history.place_made(i) for i in history.made] == [0, 1, 2]
-    assert history.known == 2
+    assert history.created_ids == [0, 2, 4]
+    assert [history.created_before(i) for i in history.created_ids] == [0, 1, 2]
+    assert history.known_count == 2

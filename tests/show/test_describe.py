@@ -250,7 +250,7 @@ def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     spec = replace(table.spec, stopping="asha")
     assert words.waits_for(table.trial(0), table.history, spec, True) == "waits to be promoted by asha"
     assert words.state_line(table.trial(0), table.history, True) == "paused"
-    table.history.finished = "all done"
+    table.history.finish_reason = "all done"
     assert words.waits_for(table.trial(0), table.history, spec, False) is None
     assert words.state_line(table.trial(0), table.history, False) == "stopped early"
     assert words.counts_line(table.history, False).endswith("1 stopped early")

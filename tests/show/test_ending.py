@@ -60,7 +60,7 @@ def test_lines_of_a_finished_study() -> None:
     history = studies.fold(studies.log(), spec)
     assert short_end_line(spec, history, 110.0).startswith("digits: 3 trials done in ")
     assert short_end_line(spec, history, 110.0).endswith(" s, 1 failed; best loss 0.666667 (trial 1)")
-    why = history.finished
+    why = history.finish_reason
     line = nothing_left_line(spec, history)
     assert line.startswith(
         f"digits: nothing left to do ({why}), 1 failed; best loss 0.666667 (trial 1). To run more"

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from tests.space.test_space import built, choices, conditions, fixed, floats, ints, same, stepped
 from thriftune.space.parameters import Choice, Float, Int, Parameter
 from thriftune.space.space import Space
-from thriftune.state.earlier_results import Earlier, Translated, translate
+from thriftune.state.earlier_results import EarlierStudy, TranslatedTrials, translate
 from thriftune.state.events import Config
 
 LINEAR, LOG = Float(0, 1), Float(1e-5, 1, log=True)
 
 
-def earlier(space: Mapping[str, Parameter], *configs: Config) -> Earlier:
+def earlier(space: Mapping[str, Parameter], *configs: Config) -> EarlierStudy:
     """Its trials' values are their numbers, and the last one failed."""
     values = [*map(float, range(len(configs) - 1)), None]
-    return Earlier("old", Space(space), "loss", False, tuple(zip(configs, values, strict=True)))
+    return EarlierStudy("old", Space(space), "loss", False, tuple(zip(configs, values, strict=True)))
 
 
 def one(old: Parameter, new: Parameter, *values: Any) -> tuple[list[Any], list[str]]:
@@ -41,7 +41,7 @@ def test_what_fits_is_taken_as_it_is() -> None:
         {"lr": 1e-5, "width": 256, "act": 1.5},
         {"lr": 0.1 + 0.2, "width": 16, "act": None},
     ]
-    assert translate(earlier(space, *configs), space) == Translated(
+    assert translate(earlier(space, *configs), space) == TranslatedTrials(
         configs, [0.0, None], frozenset(), [], [0.0, 0.0]
     )
 
@@ -140,7 +140,7 @@ def test_what_did_not_vary_there_is_missing_here() -> None:
 
 def test_nothing_in_common() -> None:
     found = translate(earlier({"a": LINEAR}, {"a": 0.5}), Space({"b": LINEAR}))
-    assert found == Translated([], [], frozenset({"b"}), ["no parameter in common"], [])
+    assert found == TranslatedTrials([], [], frozenset({"b"}), ["no parameter in common"], [])
 
 
 def test_conditions_are_those_of_the_new_space() -> None:

@@ -180,7 +180,7 @@ class Walk(RuleBasedStateMachine):
         return self.world.table
 
     def is_driven(self) -> bool:
-        return self.table.history.finished is None
+        return self.table.history.finish_reason is None
 
     def one(self, data: st.DataObject) -> Attempt | None:
         live = list(self.world.live.values())
@@ -311,7 +311,7 @@ class Walk(RuleBasedStateMachine):
 
     # --- what must hold
 
-    @precondition(lambda self: self.table.history.finished and self.raised < 2)
+    @precondition(lambda self: self.table.history.finish_reason and self.raised < 2)
     @rule()
     def the_limits_are_raised(self) -> None:
         history, spec = self.table.history, self.table.spec
@@ -339,7 +339,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def a_halted_study_is_resumed(self) -> None:
         history = self.table.history
-        if history.finished is None and self.table.conductor.halted and not history.running:
+        if history.finish_reason is None and self.table.conductor.halted and not history.running:
             self.table.stop()
             self.table.kill_driver()
             self.world.start(self.slots)
@@ -360,23 +360,23 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def a_target_that_was_reached_is_the_best(self) -> None:
         history, target = self.table.history, self.table.spec.target_value
-        if target is not None and (history.finished or "").startswith("target"):
+        if target is not None and (history.finish_reason or "").startswith("target"):
             if history.best.origin == ev.KNOWN:  # told after the study had finished
                 return
             value = history.best.value
             assert value is not None
             assert value >= target if history.maximize else value <= target
-            assert history.finished == f"target {target:g} reached by trial {history.best.id}"
+            assert history.finish_reason == f"target {target:g} reached by trial {history.best.id}"
 
     def teardown(self) -> None:
         """With an engine that obeys and trials that do nothing odd, every study finishes."""
         if not hasattr(self, "world"):
             return
         for _ in range(200):
-            if self.table.history.finished:
+            if self.table.history.finish_reason:
                 return
             self.a_halted_study_is_resumed()
-            if not any(machine.free > 0 for machine in self.table.history.machines.values()):
+            if not any(machine.free_slots > 0 for machine in self.table.history.machines.values()):
                 self.a_machine_comes(1, True)
             if self.table.history.retrying:
                 self.table.now += MOST_BACKOFF_SECONDS
@@ -493,9 +493,9 @@ def test_the_nearest_by_several_constraints_and_what_it_misses() -> None:
     for trial, (size, score) in enumerate([(9e6, 0.6), (2e6, 0.4), (1e6, 0.1)]):
         table.report(trial, 1, 0.5, size=size, score=score)
     misses = "none of 3 trials meets size <= 1000000 and score >= 0.5; the nearest is trial 1 with "
-    assert table.history.misses() == misses + "size 2e+06 and score 0.4"
+    assert table.history.why_infeasible() == misses + "size 2e+06 and score 0.4"
     table.report(0, 2, size=1e6, score=0.5)
-    assert table.history.misses() == ""
+    assert table.history.why_infeasible() == ""
 
 
 def test_machines_that_are_gone_stay_on_the_bill() -> None:
@@ -538,7 +538,7 @@ def test_entries_that_are_no_news_to_this_version_count_all_the_same() -> None:
     ]
     history = History(SPACE, LOSS, 0).replay(log)
     assert history.entries == 4
-    assert history.stop_requested == "a"
+    assert history.stop_requested_by == "a"
 
 
 def test_driven_seconds_leave_out_the_time_between_drives() -> None:
@@ -571,7 +571,7 @@ def test_how_long_it_had_been_driven_at_any_moment() -> None:
     table.start()
     table.now += 20
     moments = [START, START + 4, START + 10, START + 1010, START + 1013, START + 1015, START + 1115, START + 1135]
-    assert [table.history.driven_until(at) for at in moments] == [0, 4, 10, 10, 13, 15, 15, 35]
+    assert [table.history.driven_seconds_until(at) for at in moments] == [0, 4, 10, 10, 13, 15, 15, 35]
     assert table.history.driven_seconds(table.now) == 35
 
 
@@ -581,7 +581,7 @@ def test_a_stay_knows_how_long_its_steps_took_whatever_is_told_later() -> None:
         table.now += seconds
         table.report(0, step, loss=0.5, saved=step == 2)
     table.lose(0)
-    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).stays] == [(3, 12)]
+    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).past_attempts] == [(3, 12)]
     table.now += 50
     table.report(0, 3, loss=0.5)  # which the first attempt left out
     table.now += 5
@@ -589,4 +589,8 @@ def test_a_stay_knows_how_long_its_steps_took_whatever_is_told_later() -> None:
     table.now += 5
     table.lose(0)
     table.lose(0)
-    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).stays] == [(3, 12), (1, 5), (0, 0.0)]
+    assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).past_attempts] == [
+        (3, 12),
+        (1, 5),
+        (0, 0.0),
+    ]

@@ -161,21 +161,21 @@ def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
     for trial, metrics in zip(known, told, strict=False):
         tell(trial, leaders, OBJECTIVES[:1], 1, **metrics)
     assert leaders.leading() == []
-    assert leaders.why_none() == why
+    assert leaders.why_no_best() == why
 
 
 def test_failed_trials_are_told_of_when_nobody_leads() -> None:
     known = trials(2)
     known[1].state, known[1].error = State.FAILED, "ValueError: bad"
     leaders = Leaders(known, OBJECTIVES[:1], ())
-    assert leaders.why_none() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
-    assert leaders.misses() == ""
+    assert leaders.why_no_best() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
+    assert leaders.why_infeasible() == ""
 
 
 def test_what_failed_trials_had_reported_before_is_not_denied() -> None:
     known = trials(1)
     known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
-    why = Leaders(known, OBJECTIVES[:1], ()).why_none()
+    why = Leaders(known, OBJECTIVES[:1], ()).why_no_best()
     assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"
 
 

@@ -174,9 +174,9 @@ def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest
 def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
     history = tt.Study(SPACE, minimize="loss").history
     history.unread.ended({"a": 1}, ["a"], cut=False)
-    assert history.remarks == []
-    history.finished = "all trials"
-    assert history.remarks == ["the training function never read 'a' (set in 1 of 1 trial)"]
+    assert history.all_warnings == []
+    history.finish_reason = "all trials"
+    assert history.all_warnings == ["the training function never read 'a' (set in 1 of 1 trial)"]
 
 
 BRANCHES = {

@@ -136,7 +136,7 @@ class StopperConformance:
         drive(conductor, SimulatedEngine(frail, clock, save_seconds=None), clock, [machine])
         history = conductor.history
         history.validate()
-        assert history.finished == "all 40 trials done"
+        assert history.finish_reason == "all 40 trials done"
         assert history.rewrites
 
     @settings(max_examples=10, deadline=None)
@@ -158,8 +158,8 @@ class StopperConformance:
             trial = history.trials[rng.choice(list(history.running))]
             attempt = trial.id, trial.attempts
             last = furthest(trial)
-            if trial.asked or last >= 20:
-                event: ev.Event = ev.Ended(now, *attempt, 0.0, cut=bool(trial.asked))
+            if trial.end_request or last >= 20:
+                event: ev.Event = ev.Ended(now, *attempt, 0.0, cut=bool(trial.end_request))
             elif rng.random() < 0.05:
                 event = ev.Failed(now, *attempt, "raised", "it broke", "")
             elif rng.random() < 0.05:

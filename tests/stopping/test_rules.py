@@ -328,7 +328,7 @@ def test_early_curve_finishes_a_trial_on_a_plateau_where_it_stands() -> None:
     trial = table.history.trials[0]
     assert trial.finished
     assert trial.converged
-    assert trial.cut_because == "converged, by early_curve"
+    assert trial.end_reason == "converged, by early_curve"
 
 
 def test_early_curve_keeps_a_model_that_converged_as_the_best() -> None:

@@ -74,16 +74,16 @@ class Whims(PresentMachines):
     offers: Sequence[str] = ("price", "chance", "room", "stays")
 
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
-        if isinstance(event, ev.Reported) or history.finished:
+        if isinstance(event, ev.Reported) or history.finish_reason:
             return ()
         rng = np.random.default_rng((self.seed, history.entries))
         fleet = history.fleet
         if len(fleet.present) + len(fleet.renting) < self.most:
             offer = self.offers[int(rng.integers(len(self.offers)))]
-            if fleet.refused.get(offer) == event.at:
+            if fleet.last_unavailable_at.get(offer) == event.at:
                 return ()
             price = MAX_PRICES[rng.integers(len(MAX_PRICES))]
-            return [ev.Rent(event.at, f"{offer}-{fleet.rented_so_far + 1}", offer, price)]
+            return [ev.Rent(event.at, f"{offer}-{fleet.rented_count + 1}", offer, price)]
         if fleet.present and rng.random() < 0.05:
             return [ev.Release(event.at, list(fleet.present)[rng.integers(len(fleet.present))])]
         return ()

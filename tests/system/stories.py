@@ -69,7 +69,9 @@ class Story:
 
     def turn(self, setting: Mapping[str, Any], why: str = "looks at it", by: str = "") -> Story:
         """Because of the window that has just come, so that it is decided before the report."""
-        turn = ev.SetKnobs(self.now, self.trial, setting, why, by or (ev.LOOK if why.startswith("looks") else OWN))
+        turn = ev.SetKnobs(
+            self.now, self.trial, setting, why, by or (ev.PROBE if why.startswith("looks") else OWN)
+        )
         after = isinstance(self.entries[-1], ev.Reported) and self.entries[-1].at > self.now
         self.entries.insert(len(self.entries) - after, turn)
         self.setting = setting

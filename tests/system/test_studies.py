@@ -49,19 +49,19 @@ def tuned(store: Path, **more: Any) -> tt.Result:
 
 
 def looks(result: tt.Result) -> int:
-    return sum("looks" in turn.why for trial in result.trials for _, turn in trial.turns)
+    return sum("looks" in turn.why for trial in result.trials for _, turn in trial.knob_changes)
 
 
 def test_what_is_best_is_found_once_and_then_known(tmp_path: Path) -> None:
     store = tmp_path / "studies.db"
     first = tuned(store)
-    assert [dict(trial.setting) for trial in first.trials] == [{"pace": "quick"}] * 3
+    assert [dict(trial.knob_setting) for trial in first.trials] == [{"pace": "quick"}] * 3
     assert looks(first) >= 1
-    assert not any("looks" in turn.why for _, turn in first.trials[2].turns), "the first has found it out"
+    assert not any("looks" in turn.why for _, turn in first.trials[2].knob_changes), "the first has found it out"
     second = tuned(store, trials=1, seed=2)
     assert looks(second) == 0
     (trial,) = second.trials
-    ((windows, turn),) = trial.turns
+    ((windows, turn),) = trial.knob_changes
     assert (windows, turn.setting) == (1, {"pace": "quick"}), "after its first step"
     assert "known work" in turn.why
 
@@ -102,7 +102,7 @@ def test_short_trials_are_left_alone(tmp_path: Path) -> None:
 
     result = tt.tune(train, SPACE, minimize="loss", trials=40, store=tmp_path / "s.db", progress=False)
     # One that the machine had no time for looks like a long one.
-    assert sum(not (trial.windows or trial.turns) for trial in result.trials) > 20
+    assert sum(not (trial.windows or trial.knob_changes) for trial in result.trials) > 20
 
 
 class Note(tt.system.Knob):
@@ -209,8 +209,8 @@ def test_a_driver_that_is_killed_loses_nothing_of_what_was_measured(tmp_path: Pa
     after = tuned(store, name="killed")
     for trial in before:
         assert after.trials[trial.id].windows[: len(trial.windows)] == trial.windows
-        assert after.trials[trial.id].turns[: len(trial.turns)] == trial.turns
-    assert [dict(trial.setting) for trial in after.trials] == [{"pace": "quick"}] * 3
+        assert after.trials[trial.id].knob_changes[: len(trial.knob_changes)] == trial.knob_changes
+    assert [dict(trial.knob_setting) for trial in after.trials] == [{"pace": "quick"}] * 3
 
 
 def _log(store: Path) -> list[ev.Event]:
@@ -247,7 +247,7 @@ def test_threads_and_memory_are_turned_for_real(tmp_path: Path, knob: str) -> No
         store=tmp_path / "s.db", progress=False,
     )  # fmt: skip
     (trial,) = result.trials
-    assert any(knob in turn.setting for _, turn in trial.turns)
+    assert any(knob in turn.setting for _, turn in trial.knob_changes)
     assert all(report.metrics["agrees"] == 1.0 for report in trial.reports)
 
 
@@ -256,7 +256,7 @@ def test_on_a_ray_cluster(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     with nodes() as cluster:
         cluster.add(1)
         result = tuned(tmp_path / "s.db", engine=tt.Ray(address=cluster.address), workers=None, trials=2)
-        assert [dict(trial.setting) for trial in result.trials] == [{"pace": "quick"}] * 2
+        assert [dict(trial.knob_setting) for trial in result.trials] == [{"pace": "quick"}] * 2
         assert all(trial.windows for trial in result.trials)
         cluster.add(1)
         engine = tt.Ray(address=cluster.address, gang=2)

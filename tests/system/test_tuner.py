@@ -75,7 +75,7 @@ class Machine:
     def step(self, trial: int) -> Mapping[str, Any]:
         """Has it train for a step; returns the setting it did that with."""
         record = self.history.trials[trial]
-        setting = {name: value for name, value in record.setting.items() if name not in self.deaf}
+        setting = {name: value for name, value in record.knob_setting.items() if name not in self.deaf}
         setting |= self.always
         beside = len(self.history.machines["here"].running)
         step = len(record.windows) + 1
@@ -108,7 +108,7 @@ class Machine:
         self.take(ev.Ended(self.now, trial, 1, 1.0))
 
     def why(self, trial: int) -> str:
-        return self.history.trials[trial].turns[-1][1].why
+        return self.history.trials[trial].knob_changes[-1][1].why
 
 
 class Plain(Memory):
@@ -131,8 +131,8 @@ def test_a_trial_is_measured_then_looks_then_keeps_what_is_best() -> None:
     assert settings[:2] == [{}, {}], "the first step is no measure of the others"
     assert settings[2] == {"memory": "kept"}
     assert settings[3:] == [{"memory": "kept"}] * 9
-    turn = machine.history.trials[trial].turns
-    assert [each.by for _, each in turn] == [ev.LOOK, OWN]
+    turn = machine.history.trials[trial].knob_changes
+    assert [each.by for _, each in turn] == [ev.PROBE, OWN]
     first, then = (each.why for _, each in turn)
     assert first == "looks at it"
     assert re.fullmatch(r"3\d% less a step than with nothing turned \(error 1\d%\)", then)
@@ -199,11 +199,11 @@ def test_trials_with_hyperparameters_like_others_begin_with_what_was_best_for_th
         machine.train(trial)
         machine.end(beside)
     large, small = machine.start(1024), machine.start(32)
-    assert machine.history.trials[large].setting == {"memory": "kept"}
+    assert machine.history.trials[large].knob_setting == {"memory": "kept"}
     assert machine.why(large) == (
         "as for trials with batch_size near 1024: 40% less a step than with nothing turned (error 5%)"
     )
-    assert machine.history.trials[small].setting == {}
+    assert machine.history.trials[small].knob_setting == {}
     assert machine.train(large) == [{"memory": "kept"}] * 12
 
 
@@ -213,10 +213,10 @@ def test_cores_that_nobody_else_uses_are_used_and_given_back() -> None:
     for _ in range(8):
         machine.step(trial)
     machine.end(other)
-    assert machine.history.trials[trial].setting == {"threads": 2}, "looks at it as soon as they are free"
+    assert machine.history.trials[trial].knob_setting == {"threads": 2}, "looks at it as soon as they are free"
     assert [machine.step(trial) for _ in range(3)] == [{"threads": 2}] * 3, "far better than company can tell"
     machine.start(32)
-    assert machine.history.trials[trial].setting == {}, "they are another's again"
+    assert machine.history.trials[trial].knob_setting == {}, "they are another's again"
 
 
 def test_a_trial_that_begins_leaves_cores_to_those_that_may_come_with_it() -> None:
@@ -229,7 +229,7 @@ def test_a_trial_that_begins_leaves_cores_to_those_that_may_come_with_it() -> No
     machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
     machine.take(ev.Pause(machine.now, leaving, 1, "by halving"))
     machine.take(ev.Place(machine.now, trial, 2, "here", 8))
-    assert machine.history.trials[trial].setting == {}
+    assert machine.history.trials[trial].knob_setting == {}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_the_cores_of_one_that_leaves_are_idle_where_nobody_comes_to_its_slot(
     machine.step(trial)
     machine.take(told(machine.now, leaving, 1, "by a rule"))
     machine.step(trial)
-    assert machine.history.trials[trial].setting == setting
+    assert machine.history.trials[trial].knob_setting == setting
 
 
 def test_a_trial_that_begins_where_nobody_else_comes_has_idle_cores_at_once() -> None:
@@ -254,10 +254,10 @@ def test_a_trial_that_begins_where_nobody_else_comes_has_idle_cores_at_once() ->
     trial = machine.start(32)
     for _ in range(6):
         machine.step(trial)
-    assert machine.history.trials[trial].setting == {"threads": 2}
+    assert machine.history.trials[trial].knob_setting == {"threads": 2}
     machine.take(ev.Lost(machine.now, trial, 1, "its machine is gone"))
     machine.take(ev.Place(machine.now, trial, 2, "here", 6))
-    assert machine.history.trials[trial].setting == {"threads": 2}
+    assert machine.history.trials[trial].knob_setting == {"threads": 2}
 
 
 def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
@@ -272,7 +272,7 @@ def test_what_past_studies_knew_is_taken_after_the_first_step() -> None:
     machine = Machine(tuner(works))
     trial = machine.start(1024)
     assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * 11
-    assert not any("looks" in turn.why for _, turn in machine.history.trials[trial].turns)
+    assert not any("looks" in turn.why for _, turn in machine.history.trials[trial].knob_changes)
 
 
 def found_out_apart(trials: int, of_the_second: float = 0.6) -> list[Work]:
@@ -302,7 +302,7 @@ def test_what_trials_of_a_study_found_out_apart_the_next_study_knows_together() 
     machine = Machine(tuner(known, knobs=[Memory(), Threads()]))
     trial = machine.start(1024)
     assert machine.train(trial) == [{}] + [{"memory": "kept", "threads": 2}] * (MAX_STEPS - 1)
-    assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
+    assert not any(turn.by == ev.PROBE for _, turn in machine.history.trials[trial].knob_changes)
 
 
 def test_what_is_known_of_work_that_began_with_what_a_trial_has_come_to_serves_it_too() -> None:
@@ -315,8 +315,8 @@ def test_what_is_known_of_work_that_began_with_what_a_trial_has_come_to_serves_i
     for _ in range(3):
         machine.step(trial)
     machine.end(other)
-    assert machine.history.trials[trial].setting == {"memory": "kept", "threads": 2}
-    assert not any(turn.by == ev.LOOK for _, turn in machine.history.trials[trial].turns)
+    assert machine.history.trials[trial].knob_setting == {"memory": "kept", "threads": 2}
+    assert not any(turn.by == ev.PROBE for _, turn in machine.history.trials[trial].knob_changes)
 
 
 @pytest.mark.parametrize("known", [found_out_apart(1), found_out_apart(2, of_the_second=1.0)])
@@ -378,11 +378,11 @@ def test_a_knob_that_does_not_turn_here_is_not_turned_again() -> None:
     third = machine.start(1024)
     machine.train(other)
     for each in (trial, other):
-        told = [turn.setting for _, turn in machine.history.trials[each].turns]
+        told = [turn.setting for _, turn in machine.history.trials[each].knob_changes]
         assert told == [{"memory": "kept"}, {}]
     machine.start(1024)
     machine.train(third)
-    assert not machine.history.trials[third].turns, "two have been refused it"
+    assert not machine.history.trials[third].knob_changes, "two have been refused it"
 
 
 class Dial(Plain):
@@ -399,14 +399,20 @@ def test_a_knob_that_was_refused_three_values_is_not_tried_with_the_others() -> 
     first, second = machine.start(1024), machine.start(1024)
     for trial in (first, second):
         settings = [machine.step(trial) for _ in range(MAX_STEPS)]
-        told = [turn.setting["dial"] for _, turn in machine.history.trials[trial].turns if "dial" in turn.setting]
+        told = [
+            turn.setting["dial"]
+            for _, turn in machine.history.trials[trial].knob_changes
+            if "dial" in turn.setting
+        ]
         assert told == sorted(set(told))
         assert len(told) == 3
         assert settings[-1] == {"memory": "kept"}, "there is time for the others"
     machine.end(first)
     third = machine.start(1024)
     machine.train(third)
-    assert not any("dial" in turn.setting for _, turn in machine.history.trials[third].turns), "two have found out"
+    assert not any("dial" in turn.setting for _, turn in machine.history.trials[third].knob_changes), (
+        "two have found out"
+    )
     again = tuner(knobs=[Dial(), Plain()])
     for trial in (first, second, third):
         record = machine.history.trials[trial]
@@ -439,7 +445,7 @@ def test_least_energy_is_an_aim_of_its_own() -> None:
     machine = Machine(tuner(knobs=[Plain()], aim="energy"))
     trial = machine.start(32)
     for step in range(1, 9):
-        setting = dict(machine.history.trials[trial].setting)
+        setting = dict(machine.history.trials[trial].knob_setting)
         joules = 3.0 if setting else 5.0
         counters = profile({"batch_size": 32})
         machine.take(
@@ -447,7 +453,7 @@ def test_least_energy_is_an_aim_of_its_own() -> None:
                 float(step), trial, 1, step, 1, 1.0, setting, step == 1, counters, "one", joules, "RAPL"
             )
         )
-    assert machine.history.trials[trial].setting == {"memory": "kept"}
+    assert machine.history.trials[trial].knob_setting == {"memory": "kept"}
 
 
 def test_fewer_at_a_time_where_that_is_known_to_get_more_done() -> None:
@@ -505,11 +511,11 @@ def test_what_began_with_something_turned_is_compared_with_that() -> None:
         machine.train(trial)
         machine.end(beside)
     large, small = machine.start(1024), machine.start(32)
-    assert machine.history.trials[large].setting == {"memory": "kept"}
+    assert machine.history.trials[large].knob_setting == {"memory": "kept"}
     for _ in range(3):
         machine.step(large)
     machine.end(small)
-    assert machine.history.trials[large].turns[-1][1].by == ev.LOOK
+    assert machine.history.trials[large].knob_changes[-1][1].by == ev.PROBE
     assert [machine.step(large) for _ in range(2)] == [{"memory": "kept", "threads": 2}] * 2
     assert " less a step than with memory kept" in machine.why(large)
 
@@ -525,14 +531,16 @@ def test_a_knob_that_restarts_is_looked_at_when_a_trial_begins_again() -> None:
     machine.take(ev.Lost(machine.now, trial, 1, "gone"))
     machine.take(ev.Place(machine.now, trial, 2, "here", 4))
     record = machine.history.trials[trial]
-    assert record.setting == {"memory": "kept"}
+    assert record.knob_setting == {"memory": "kept"}
     for step in range(5, 8):
         now = machine.now + step
         machine.take(
-            ev.UsageMeasured(now, trial, 2, step, 1, 0.6, record.setting, False, profile(record.config), "one")
+            ev.UsageMeasured(
+                now, trial, 2, step, 1, 0.6, record.knob_setting, False, profile(record.config), "one"
+            )
         )
-        assert record.setting == {"memory": "kept"}
-    assert record.turns[-1][1].by == OWN
+        assert record.knob_setting == {"memory": "kept"}
+    assert record.knob_changes[-1][1].by == OWN
 
 
 def test_a_trial_that_moves_to_another_kind_of_machine_is_measured_anew() -> None:
@@ -540,7 +548,7 @@ def test_a_trial_that_moves_to_another_kind_of_machine_is_measured_anew() -> Non
     trial, _ = machine.start(1024), machine.start(32)
     for _ in range(5):
         machine.step(trial)
-    assert machine.history.trials[trial].setting == {"memory": "kept"}
+    assert machine.history.trials[trial].knob_setting == {"memory": "kept"}
     machine.kind = "another"
     machine.speed = lambda _, setting, beside: 2.0 if setting else 1.0
     settings = [machine.step(trial) for _ in range(4)]
@@ -552,10 +560,10 @@ def test_a_setting_that_a_trial_fails_with_is_not_what_its_retry_begins_with() -
     trial, _ = machine.start(32), machine.start(32)
     for _ in range(2):
         machine.step(trial)
-    assert machine.history.trials[trial].setting == {"mode": "b"}
+    assert machine.history.trials[trial].knob_setting == {"mode": "b"}
     machine.take(ev.Failed(machine.now, trial, 1, "raised", "no such mode"))
     machine.take(ev.Place(machine.now, trial, 2, "here", 2))
-    assert machine.history.trials[trial].setting == {}
+    assert machine.history.trials[trial].knob_setting == {}
     assert machine.why(trial) == "it failed with mode b"
 
 
@@ -563,7 +571,7 @@ def test_what_two_trials_have_failed_with_no_other_looks_at() -> None:
     machine = Machine(tuner(knobs=[], options={"mode": ["a", "b"]}))
     for _ in range(2):
         trial = machine.start(32)
-        while machine.history.trials[trial].setting != {"mode": "b"}:
+        while machine.history.trials[trial].knob_setting != {"mode": "b"}:
             machine.step(trial)
         machine.take(ev.Failed(machine.now, trial, 1, "raised", "no such mode"))
     third = machine.start(32)
@@ -589,9 +597,11 @@ def test_what_lasts_is_what_the_next_trial_of_the_process_begins_with() -> None:
     machine.always = {"memory": "kept"}
     settings = machine.train(trial)
     assert settings == [{"memory": "kept"}] * MAX_STEPS
-    assert {turn.by for _, turn in machine.history.trials[trial].turns} == {PROCESS}, "it has found out nothing"
+    assert {turn.by for _, turn in machine.history.trials[trial].knob_changes} == {PROCESS}, (
+        "it has found out nothing"
+    )
     assert not machine.tuner.works(machine.history), "nothing else was seen"
-    assert machine.history.trials[trial].setting == {"memory": "kept"}
+    assert machine.history.trials[trial].knob_setting == {"memory": "kept"}
 
 
 def test_of_thousands_of_short_trials_none_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -611,7 +621,7 @@ def test_what_cannot_be_taken_back_is_what_the_rest_is_compared_with() -> None:
     machine.always = {"memory": "kept"}
     settings = [machine.step(trial) for _ in range(6)]
     assert settings == [{"memory": "kept", "threads": 2}] * 6
-    told = [turn.setting for _, turn in machine.history.trials[trial].turns]
+    told = [turn.setting for _, turn in machine.history.trials[trial].knob_changes]
     assert told == [{"memory": "kept"}, {"memory": "kept"}, *[{"memory": "kept", "threads": 2}] * 2]
 
 
@@ -643,7 +653,7 @@ def test_steps_of_unequal_length_do_not_pass_for_what_a_knob_does(seconds: Calla
     works = machine.tuner.works(machine.history).get("one", [])
     told = [ratio for work in works for ratio in work.effects.values()]
     assert all(0.85 < ratio < 1.15 for ratio in told), "nothing that is wrong is told to others"
-    assert machine.history.trials[2].setting == {}
+    assert machine.history.trials[2].knob_setting == {}
 
 
 def test_cores_that_other_programs_wait_for_are_not_taken() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from thriftune.state.events import UsageMeasured
-from thriftune.state.trial_record import TrialRecord, Window
+from thriftune.state.trial_record import TrialRecord, UsageWindow
 from thriftune.system.windows import costs_of, first_profiles_of, first_setting, is_busy, profiles_of, windows_of
 
 KEPT: Mapping[str, Any] = {"memory": "kept"}
@@ -17,12 +17,12 @@ TWO: Mapping[str, Any] = {"threads": 2}
 
 def window(
     step: int, setting: Mapping[str, Any], *, waiting: float = 0.0, cold: bool = False, kind: str = "here"
-) -> Window:
+) -> UsageWindow:
     counters = {"cpu_pressure_seconds": waiting, "minor_faults": float(step)}
-    return Window(UsageMeasured(0.0, 0, 1, step, 1, 1.0, setting, cold, counters, kind), 1)
+    return UsageWindow(UsageMeasured(0.0, 0, 1, step, 1, 1.0, setting, cold, counters, kind), 1)
 
 
-def a_trial(*windows: Window) -> TrialRecord:
+def a_trial(*windows: UsageWindow) -> TrialRecord:
     trial = TrialRecord(0, {}, 0.0)
     trial.windows.extend(windows)
     return trial
@@ -42,12 +42,12 @@ def test_threads_that_shared_their_cores_tell_nothing(
 ) -> None:
     (cost,) = costs_of([window(1, setting, waiting=waiting)], lambda measured: measured.seconds)
     assert cost.disturbed is disturbed
-    assert is_busy(window(1, setting, waiting=waiting).measured)
+    assert is_busy(window(1, setting, waiting=waiting).usage)
 
 
 def test_windows_of_other_kinds_of_machines_are_left_out() -> None:
     trial = a_trial(window(1, {}, kind="there"), window(2, KEPT), window(3, TWO))
-    assert [each.measured.step for each in windows_of(trial)] == [2, 3]
+    assert [each.usage.step for each in windows_of(trial)] == [2, 3]
     assert first_setting(trial) == KEPT
 
 

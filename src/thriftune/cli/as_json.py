@@ -49,7 +49,7 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
         "resume_step": trial.resume_step,
         "checkpoint": None if found.folder is None else str(found.folder),
         "checkpoint_step": found.step,
-        "cut_because": trial.cut_because,
+        "cut_because": trial.end_reason,
         "created_at": trial.created_at,
         "started_at": trial.started_at,
         "ended_at": trial.ended_at,
@@ -91,7 +91,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         state = "running"
     elif spec.target.kind == "outside":
         state = "ask-tell"
-    elif history.finished:
+    elif history.finish_reason:
         state = "finished"
     else:
         state = "stopped" if history.trials else "not started"
@@ -100,7 +100,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         "name": spec.name,
         "store": store.url,
         "state": state,
-        "finished": history.finished,
+        "finished": history.finish_reason,
         "pid": driver.pid if driver else None,
         "host": driver.host if driver else None,
         "metric": spec.metric,
@@ -124,9 +124,9 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
             "max_trial_time": spec.max_trial_seconds,
         },
         "attrs": dict(history.attrs),
-        "known": history.known,
+        "known": history.known_count,
         "counts": {str(state): count for state, count in words.counts(history, driven).items()},
-        "warnings": history.remarks,
+        "warnings": history.all_warnings,
         "best": best_json(history, driven),
         "best_model": None if model is None else model_json(model),
         "front": front_json(history, driven),

@@ -72,6 +72,6 @@ def _only_best(history: History) -> TrialRecord:
     if len(history.objectives) == 1:
         return history.best
     if not history.front:
-        raise NoBestTrial(history.why_none())
+        raise NoBestTrial(history.why_no_best())
     front = ", ".join(str(trial.id) for trial in history.front)
     raise NoBestTrial(f"there are {len(history.objectives)} objectives; say whose model: --trial N of {front}")

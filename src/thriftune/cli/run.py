@@ -149,7 +149,7 @@ def _give(result: Result, store: Store, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         _show(result, store)
     if not result.front:
-        raise NoBestTrial(result.history.misses() or f"no trial has a value: {_why_none(result, store)}")
+        raise NoBestTrial(result.history.why_infeasible() or f"no trial has a value: {_why_none(result, store)}")
 
 
 def _why_none(result: Result, store: Store) -> str:
@@ -175,7 +175,7 @@ def _show(result: Result, store: Store) -> None:
     click.echo(f"study {result.name}: {result.finished or 'nothing left to do'}")
     click.echo(f"trials  {counts_line(result.history, driven=False)}")
     if not result.front:
-        click.echo(f"best    {result.history.why_none()}")
+        click.echo(f"best    {result.history.why_no_best()}")
     elif len(result.spec.objectives) > 1:
         _show_front(result)
     else:

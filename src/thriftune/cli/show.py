@@ -125,7 +125,7 @@ def best_command(
         return
     several = len(history.objectives) > 1
     if not history.front:
-        raise NoBestTrial(history.why_none())
+        raise NoBestTrial(history.why_no_best())
     if as_json:
         print_json(front_json(history, driven) if several else best_json(history, driven))
         return
@@ -165,8 +165,8 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         begun = ", ".join(f"{name} ({formatting.several(count, 'trial')})" for name, count in sources)
         facts.add_row("warm start", Text(begun))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
-    if history.known:
-        facts.add_row("known", Text(f"{formatting.several(history.known, 'result')} from elsewhere"))
+    if history.known_count:
+        facts.add_row("known", Text(f"{formatting.several(history.known_count, 'result')} from elsewhere"))
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
     if criteria := words.criteria(spec):
@@ -202,18 +202,18 @@ def _state(spec: Spec, history: History, store: Store) -> str:
         return "open: its user asks and tells"
     if (driver := store.driver(spec.name)) is not None:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
-        stopping = f", stopping ({history.stop_requested})" if history.stop_requested else ""
+        stopping = f", stopping ({history.stop_requested_by})" if history.stop_requested_by else ""
         return f"running by process {driver.pid} on {driver.host} since {since}{stopping}"
-    if history.finished:
-        return f"finished: {history.finished}"
-    if history.driver is not None and history.stop_requested:
-        why = f"stopped at once ({history.stop_requested})"
+    if history.finish_reason:
+        return f"finished: {history.finish_reason}"
+    if history.driver is not None and history.stop_requested_by:
+        why = f"stopped at once ({history.stop_requested_by})"
     elif history.driver is not None:
         why = f"its driver, process {history.driver.pid} on {history.driver.host}, vanished"
     elif history.disk_full and spec.disk_full == "stop":
         why = "the disk was full"
-    elif history.stop_requested:
-        why = f"stopped by {history.stop_requested}"
+    elif history.stop_requested_by:
+        why = f"stopped by {history.stop_requested_by}"
     elif history.failed_alike:
         why = f"stopped, as trials {conjunction(history.failed_alike)} have all failed alike"
     else:
@@ -311,7 +311,7 @@ def _show_warnings(console: Console, history: History) -> None:
     for text, trials in by_text.items():
         others = f" and {formatting.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
-    general = [plain(each) for each in history.remarks]
+    general = [plain(each) for each in history.all_warnings]
     if lines or general:
         section(console, "warnings")
         listed(console, general, len(general))
@@ -329,9 +329,9 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
     if why := words.waits_for(trial, history, spec, driven):
         facts.add_row("", Text(why, style="yellow"))
     elif trial.ended_early:
-        facts.add_row("", Text(f"finished after step {trial.step}: {trial.cut_because}"))
-    elif trial.state in (State.STOPPED, State.PAUSED) and trial.cut_because:
-        facts.add_row("", Text(f"stopped after step {trial.step}: {trial.cut_because}"))
+        facts.add_row("", Text(f"finished after step {trial.step}: {trial.end_reason}"))
+    elif trial.state in (State.STOPPED, State.PAUSED) and trial.end_reason:
+        facts.add_row("", Text(f"stopped after step {trial.step}: {trial.end_reason}"))
     for metric in spec.needed:
         facts.add_row(Text(metric), Text(_value(trial, metric, history)))
     if spec.constraints:

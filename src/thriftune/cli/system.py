@@ -15,7 +15,7 @@ from thriftune.cli.system_json import profile_json, study_json, why_nothing
 from thriftune.common.formatting import energy, energy_line, format_seconds, several
 from thriftune.errors import ThriftuneError
 from thriftune.results.system_decisions import Decided, Explained, Pace, TrialStory, explain
-from thriftune.state.events import LOOK
+from thriftune.state.events import PROBE
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 from thriftune.study.result import Result
@@ -126,7 +126,7 @@ def _cells(story: TrialStory) -> tuple[str, ...]:
 
 def _found(story: TrialStory) -> str:
     """A trial may have ended while it looked."""
-    return "looked" if story.found == LOOK else f"by {story.found}" if story.found else "-"
+    return "looked" if story.found == PROBE else f"by {story.found}" if story.found else "-"
 
 
 def _seconds(pace: Pace | None) -> str:
@@ -149,7 +149,7 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
         return
     facts = facts_table()
     facts.add_row("trial", Text(f"{story.trial} of study {result.name}", style="bold"))
-    how = ", only looked at" if story.found == LOOK else f", by {story.found}" if story.found else ""
+    how = ", only looked at" if story.found == PROBE else f", by {story.found}" if story.found else ""
     facts.add_row("setting now", Text(f"{in_words(story.setting)}{how}"))
     facts.add_row("time", Text(_time(story)))
     facts.add_row("energy", Text(energy_line(*story.joules)))

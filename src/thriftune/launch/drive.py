@@ -228,7 +228,7 @@ def check_code(
     if not code and not found.data:
         return
     history = load_history(store, there)
-    count = sum(history.trials[number].value is not None for number in history.made)
+    count = sum(history.trials[number].value is not None for number in history.created_ids)
     if not count:
         return
     values = "1 trial has a value" if count == 1 else f"{count} trials have values"

@@ -159,7 +159,7 @@ def wanted(spec: Spec, history: History, gang: int) -> int:
     """Workers that the study could use now, if it had all the machines there are. `gang`: of each trial; 0 where a
     plan rents them: then it uses none of what is everybody's, and shall have no share of it."""
     at_hand = len(history.running) + len(history.waiting)
-    more = None if spec.trials is None else max(0, spec.trials - len(history.made))
+    more = None if spec.trials is None else max(0, spec.trials - len(history.created_ids))
     if more is not None:
         trials = at_hand + more if spec.workers is None else min(spec.workers, at_hand + more)
     else:

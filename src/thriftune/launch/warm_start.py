@@ -15,7 +15,7 @@ from thriftune.errors import SettingError
 from thriftune.search import BLIND
 from thriftune.space.objectives import feasible
 from thriftune.state import events as ev
-from thriftune.state.earlier_results import FEWEST, Earlier, translate
+from thriftune.state.earlier_results import FEWEST, EarlierStudy, translate
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
@@ -95,9 +95,9 @@ def knowledge(sources: Sequence[KnownStudy], asked: Spec, now: float) -> list[ev
     ]
 
 
-def _longest(known: Iterable[Earlier]) -> dict[tuple[str, str], Earlier]:
+def _longest(known: Iterable[EarlierStudy]) -> dict[tuple[str, str], EarlierStudy]:
     """Return for each study the copy with the most trials, keyed by id and name."""
-    found: dict[tuple[str, str], Earlier] = {}
+    found: dict[tuple[str, str], EarlierStudy] = {}
     for each in known:
         before = found.get((each.id, each.study))
         if before is None or len(each.trials) > len(before.trials):
@@ -105,7 +105,7 @@ def _longest(known: Iterable[Earlier]) -> dict[tuple[str, str], Earlier]:
     return found
 
 
-def _told_by(source: KnownStudy, asked: Spec) -> Earlier:
+def _told_by(source: KnownStudy, asked: Spec) -> EarlierStudy:
     """Return what a source knows of the new study's metric, or of its own if its trials lack that one."""
     spec = source.spec
     same = any(asked.metric in trial.metrics for trial in source.history.trials)
@@ -121,7 +121,7 @@ def _told_by(source: KnownStudy, asked: Spec) -> Earlier:
     found = [values.get(trial.id, (None, 0.0)) for trial in taken]
     trials = tuple((trial.config, value) for trial, (value, _) in zip(taken, found, strict=True))
     variances = tuple(variance for _, variance in found) if any(variance for _, variance in found) else ()
-    return Earlier(spec.name, spec.space, metric, maximize, trials, spec.id, variances, step)
+    return EarlierStudy(spec.name, spec.space, metric, maximize, trials, spec.id, variances, step)
 
 
 def _final_values(

@@ -96,7 +96,7 @@ class Conductor:
             self._answer_asks(now)
         # Reports end no attempt, so after these alone there is something to do only where a slot was free already
         # (what a rule says of a paused trial may have changed) or where time counts.
-        if told_of_more or not log or self._limited or self.history.fleet.free:
+        if told_of_more or not log or self._limited or self.history.fleet.free_slots:
             self._go_on(now, settle=told_of_more or not log)
         if self._trial_time is not None and any(type(entry) is not ev.Reported for entry in log):
             self._trial_due = self._trial_time.due(self._running())
@@ -109,19 +109,19 @@ class Conductor:
 
     def _go_on(self, now: float, *, settle: bool) -> None:
         """`settle`: there may be other machines to rent or to give back than before."""
-        if self._driving and self.history.finished is None:
+        if self._driving and self.history.finish_reason is None:
             out_of = self._out_of(now)
             self._enforce_limits(now, out_of)
             if out_of is None and self.halted is None:
                 self._fill(now)
                 if settle:
                     # Nobody knows whether an earlier driver asked for these: they shall not be billed for ever.
-                    for machine_id in sorted(self.history.fleet.unsettled):
+                    for machine_id in sorted(self.history.fleet.uncertain):
                         self._decide(ev.Release(now, machine_id))
                     self._let_wait(now)
                     self._react(ev.Tick(now))
             self._finish_if_done(now, out_of)
-        if self.history.finished is not None or (self.halted and not self.history.running):
+        if self.history.finish_reason is not None or (self.halted and not self.history.running):
             self._give_back(now)
 
     def _take_in_report(self, event: ev.Reported, now: float) -> None:
@@ -135,7 +135,7 @@ class Conductor:
             self._react(event)
 
     def _look_at_target(self, trial: TrialRecord, now: float) -> None:
-        if trial.machine != ev.OUTSIDE and trial.killed_because is None and self._completion.reaches(trial):
+        if trial.machine != ev.OUTSIDE and trial.kill_reason is None and self._completion.reaches(trial):
             self._completion.take_in(trial)
             self._decide(ev.Stop(now, trial.id, trial.attempts, self._target, reached=True))
 
@@ -163,7 +163,7 @@ class Conductor:
 
     def _react(self, event: ev.Event) -> None:
         # What is rented when nothing more will run is given back at once, which is an event, and so on for ever.
-        may_rent = self._driving and self.halted is None and self.history.finished is None
+        may_rent = self._driving and self.halted is None and self.history.finish_reason is None
         for decision in self._provisioner.react(event, self.history):
             if may_rent or type(decision) is not ev.Rent:
                 self._decide(decision)
@@ -171,7 +171,7 @@ class Conductor:
     def _give_back(self, now: float) -> None:
         """Nothing will run: whatever was rented is billed in vain."""
         fleet = self.history.fleet
-        for machine_id in [*fleet.present, *fleet.renting, *sorted(fleet.unsettled)]:
+        for machine_id in [*fleet.present, *fleet.renting, *sorted(fleet.uncertain)]:
             if machine_id in fleet.rented_ids:
                 self._decide(ev.Release(now, machine_id))
 
@@ -188,7 +188,7 @@ class Conductor:
     def wake_at(self, now: float) -> float | None:
         """When handle() should be called again even if nothing happens. `now` or before: something is due."""
         history, spec = self.history, self.spec
-        if not self._driving or history.finished is not None:
+        if not self._driving or history.finish_reason is not None:
             return None
         times = []
         if self._trial_due is not None:
@@ -197,7 +197,7 @@ class Conductor:
             earliest = next((trial.started_at for trial in self._running()), None)
             times += [earliest + spec.timeout_seconds] if earliest is not None else []
         if self._out_of(now):
-            told = (trial.asked_at for trial in self._running())
+            told = (trial.end_requested_at for trial in self._running())
             times += [now if at is None else at + GRACE_SECONDS for at in told]
             if not history.running:
                 times.append(now)
@@ -248,8 +248,8 @@ class Conductor:
     @property
     def halted(self) -> str | None:
         """Why the study is to stop now and be resumed later."""
-        if self.history.stop_requested:
-            return self.history.stop_requested
+        if self.history.stop_requested_by:
+            return self.history.stop_requested_by
         if self.history.failed_alike:
             return "failures that are all alike"
         if self.history.disk_full and self.spec.disk_full == "stop":
@@ -273,10 +273,10 @@ class Conductor:
             if self.history.failed_alike and trial.step == trial.resumed_from:  # so that nothing is lost
                 self._decide(ev.Move(now, trial.id, trial.attempts, halted or ""))
                 self._decide(ev.Kill(now, trial.id, trial.attempts, halted or ""))
-            elif trial.asked_at is None:
+            elif trial.end_requested_at is None:
                 told = ev.Stop if out_of else ev.Move
                 self._decide(told(now, trial.id, trial.attempts, out_of or halted or ""))
-            elif out_of and now >= trial.asked_at + GRACE_SECONDS:
+            elif out_of and now >= trial.end_requested_at + GRACE_SECONDS:
                 why = f"did not end within {GRACE_SECONDS:g} s of the {out_of}"
                 self._decide(ev.Kill(now, trial.id, trial.attempts, why))
 
@@ -291,7 +291,7 @@ class Conductor:
     def _running(self) -> Iterator[TrialRecord]:
         """Those that can be told or killed, in the order of their start."""
         for trial in map(self.history.trials.__getitem__, self.history.running):
-            if trial.machine != ev.OUTSIDE and trial.killed_because is None:
+            if trial.machine != ev.OUTSIDE and trial.kill_reason is None:
                 yield trial
 
     # --- trials -----------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class Conductor:
         if not 0 <= event.trial < len(trials):
             return True
         trial = trials[event.trial]
-        if event.step <= trial.step_before or event.step < trial.step:
+        if event.step <= trial.step_before_attempt or event.step < trial.step:
             return False
         metric = self.history.metric
         if event.step > trial.step:
@@ -321,7 +321,7 @@ class Conductor:
         if not isinstance(verdict, Verdict):
             rule = type(stopper).__name__
             raise ThriftuneError(f"{rule}.judge returned {verdict!r}, which is no tt.stopping.Verdict")
-        if trial.asked not in (None, "move") or trial.killed_because is not None:  # it goes, whatever it says
+        if trial.end_request not in (None, "move") or trial.kill_reason is not None:  # it goes, whatever it says
             return
         # One that leaves its machine is judged like any other: it would not be asked at this step again.
         if verdict is Verdict.STOP:
@@ -380,7 +380,7 @@ class Conductor:
     def _fill(self, now: float) -> None:
         """Gives trials to free slots: those that wait, else a promoted one, else a new one."""
         history = self.history
-        while history.fleet.free and (found := self._next_trial(now)) is not None:
+        while history.fleet.free_slots and (found := self._next_trial(now)) is not None:
             trial, workers = history.trials[found[0]], found[1]
             first = next(iter(workers), "")
             several = workers if workers != {first: 1} else None
@@ -442,7 +442,7 @@ class Conductor:
     def _more(self) -> bool:
         """Whether further trials may be made."""
         trials = self.spec.trials
-        if trials is not None and len(self.history.made) >= trials:
+        if trials is not None and len(self.history.created_ids) >= trials:
             return False
         return bool(self.history.queue) or not (self._exhausted or self._completion.why_no_more)
 
@@ -490,10 +490,10 @@ class Conductor:
             return
         elif self._exhausted:
             why = "the searcher has nothing left to suggest"
-        elif self.spec.trials is not None and len(history.made) >= self.spec.trials:
-            why = f"all {len(history.made)} trials done"
+        elif self.spec.trials is not None and len(history.created_ids) >= self.spec.trials:
+            why = f"all {len(history.created_ids)} trials done"
         else:
-            why = self._completion.why_no_more or f"all {len(history.made)} trials done"
+            why = self._completion.why_no_more or f"all {len(history.created_ids)} trials done"
         self._decide(ev.Finish(now, why))
 
     def _decide(self, decision: ev.Decision) -> bool:

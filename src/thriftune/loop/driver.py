@@ -114,7 +114,7 @@ class Driver:
             with self._signals():
                 self._turn([started, *self._after_last_words(self._cloud.open(now))], now)
                 self._loop()
-            halted = self._conductor.halted if self._history.finished is None else None
+            halted = self._conductor.halted if self._history.finish_reason is None else None
             now = self._clock.now()
             self._turn([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
             if self._callback_error is not None:
@@ -125,7 +125,7 @@ class Driver:
 
     def _loop(self) -> None:
         history = self._history
-        while history.finished is None and (history.running or not self._conductor.halted):
+        while history.finish_reason is None and (history.running or not self._conductor.halted):
             self._view.update(history, self._engine.status, self._clock.now())
             events = self._engine.wait(self._patience())
             now = self._clock.now()
@@ -133,7 +133,7 @@ class Driver:
                 self._looked_at = now
                 if "stop" in self._store.take_requests(self._spec.name):
                     self._interrupted = "thriftune stop"
-            if self._interrupted and history.stop_requested is None:
+            if self._interrupted and history.stop_requested_by is None:
                 events.append(ev.StopRequested(now, self._interrupted))
             self._turn([*events, *self._after_last_words(self._cloud.poll_events(now))], now)
         self._view.update(history, list, self._clock.now())
@@ -175,7 +175,7 @@ class Driver:
             self._interrupted = self._interrupted or f"an error in a callback ({type(error).__name__})"
 
     def _record(self, before: int, log: list[ev.Event], now: float, last: bool) -> None:
-        due = last or self._history.finished is not None or now - self._summarized_at >= _SUMMARY_SECONDS
+        due = last or self._history.finish_reason is not None or now - self._summarized_at >= _SUMMARY_SECONDS
         summary = None
         if due:
             summary, self._summarized_at = summarize(self._history, now), now
@@ -235,7 +235,7 @@ class Driver:
                     pass
         for trial_id in turned:
             record = self._history.trials[trial_id]
-            self._engine.set_knobs(trial_id, record.attempts, record.setting)
+            self._engine.set_knobs(trial_id, record.attempts, record.knob_setting)
         if self._spec.judged:  # after what was decided because of it
             for entry in log:
                 if type(entry) is ev.Reported:
@@ -309,7 +309,7 @@ def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = Fa
         judged=spec.judged,
         workers=sum(trial.workers.values()) or 1,
         save_every=trial.save_every,
-        system=trial.setting if measured else None,
+        system=trial.knob_setting if measured else None,
         names=spec.space.names,
         asked_of=sorted({name for each in spec.space.parameters for name in each.when or {}}),
         options={name: values[0] for name, values in (spec.system or {}).get("options", {}).items()},

@@ -53,8 +53,8 @@ class TrialTime:
         at = began + self.limit_seconds - (trial.seconds - trial.seconds_before_retry)
         if _may_be_told(trial):
             return at
-        return max(at, trial.asked_at or at) + self.grace_seconds
+        return max(at, trial.end_requested_at or at) + self.grace_seconds
 
 
 def _may_be_told(trial: TrialRecord) -> bool:
-    return trial.asked in (None, "move")
+    return trial.end_request in (None, "move")

@@ -69,9 +69,9 @@ class JobProgress:
             self._of, self._began, self._trials = history, [history.started_at], [self._turns[0].trials]
             self._seen = -1, -1
             self._enter(0)
-        if self._seen == (history.stays_so_far, len(history.trials)):
+        if self._seen == (history.past_attempt_count, len(history.trials)):
             return self._began
-        self._seen = history.stays_so_far, len(history.trials)
+        self._seen = history.past_attempt_count, len(history.trials)
         while len(self._began) <= len(self._turns):
             need = self._trials[-1]
             self._look(history)
@@ -98,9 +98,9 @@ class JobProgress:
     def _look(self, history: History) -> None:
         """Who has come to the end of the stage that it is. What was found once stays so."""
         turn = self._turns[len(self._began) - 1]
-        last = min(turn.last, len(history.made))
+        last = min(turn.last, len(history.created_ids))
         still_open = []
-        for trial_id in (*self._open, *history.made[self._next : last]):
+        for trial_id in (*self._open, *history.created_ids[self._next : last]):
             end = _end_of(history.trials[trial_id], turn)
             if end is None:
                 still_open.append(trial_id)
@@ -122,4 +122,4 @@ def _came(trial: TrialRecord, step: int) -> float | None:
     """The end of the attempt in which it came to this step."""
     if trial.step < step:
         return None
-    return next((stay.until for stay in trial.stays if stay.last >= step), None)
+    return next((stay.ended_at for stay in trial.past_attempts if stay.last_step >= step), None)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.profile import Profile
 from thriftune.state.history import History
-from thriftune.state.trial_record import Stay
+from thriftune.state.trial_record import PastAttempt
 
 
 class _Stint(NamedTuple):
@@ -50,10 +50,10 @@ def _stints(history: History, until: float, profile: Profile, clouds: dict[str, 
     lives = (*history.fleet.past, *history.machines.values())
     offers = {machine.id: machine.offer for machine in lives}
     for trial in history.trials:
-        for stay in trial.stays:
+        for stay in trial.past_attempts:
             cloud = clouds.get(offers.get(next(iter(stay.workers)), ""))
             workers = sum(stay.workers.values())
-            if stay.until > until or cloud is None or workers > profile.most_workers:
+            if stay.ended_at > until or cloud is None or workers > profile.most_workers:
                 continue
             steps, took = _timed(stay, profile)
             if steps and took > 0.0:
@@ -61,16 +61,16 @@ def _stints(history: History, until: float, profile: Profile, clouds: dict[str, 
                 yield _Stint(trial.id, cloud.name, workers, took, promised)
 
 
-def _timed(stay: Stay, profile: Profile) -> tuple[int, float]:
+def _timed(stay: PastAttempt, profile: Profile) -> tuple[int, float]:
     """Steps of an attempt, and what they took: between its reports, if there are several; else from its start,
     which is known to take time where a trial is taken up again. The last of them was saved, if it was kept."""
-    saving = profile.checkpoint if stay.kept == stay.last else 0.0
+    saving = profile.checkpoint if stay.resumable_step == stay.last_step else 0.0
     if stay.timed_steps:
         return stay.timed_steps, stay.timed_seconds - saving
-    if stay.kept < stay.last:  # it was cut in the middle of something
+    if stay.resumable_step < stay.last_step:  # it was cut in the middle of something
         return 0, 0.0
-    start = profile.startup if stay.first else 0.0
-    return stay.last - stay.first, stay.until - stay.since - saving - start
+    start = profile.startup if stay.first_step else 0.0
+    return stay.last_step - stay.first_step, stay.ended_at - stay.started_at - saving - start
 
 
 def _ratios(stints: Sequence[_Stint], by: Sequence[Hashable]) -> dict[Hashable, float]:

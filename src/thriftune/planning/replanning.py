@@ -98,7 +98,7 @@ class Replanner:
     def _followed(self, number: int, history: History) -> _Made:
         """The plan for this stage: that of the one before, unless reality has departed from it."""
         began = self._under_way.began(history)[number]
-        driven = history.driven_until(began)
+        driven = history.driven_seconds_until(began)
         profile, clouds = correct_profile(history, began, self._profile, self._clouds(began))
         before = self._made[-1] if self._made else None
         rest = self._rest(number, history)
@@ -147,7 +147,7 @@ def _departs(
 def _there(history: History, at: float, clouds: Sequence[CloudProfile]) -> StageAllocation | None:
     """The machines that a stage finds when it begins; of several kinds, those of which there are most."""
     lives = (*history.fleet.past, *history.machines.values())
-    there = (life for life in lives if life.since < at and (life.until is None or at <= life.until))
+    there = (life for life in lives if life.started_at < at and (life.ended_at is None or at <= life.ended_at))
     count = Counter(machine.offer for machine in there)
     best = max(clouds, key=lambda cloud: count[cloud.name] * cloud.slots)
     return StageAllocation(best, count[best.name], Allocation(1, 1)) if count[best.name] else None

@@ -63,7 +63,9 @@ class Elastic(RentingPolicy):
         planned = self.kinds[stage.choice.cloud.name]
         if self.to_be_had(planned, history, now):
             return MachineRequest(planned.name)
-        waits_since = max(stage.began, trial.stays[-1].until if trial.stays else trial.created_at)
+        waits_since = max(
+            stage.began, trial.past_attempts[-1].ended_at if trial.past_attempts else trial.created_at
+        )
         others = [kind for kind in self._planned if self.to_be_had(kind, history, now)]
         if now - waits_since < PATIENCE_SECONDS or not others:
             return None
@@ -81,16 +83,16 @@ class Elastic(RentingPolicy):
         stage = self.now(history)
         if machine.offer == stage.choice.cloud.name:
             return True
-        if trial is not None and machine.meant_for == trial.id and machine.since >= stage.began:
+        if trial is not None and machine.intended_trial == trial.id and machine.started_at >= stage.began:
             return True
         return not self.to_be_had(self.kinds[stage.choice.cloud.name], history, now)
 
     def keeps(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         """The next stage has a use for it."""
         later = self.now(history).later
-        if later is None or machine.offer != later.cloud.name or machine.leaving:
+        if later is None or machine.offer != later.cloud.name or machine.is_leaving:
             return False
-        there = sum(each.offer == machine.offer and not each.leaving for each in history.machines.values())
+        there = sum(each.offer == machine.offer and not each.is_leaving for each in history.machines.values())
         return there <= later.machines
 
     def _plans(self, history: History) -> Replanner:

@@ -106,12 +106,12 @@ class HazardEstimator:
             self._rate[name] = (_DOUBT + seen.moments) / (_DOUBT + expected / together)
 
     def _take_in(self, machine: Machine, seen: _Seen) -> None:
-        assert machine.until is not None
-        seen.expected += self._expected(machine.offer, [machine.seconds(machine.until) / HOUR])
-        if machine.revoked:
+        assert machine.ended_at is not None
+        seen.expected += self._expected(machine.offer, [machine.seconds(machine.ended_at) / HOUR])
+        if machine.was_preempted:
             seen.losses += 1
-            seen.moments += machine.until - seen.last > _SAME_SECONDS
-            seen.last = machine.until
+            seen.moments += machine.ended_at - seen.last > _SAME_SECONDS
+            seen.last = machine.ended_at
 
     def _expected(self, name: str, ages: list[float]) -> float:
         """Losses of machines that have lived so long."""

@@ -78,26 +78,26 @@ class PlanFollower(Provisioner):
         now = self._stage(history)
         if now is None:  # whatever the study still waits for, the plan has no machines for it
             for machine in history.machines.values():
-                if not machine.running and not machine.leaving and machine.id in history.fleet.rented_ids:
+                if not machine.running and not machine.is_leaving and machine.id in history.fleet.rented_ids:
                     yield ev.Release(at, machine.id)
             return
         choice = self._choices[now]
         kind = choice.cloud.name
         there = _present(history, kind)
         coming = sum(1 for rent in history.fleet.renting.values() if rent.offer == kind)
-        for machine_id in history.fleet.doomed_and_empty():
+        for machine_id in history.fleet.empty_with_notice():
             yield ev.Release(at, machine_id)
-        idle = [machine for machine in history.machines.values() if not machine.running and not machine.leaving]
+        idle = [machine for machine in history.machines.values() if not machine.running and not machine.is_leaving]
         for machine in idle:
             if machine.offer != kind and machine.offer:
                 yield ev.Release(at, machine.id)
         surplus = len(there) + coming - choice.machines
         for machine in [each for each in there if not each.running][: max(0, surplus)]:  # the oldest first
             yield ev.Release(at, machine.id)
-        if at < history.fleet.turned_down.get(kind, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+        if at < history.fleet.last_refusal_at.get(kind, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
             return
         for number in range(max(0, -surplus)):
-            yield ev.Rent(at, f"{kind}-{history.fleet.rented_so_far + number + 1}", kind)
+            yield ev.Rent(at, f"{kind}-{history.fleet.rented_count + number + 1}", kind)
 
     def _stage(self, history: History) -> int | None:
         """None: all are over."""
@@ -106,18 +106,18 @@ class PlanFollower(Provisioner):
 
     def _is_in(self, trial: TrialRecord | None, turn: StageSpan, history: History) -> bool:
         if trial is None:  # a new one
-            return turn.begins == 0 and turn.first <= len(history.made) < turn.last
-        return turn.first <= history.place_made(trial.id) < turn.last and turn.begins <= trial.step < turn.ends
+            return turn.begins == 0 and turn.first <= len(history.created_ids) < turn.last
+        return turn.first <= history.created_before(trial.id) < turn.last and turn.begins <= trial.step < turn.ends
 
 
 def _present(history: History, kind: str) -> list[Machine]:
-    return [machine for machine in history.machines.values() if machine.offer == kind and not machine.leaving]
+    return [machine for machine in history.machines.values() if machine.offer == kind and not machine.is_leaving]
 
 
 def _no_more_to_be_had(history: History, kind: str) -> bool:
     """Refused when asked for again, too: to wait on is to pay for those that are there, maybe to the deadline."""
     fleet = history.fleet
-    refused_at, came_at = fleet.turned_down.get(kind), fleet.came.get(kind)
+    refused_at, came_at = fleet.last_refusal_at.get(kind), fleet.last_arrival_at.get(kind)
     return refused_at is not None and came_at is not None and refused_at >= came_at + _AGAIN_SECONDS
 
 

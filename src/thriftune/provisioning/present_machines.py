@@ -33,22 +33,22 @@ class PresentMachines(Provisioner):
         self.narrows = narrows
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
-        share = history.share
+        share = history.machine_share
         if type(event) is not ShareChanged or share is None or share.workers is None:
             return
-        staying = [i for i in history.running if history.trials[i].asked is None]  # others leave already
+        staying = [i for i in history.running if history.trials[i].end_request is None]  # others leave already
         for trial_id in staying[: max(1, share.workers // self.gang) - 1 : -1]:  # the last have the least to lose
             trial = history.trials[trial_id]
             yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
-        most, share = self.at_a_time, history.share
+        most, share = self.at_a_time, history.machine_share
         if share is not None and share.workers is not None:
             fair = max(1, share.workers // self.gang)
             most = fair if most is None else min(most, fair)
         if most is not None and len(history.running) >= most:
             return None
-        free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free) > 0}
+        free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free_slots) > 0}
         if self.narrows and history.narrowed:
             free = {name: slots for name, slots in free.items() if not _is_narrow(history.machines[name], history)}
         if self.gang == 1:

@@ -106,12 +106,12 @@ class RentingPolicy(Provisioner):
 
         A machine that was preempted within minutes counts as refused here.
         """
-        return history.fleet.refused.get(kind, -math.inf) + PATIENCE_SECONDS
+        return history.fleet.last_unavailable_at.get(kind, -math.inf) + PATIENCE_SECONDS
 
     def last_seen_there(self, kind: MachineType, history: History) -> bool:
         """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
-        refused = history.fleet.refused.get(kind.name, -math.inf)
-        return refused == -math.inf or history.fleet.came.get(kind.name, -math.inf) > refused
+        refused = history.fleet.last_unavailable_at.get(kind.name, -math.inf)
+        return refused == -math.inf or history.fleet.last_arrival_at.get(kind.name, -math.inf) > refused
 
     def steps_left(self, trial: TrialRecord, history: History) -> int:
         """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
@@ -137,7 +137,7 @@ class RentingPolicy(Provisioner):
         there = [*history.running, *history.waiting]
         lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
         coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
-        coming += [float(whole)] * max(0, self.terms.trials - len(history.made))
+        coming += [float(whole)] * max(0, self.terms.trials - len(history.created_ids))
         heapify(lanes)
         for steps in coming if lanes else ():
             load, trial_id = lanes[0]
@@ -160,21 +160,21 @@ class RentingPolicy(Provisioner):
         free = [
             each
             for each in history.machines.values()
-            if each.free and each.offer in self.kinds and not self._is_for_another(each, trial, history)
+            if each.free_slots and each.offer in self.kinds and not self._is_for_another(each, trial, history)
         ]
         if trial is not None:
-            free.sort(key=lambda each: each.meant_for != trial.id)
+            free.sort(key=lambda each: each.intended_trial != trial.id)
         return next(({each.id: 1} for each in free if self.takes(trial, each, history, now)), None)
 
     def _is_for_another(self, machine: Machine, trial: TrialRecord | None, history: History) -> bool:
         """Its only free slot is for a trial that will take it."""
-        meant = machine.meant_for
-        if meant is None or machine.free > 1 or (trial is not None and trial.id == meant):
+        meant = machine.intended_trial
+        if meant is None or machine.free_slots > 1 or (trial is not None and trial.id == meant):
             return False
         return meant in history.waiting or self._is_leaving(history.trials[meant])
 
     def _is_leaving(self, trial: TrialRecord) -> bool:
-        return trial.asked is not None and trial.cut_because == LEAVES
+        return trial.end_request is not None and trial.end_reason == LEAVES
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
         """Young and Daly's interval, where machines are lost; where they are not, or a notice is long enough for a
@@ -200,11 +200,11 @@ class RentingPolicy(Provisioner):
 
     def _left(self, event: ev.Ended, history: History) -> Iterator[ev.Decision]:
         trial = history.trials[event.trial]
-        if trial.cut_because != LEAVES or not trial.stays:
+        if trial.end_reason != LEAVES or not trial.past_attempts:
             return
-        for machine_id in trial.stays[-1].workers:
+        for machine_id in trial.past_attempts[-1].workers:
             machine = history.machines.get(machine_id)
-            if machine is not None and not machine.running and not machine.leaving:
+            if machine is not None and not machine.running and not machine.is_leaving:
                 yield ev.Release(event.at, machine_id)
 
     def _settled(self, now: float, history: History) -> Iterator[ev.Decision]:
@@ -212,14 +212,14 @@ class RentingPolicy(Provisioner):
         ready: dict[int, Machine] = {}  # whom a free machine is for
         idle = []
         for machine in history.machines.values():
-            if machine.offer not in self.kinds or machine.releasing:
+            if machine.offer not in self.kinds or machine.is_releasing:
                 continue
-            if not machine.slots and not machine.leaving:
-                coming.add(machine.meant_for)
+            if not machine.slots and not machine.is_leaving:
+                coming.add(machine.intended_trial)
             elif machine.slots and not machine.running:
                 idle.append(machine)
-                if machine.free and machine.meant_for is not None:
-                    ready[machine.meant_for] = machine
+                if machine.free_slots and machine.intended_trial is not None:
+                    ready[machine.intended_trial] = machine
         awaited = {trial_id for trial_id in history.running if self._is_leaving(history.trials[trial_id])}
         for decision in self._wished(now, history, coming, ready):
             if isinstance(decision, ev.Move):
@@ -227,7 +227,7 @@ class RentingPolicy(Provisioner):
             yield decision
         # Whoever waits now does not want them, or would have been placed there.
         for machine in idle:
-            wanted = machine.meant_for in awaited and not machine.leaving
+            wanted = machine.intended_trial in awaited and not machine.is_leaving
             if not wanted and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
                 yield ev.Release(now, machine.id)
         again = self._to_be_had_again(history, now) if history.waiting else math.inf
@@ -243,19 +243,19 @@ class RentingPolicy(Provisioner):
             if rent.offer in self.kinds and rent.trial in history.waiting:
                 slots += self.kinds[rent.offer].slots - 1
         for machine in history.machines.values():
-            if machine.offer in self.kinds and not machine.slots and machine.meant_for in history.waiting:
-                slots += 0 if machine.leaving else self.kinds[machine.offer].slots - 1
+            if machine.offer in self.kinds and not machine.slots and machine.intended_trial in history.waiting:
+                slots += 0 if machine.is_leaving else self.kinds[machine.offer].slots - 1
         return slots
 
     def _to_be_had_again(self, history: History, now: float) -> float:
-        times = (self.asks_again_at(kind, history) for kind in history.fleet.refused)
+        times = (self.asks_again_at(kind, history) for kind in history.fleet.last_unavailable_at)
         return min((at for at in times if at > now), default=now + PATIENCE_SECONDS)
 
     def _wished(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
     ) -> Iterator[ev.Decision]:
         """Machines for those that wait and for whom none comes, and for those that move before they do."""
-        number = history.fleet.rented_so_far
+        number = history.fleet.rented_count
         looks = now >= self._next_look
         spare = self._coming_slots(history)
         for trial_id in [*history.waiting, *history.running]:
@@ -267,7 +267,7 @@ class RentingPolicy(Provisioner):
                     spare -= 1
                     continue
                 wish = self.choose(trial, history, now)
-            elif trial.asked is None and (looks or trial_id in ready):
+            elif trial.end_request is None and (looks or trial_id in ready):
                 machine = history.machines.get(trial.machine or "")
                 if machine is None or machine.offer not in self.kinds:
                     continue
@@ -290,7 +290,7 @@ class RentingPolicy(Provisioner):
         billing = self.kinds[machine.offer].billing
         if machine.notice is None:
             return False
-        return billing.unfinished_is_free or machine.notice - machine.since < billing.refunded_first_seconds
+        return billing.unfinished_is_free or machine.notice - machine.started_at < billing.refunded_first_seconds
 
 
 def age_hours(machine: Machine, now: float) -> float:

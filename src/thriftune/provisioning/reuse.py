@@ -54,7 +54,7 @@ class Reuse(RentingPolicy):
         return min(kinds, key=lambda kind: self._dollars(kind, trial, history, now))
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        if trial is not None and machine.meant_for == trial.id and not machine.running:
+        if trial is not None and machine.intended_trial == trial.id and not machine.running:
             return True  # it was rented for this trial, which need not be shorter than machines live
         own = self.kinds[machine.offer]
         there = [kind for kind in self._pool if kind is own or self.to_be_had(kind, history, now)]
@@ -66,8 +66,8 @@ class Reuse(RentingPolicy):
 
     def keeps(self, machine: Machine, history: History, now: float) -> bool:
         """A hot spare, for an hour after its last trial."""
-        last = max(machine.since, self._last_use(history).get(machine.id, 0.0))
-        more = self.terms.trials is None or len(history.made) < self.terms.trials or bool(history.waiting)
+        last = max(machine.started_at, self._last_use(history).get(machine.id, 0.0))
+        more = self.terms.trials is None or len(history.created_ids) < self.terms.trials or bool(history.waiting)
         return more and now - last < _SPARE_SECONDS
 
     def look_at(self, history: History, now: float) -> float:
@@ -87,9 +87,9 @@ class Reuse(RentingPolicy):
             self._of, self._ended, self._used = history, 0, {}
         unsettled = (history.trials[i] for i in (*history.waiting, *history.running))
         for trial in (*history.ended[self._ended :], *unsettled):
-            for stay in trial.stays:
+            for stay in trial.past_attempts:
                 for machine in stay.workers:
-                    self._used[machine] = max(stay.until, self._used.get(machine, 0.0))
+                    self._used[machine] = max(stay.ended_at, self._used.get(machine, 0.0))
         self._ended = len(history.ended)
         return self._used
 

@@ -29,7 +29,7 @@ class ScaleToDemand(PresentMachines):
     def wants(self, history: History) -> int:
         if self.at_a_time is not None:
             return self.at_a_time
-        there = sum(machine.slots for machine in history.machines.values() if not machine.leaving)
+        there = sum(machine.slots for machine in history.machines.values() if not machine.is_leaving)
         return max(1, there // self.gang)
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
@@ -38,9 +38,9 @@ class ScaleToDemand(PresentMachines):
             yield from self._adjusted(event.at, history)
 
     def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
-        for machine_id in history.fleet.doomed_and_empty():
+        for machine_id in history.fleet.empty_with_notice():
             yield ev.Release(at, machine_id)
-        staying = [machine for machine in history.machines.values() if not machine.leaving]
+        staying = [machine for machine in history.machines.values() if not machine.is_leaving]
         slots = {kind.name: kind.slots for kind in self._kinds}
         coming = sum(slots.get(rent.offer, 0) for rent in history.fleet.renting.values())
         there = sum(machine.slots or slots.get(machine.offer, 0) for machine in staying) + coming
@@ -52,13 +52,13 @@ class ScaleToDemand(PresentMachines):
 
     def _more(self, at: float, missing: int, history: History) -> Iterator[ev.Decision]:
         for kind in self._kinds:
-            if at < history.fleet.refused.get(kind.name, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+            if at < history.fleet.last_unavailable_at.get(kind.name, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
                 continue
             held = [machine.offer for machine in history.machines.values()]
             held += [rent.offer for rent in history.fleet.renting.values()]
             room = math.inf if kind.max_machines is None else kind.max_machines - held.count(kind.name)
             while missing > 0 and room > 0:
-                yield ev.Rent(at, f"{kind.name}-{history.fleet.rented_so_far + 1}", kind.name)
+                yield ev.Rent(at, f"{kind.name}-{history.fleet.rented_count + 1}", kind.name)
                 missing -= kind.slots
                 room -= 1
 
@@ -83,5 +83,5 @@ class ScaleToDemand(PresentMachines):
             return
         for trial_id in placed.moved:
             trial = history.trials[trial_id]
-            if trial.asked is None:
+            if trial.end_request is None:
                 yield ev.Move(at, trial_id, trial.attempts, "its machine is to be let go")

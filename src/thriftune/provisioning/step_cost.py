@@ -57,7 +57,7 @@ class StepCost(RentingPolicy):
 
         Algorithm 1 has no rule for machines that live for minutes: they only wait for the next round.
         """
-        lost_at = history.fleet.refused.get(kind, -math.inf)
+        lost_at = history.fleet.last_unavailable_at.get(kind, -math.inf)
         return max(lost_at + ROUND_SECONDS, _refused_until(kind, history))
 
     def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
@@ -69,13 +69,13 @@ class StepCost(RentingPolicy):
     def look_at(self, history: History, now: float) -> float:  # noqa: ARG002
         """When the next machine is an hour old."""
         hours = (
-            machine.since + HOUR
+            machine.started_at + HOUR
             for machine in history.machines.values()
-            if machine.running and any(history.trials[i].asked is None for i in machine.running)
+            if machine.running and any(history.trials[i].end_request is None for i in machine.running)
         )
         return min(hours, default=math.inf)
 
 
 def _refused_until(kind: str, history: History) -> float:
     """Return the time until which a refusal by the provider counts; lost machines are no refusals."""
-    return history.fleet.turned_down.get(kind, -math.inf) + PATIENCE_SECONDS
+    return history.fleet.last_refusal_at.get(kind, -math.inf) + PATIENCE_SECONDS

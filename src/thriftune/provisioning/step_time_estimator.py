@@ -13,7 +13,7 @@ from heapq import nlargest
 from thriftune.planning.machine_types import MachineType
 from thriftune.state.history import History
 from thriftune.state.reports import timed_by_this_attempt
-from thriftune.state.trial_record import Stay, TrialRecord
+from thriftune.state.trial_record import PastAttempt, TrialRecord
 
 _SWEEPS = 5
 _LATEST = 256  # trials, by which it is told how fast kinds are
@@ -103,12 +103,12 @@ class StepTimeEstimator:
 
     def _take_in(self, trial: TrialRecord, history: History) -> None:
         done = self._stays.get(trial.id, 0)
-        if done < len(trial.stays):
-            for stay in trial.stays[done:]:
+        if done < len(trial.past_attempts):
+            for stay in trial.past_attempts[done:]:
                 self._add(trial, stay, history)
-            self._stays[trial.id] = len(trial.stays)
+            self._stays[trial.id] = len(trial.past_attempts)
 
-    def _add(self, trial: TrialRecord, stay: Stay, history: History) -> None:
+    def _add(self, trial: TrialRecord, stay: PastAttempt, history: History) -> None:
         steps, seconds = stay.timed_steps, stay.timed_seconds
         machine = next(iter(stay.workers), "")
         offer = self._offers.get(machine) or self._offer(machine, history)

@@ -144,7 +144,7 @@ class Thrifty(RentingPolicy):
             return -math.inf
         trial = history.trials[next(iter(machine.running))]
         step = self.paces.seconds(trial, kind.name, history)
-        return machine.since + kind.billing.refunded_first_seconds - 0.5 * step
+        return machine.started_at + kind.billing.refunded_first_seconds - 0.5 * step
 
     # --- which one
 
@@ -188,16 +188,18 @@ class Thrifty(RentingPolicy):
 
     def _rented_for(self, trial: TrialRecord, history: History) -> set[str]:
         """Kinds of machines that wait for it."""
-        return {each.offer for each in history.machines.values() if each.meant_for == trial.id and each.free}
+        return {
+            each.offer for each in history.machines.values() if each.intended_trial == trial.id and each.free_slots
+        }
 
     def _hangs(self, trial: TrialRecord, history: History) -> bool:
         """It was on machines for many times as long as a step should take, and none was done: its next step seems
         to take longer than spot machines live."""
         seconds = 0.0
-        for stay in reversed(trial.stays):
-            if stay.last > stay.first:
+        for stay in reversed(trial.past_attempts):
+            if stay.last_step > stay.first_step:
                 break
-            seconds += stay.until - stay.since
+            seconds += stay.ended_at - stay.started_at
         fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
         return seconds > _HANGS * fastest
 
@@ -313,4 +315,4 @@ class Thrifty(RentingPolicy):
 
 def _waited(trial: TrialRecord, now: float) -> float:
     """Hours since it was made, or last on a machine."""
-    return (now - (trial.stays[-1].until if trial.stays else trial.created_at)) / HOUR
+    return (now - (trial.past_attempts[-1].ended_at if trial.past_attempts else trial.created_at)) / HOUR

@@ -271,7 +271,7 @@ def drive(
         if answers:
             events = answers
             continue
-        if history.finished is not None:
+        if history.finish_reason is not None:
             return
         times = [
             conductor.wake_at(clock.time) if limited or history.retrying else None,

@@ -101,7 +101,7 @@ def _number(value: float | None) -> float:
 
 def _started(trial: TrialRecord) -> float | None:
     """Return when its first attempt began."""
-    return trial.stays[0].since if trial.stays else trial.started_at
+    return trial.past_attempts[0].started_at if trial.past_attempts else trial.started_at
 
 
 def _metric_names(history: History, told: Iterable[Iterable[str]]) -> list[str]:

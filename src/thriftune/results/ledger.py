@@ -18,7 +18,7 @@ from thriftune.state.events import THIS_MACHINE
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import furthest
-from thriftune.state.trial_record import State, Stay, TrialRecord
+from thriftune.state.trial_record import PastAttempt, State, TrialRecord
 from thriftune.system.joules import Joules, joules_of, usual_watts
 
 SPOT_PRICE_UNKNOWN = "spot price unknown, on-demand price counted"
@@ -170,7 +170,7 @@ class Ledger:
     def of(cls, history: History, now: float) -> Ledger:
         """As it stands at `now`: until then is what has not ended counted."""
         lives = [*history.fleet.past, *history.fleet.present.values()]
-        lives.sort(key=lambda machine: (machine.since, machine.id))
+        lives.sort(key=lambda machine: (machine.started_at, machine.id))
         by_id: dict[str, list[Machine]] = defaultdict(list)
         for machine in lives:
             by_id[machine.id].append(machine)
@@ -179,7 +179,7 @@ class Ledger:
         for trial in history.trials:
             stays = list(_stays(trial, now))
             for stay, joules in zip(stays, joules_of(trial, stays, watts), strict=True):
-                at = {name: _life(by_id[name], stay.since) for name in stay.workers}
+                at = {name: _life(by_id[name], stay.started_at) for name in stay.workers}
                 for name, work in _shared(trial.id, stay, joules, at.values()):
                     done[id(at[name])].append(work)
         return cls(tuple(_row(machine, done[id(machine)], now) for machine in lives))
@@ -291,45 +291,49 @@ def _row(machine: Machine, work: Sequence[Work], now: float) -> Row:
     return Row(
         machine.id,
         machine.offer,
-        machine.since,
-        machine.since + seconds if machine.until is None else machine.until,
-        machine.until is None,
+        machine.started_at,
+        machine.started_at + seconds if machine.ended_at is None else machine.ended_at,
+        machine.ended_at is None,
         machine.slots,
         price,
         machine.on_demand_per_hour,
         machine.dollars(now),
         0.0 if bill is None else bill.refunded,
         0.0 if bill is None else bill.data,
-        machine.revoked,
+        machine.was_preempted,
         bill is None or bill.estimated,
         tuple(sorted(work, key=lambda each: (each.since, each.trial))),
         machine.price_known,
     )
 
 
-def _stays(trial: TrialRecord, now: float) -> Iterator[Stay]:
+def _stays(trial: TrialRecord, now: float) -> Iterator[PastAttempt]:
     """Its attempts on machines, that which runs now included: so far it has lost nothing."""
-    for number, stay in enumerate(trial.stays, 1):
+    for number, stay in enumerate(trial.past_attempts, 1):
         # What is set aside has nothing to do again, unless it is taken up once more.
-        aside = trial.state is State.PAUSED and number == len(trial.stays)
-        yield stay._replace(kept=stay.last) if aside else stay
+        aside = trial.state is State.PAUSED and number == len(trial.past_attempts)
+        yield stay._replace(resumable_step=stay.last_step) if aside else stay
     if trial.workers and trial.started_at is not None:
         since, last = trial.started_at, furthest(trial)
-        yield Stay(trial.attempts, trial.workers, since, max(since, now), trial.resumed_from, last, last)
+        yield PastAttempt(trial.attempts, trial.workers, since, max(since, now), trial.resumed_from, last, last)
 
 
 def _life(lives: Sequence[Machine], at: float) -> Machine:
     """Which it was at that time. Only this machine has several: one a drive."""
-    return next((machine for machine in reversed(lives) if machine.since <= at), lives[0])
+    return next((machine for machine in reversed(lives) if machine.started_at <= at), lives[0])
 
 
-def _shared(trial: int, stay: Stay, joules: Joules, machines: Iterable[Machine]) -> Iterator[tuple[str, Work]]:
+def _shared(
+    trial: int, stay: PastAttempt, joules: Joules, machines: Iterable[Machine]
+) -> Iterator[tuple[str, Work]]:
     """An attempt's steps and joules, among the machines that its workers were on."""
     # Nothing stays longer than its machine: what ended with it ended because of it.
-    revoked = any(each.revoked and each.until is not None and stay.until >= each.until for each in machines)
-    done, total = max(0, stay.last - stay.first), sum(stay.workers.values())
+    revoked = any(
+        each.was_preempted and each.ended_at is not None and stay.ended_at >= each.ended_at for each in machines
+    )
+    done, total = max(0, stay.last_step - stay.first_step), sum(stay.workers.values())
     for name, workers in stay.workers.items():
         part = workers / total
-        steps = done * part, stay.lost * part
+        steps = done * part, stay.lost_steps * part
         took = Joules(joules.total * part, joules.estimated * part)
-        yield name, Work(trial, stay.attempt, workers, stay.since, stay.until, *steps, revoked, took)
+        yield name, Work(trial, stay.attempt, workers, stay.started_at, stay.ended_at, *steps, revoked, took)

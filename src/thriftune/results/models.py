@@ -108,7 +108,7 @@ def _told(trial: TrialRecord) -> Sequence[Report]:
 
 def _candidates(trial: TrialRecord) -> Iterator[tuple[int, int]]:
     """The step and attempt of each saved step, that of the value first, and then what comes next to it."""
-    told, counting = _told(trial), trial.counting
+    told, counting = _told(trial), trial.value_rule
     first: list[Saved] = []
     if counting is not None and counting.best:
         steps = saved_steps(told, counting.metric)

@@ -17,9 +17,9 @@ from statistics import stdev
 from typing import NamedTuple
 
 from thriftune.results.ledger import Ledger
-from thriftune.state.events import LOOK, Narrow, SetKnobs, UsageMeasured
+from thriftune.state.events import PROBE, Narrow, SetKnobs, UsageMeasured
 from thriftune.state.history import History
-from thriftune.state.trial_record import State, TrialRecord, Window
+from thriftune.state.trial_record import State, TrialRecord, UsageWindow
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
 from thriftune.system.joules import Joules
 from thriftune.system.known_work import UNTURNED, key
@@ -167,7 +167,7 @@ def explain(history: History, now: float) -> Explained:
     for row in ledger.rows:
         for work in row.work:
             joules[work.trial].append(work.joules)
-    measured = [trial for trial in history.trials if trial.windows or trial.turns]
+    measured = [trial for trial in history.trials if trial.windows or trial.knob_changes]
     estimates = _estimates(measured)
     by_others = _by_others(estimates)
     stories = [_story(trial, estimates, by_others, joules[trial.id], now) for trial in measured]
@@ -178,12 +178,12 @@ def explain(history: History, now: float) -> Explained:
 def _story(
     trial: TrialRecord, estimates: Estimates, by_others: Effects, joules: Iterable[Joules], now: float
 ) -> TrialStory:
-    windows = [window.measured for window in trial.windows]
+    windows = [window.usage for window in trial.windows]
     kind = kind_of(trial)
     paces = _paces([window for window in windows if window.kind == kind])
     effect, told = None, False
-    if trial.setting and any(window.setting == trial.setting for window in windows):
-        effect, told = _effect(estimates.get((trial.id, kind)), by_others, kind, trial.setting)
+    if trial.knob_setting and any(window.setting == trial.knob_setting for window in windows):
+        effect, told = _effect(estimates.get((trial.id, kind)), by_others, kind, trial.knob_setting)
     decisions, counts = _decisions(trial, windows)
     seconds = trial.seconds
     if trial.state is State.RUNNING and trial.started_at is not None:
@@ -191,8 +191,8 @@ def _story(
     totals = zip(*joules, strict=True)
     return TrialStory(
         trial.id,
-        trial.setting,
-        trial.turns[-1][1].by if trial.turns else "",
+        trial.knob_setting,
+        trial.knob_changes[-1][1].by if trial.knob_changes else "",
         decisions,
         windows,
         counts,
@@ -210,20 +210,20 @@ def _story(
 
 
 def _decisions(trial: TrialRecord, windows: Sequence[UsageMeasured]) -> tuple[list[Decided], Counts]:
-    starts = _starts(trial.turns, windows)
+    starts = _starts(trial.knob_changes, windows)
     untouched, looks, kept = (starts[0] if starts else len(windows)), 0, 0
     found = []
-    for number, ((begin, turn), start) in enumerate(zip(trial.turns, starts, strict=True)):
+    for number, ((begin, turn), start) in enumerate(zip(trial.knob_changes, starts, strict=True)):
         end = starts[number + 1] if number + 1 < len(starts) else len(windows)
         since = max((other for other in starts if other < start), default=0)
-        if turn.by == LOOK:
+        if turn.by == PROBE:
             looks += end - start
         else:
             kept += end - start
         before = _pace([window for window in windows[since:start] if window.setting == windows[start - 1].setting])
         after = _pace([window for window in windows[start:end] if window.setting == turn.setting])
         step = _step(trial, begin, turn)
-        found.append(Decided(step, turn.setting, turn.why, turn.by == LOOK, before, after, start))
+        found.append(Decided(step, turn.setting, turn.why, turn.by == PROBE, before, after, start))
     return found, Counts(untouched, looks, kept)
 
 
@@ -270,9 +270,9 @@ def _paces(windows: Sequence[UsageMeasured]) -> dict[str, Pace]:
 def _estimates(trials: Sequence[TrialRecord]) -> Estimates:
     costs: dict[tuple[int, str], list[Cost]] = {}
     for trial in trials:
-        of_kind: dict[str, list[Window]] = defaultdict(list)
+        of_kind: dict[str, list[UsageWindow]] = defaultdict(list)
         for window in trial.windows:
-            of_kind[window.measured.kind].append(window)
+            of_kind[window.usage.kind].append(window)
         costs |= {(trial.id, kind): costs_of(each, _seconds_a_step) for kind, each in of_kind.items()}
     told = {of: evidence(each) for of, each in costs.items()}
     total: dict[str, Evidence] = {}

@@ -12,7 +12,7 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 
 if TYPE_CHECKING:
-    from thriftune.state.earlier_results import Earlier
+    from thriftune.state.earlier_results import EarlierStudy
     from thriftune.state.trial_record import TrialRecord
 
 
@@ -53,7 +53,7 @@ class Past(Protocol):
         ...
 
     @property
-    def earlier(self) -> Sequence[Earlier]:
+    def earlier(self) -> Sequence[EarlierStudy]:
         """What other studies knew, which this one began with; earlier.translate() reads it in this space."""
         ...
 

@@ -56,12 +56,14 @@ def state_line(trial: TrialRecord, history: History, driven: bool) -> str:
     """Return its state for a table: "converged" where a rule found that, "known" for a known result."""
     if trial.origin == ev.KNOWN and trial.finished:
         return "known"
-    return "converged" if trial.converged else state_word(state_of(trial, driven), history.finished is not None)
+    return (
+        "converged" if trial.converged else state_word(state_of(trial, driven), history.finish_reason is not None)
+    )
 
 
 def counts(history: History, driven: bool) -> Counter[State]:
     """Of trials in each state, those with any, in the order of a trial's life. Known results do not count."""
-    found = Counter(state_of(history.trials[i], driven) for i in history.made)
+    found = Counter(state_of(history.trials[i], driven) for i in history.created_ids)
     return Counter({state: found[state] for state in State if found[state]})
 
 
@@ -76,7 +78,7 @@ def state_counts(numbers: Mapping[State, int], finished: bool) -> dict[str, int]
 
 def counts_line(history: History, driven: bool) -> str:
     """Return how many trials are in each state, such as "2 completed, 6 stopped early"."""
-    found = state_counts(counts(history, driven), history.finished is not None)
+    found = state_counts(counts(history, driven), history.finish_reason is not None)
     return ", ".join(f"{count} {word}" for word, count in found.items()) or "no trials yet"
 
 
@@ -91,12 +93,12 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
     """What a trial that is not running and has not ended is waiting for; nothing, once the study has finished."""
     state = state_of(trial, driven)
     if state is State.PAUSED:
-        return None if history.finished else f"waits to be promoted by {spec.stopping}"
+        return None if history.finish_reason else f"waits to be promoted by {spec.stopping}"
     if state is not State.WAITING:
         return None
     if not driven:
         what = "for the study to be resumed"
-    elif history.stop_requested or history.failed_alike or (history.disk_full and spec.disk_full == "stop"):
+    elif history.stop_requested_by or history.failed_alike or (history.disk_full and spec.disk_full == "stop"):
         what = "for the study to be resumed: it is stopping"
     else:
         what = _what_is_missing(history, spec)
@@ -116,9 +118,9 @@ def waits_for(trial: TrialRecord, history: History, spec: Spec, driven: bool) ->
 def stands_still(history: History, spec: Spec) -> str:
     """What a study waits for that can begin nothing, as no machine has room for its workers; empty if it can."""
     where = engine_of({"name": spec.engine, **spec.engine_options})
-    if not isinstance(where, Ray) or history.running or history.finished or history.stop_requested:
+    if not isinstance(where, Ray) or history.running or history.finish_reason or history.stop_requested_by:
         return ""
-    slots = sum(machine.slots for machine in history.machines.values() if not machine.leaving)
+    slots = sum(machine.slots for machine in history.machines.values() if not machine.is_leaving)
     if slots >= where.gang:
         return ""
     if history.fleet.renting:
@@ -139,7 +141,7 @@ def _asked_for(history: History) -> str:
 
 
 def _what_is_missing(history: History, spec: Spec) -> str:
-    share = history.share
+    share = history.machine_share
     if history.fleet.renting:
         return f"for {_asked_for(history)}"
     if not history.machines:
@@ -147,7 +149,7 @@ def _what_is_missing(history: History, spec: Spec) -> str:
     if share is not None and share.workers is not None:
         have = f"{several(share.workers, 'worker')} {'is' if share.workers == 1 else 'are'}"
         return f"for a free worker: {have} its share, because of {share.why}"
-    if all(machine.leaving for machine in history.machines.values()):
+    if all(machine.is_leaving for machine in history.machines.values()):
         return "for a machine: those that are there will be taken away"
     return "for a free worker"
 
@@ -171,7 +173,7 @@ def found(history: History) -> Found:
     try:
         best = history.best
     except NoBestTrial:
-        return Found("", history.misses())
+        return Found("", history.why_infeasible())
     text = f"{history.metric} {number(best.value)} ({which(best, history)})"
     return Found("best", text, config_line(best.config))
 
@@ -199,7 +201,7 @@ def no_value(history: History) -> str:
     trials = len(history.trials)
     if trials and history.counts[State.FAILED] == trials:
         return "the only trial failed" if trials == 1 else f"all {trials} trials failed"
-    return "no trial has a value" if history.finished else "no value yet"
+    return "no trial has a value" if history.finish_reason else "no value yet"
 
 
 def unfinished(trial: TrialRecord, history: History) -> str:
@@ -289,7 +291,7 @@ def criteria(spec: Spec) -> list[str]:
 
 def ended(history: History) -> int:
     """Return how many trials have ended; those that are paused have, once nothing is left to do."""
-    over = {state for state in State if state.ended} | ({State.PAUSED} if history.finished else set())
+    over = {state for state in State if state.ended} | ({State.PAUSED} if history.finish_reason else set())
     return sum(history.counts[state] for state in over)
 
 

@@ -16,7 +16,7 @@ def end_line(spec: Spec, history: History, now: float) -> str:
     best = str(words.found(history))
     model = f"model: {better}" if (better := words.model(history)) else ""
     cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"
-    why = history.finished or "stopped, not finished"
+    why = history.finish_reason or "stopped, not finished"
     return "; ".join(part for part in (f"study {spec.name}: {why}", counts, best, model, cost) if part)
 
 
@@ -29,7 +29,7 @@ def short_end_line(spec: Spec, history: History, now: float) -> str:
 
 def nothing_left_line(spec: Spec, history: History) -> str:
     """Return what came of a study in which nothing is left to run, and how to run more of it."""
-    why = f"nothing left to do ({history.finished})" if history.finished else "nothing left to do"
+    why = f"nothing left to do ({history.finish_reason})" if history.finish_reason else "nothing left to do"
     ways = ["To run more, raise its limits", "to start over, fresh=True (--fresh)"]
     if failed := history.counts[State.FAILED]:
         ways.append(

@@ -26,7 +26,7 @@ def draw_history(spec: Spec, history: History) -> Any:
     best = best_so_far(history)
     curves = _learning_curves(spec, history)
     if not best and not curves:
-        why = history.misses() or f"no trial of {spec.name!r} has a value yet"
+        why = history.why_infeasible() or f"no trial of {spec.name!r} has a value yet"
         raise ThriftuneError(f"there is nothing to plot: {why}")
     panels = bool(best) + bool(curves)
     with drawing(_title(spec, history), 6.2 * panels, 4.2) as figure:

@@ -116,7 +116,7 @@ class Lines(Silent):
             return
         if self._shown is not None:
             self.say(end_line(self._spec, self._last, self._now))
-        elif self._last.finished is not None:  # else an error says what there is to say
+        elif self._last.finish_reason is not None:  # else an error says what there is to say
             self.say(short_end_line(self._spec, self._last, self._now))
 
 
@@ -232,7 +232,7 @@ def frame(
     facts.add_column()
     ended = words.ended(history)
     by_state = Text(no_wrap=True, overflow="ellipsis")
-    for word, count in words.state_counts(history.counts, history.finished is not None).items():
+    for word, count in words.state_counts(history.counts, history.finish_reason is not None).items():
         by_state.append(f"{count} {word}  ", style=_STYLES[word])
     if spec.trials:
         bar = Table.grid(padding=(0, 2))
@@ -253,8 +253,8 @@ def frame(
     title = Text.assemble(
         (f"study {spec.name}", "bold"), ("  " + aim(spec), "dim"), no_wrap=True, overflow="ellipsis"
     )
-    if history.stop_requested:
-        title.append(f"  stopping ({history.stop_requested})", style="bold yellow")
+    if history.stop_requested_by:
+        title.append(f"  stopping ({history.stop_requested_by})", style="bold yellow")
     still = words.stands_still(history, spec)
     lines = [*([f"the study {still}"] if still else []), *_waiting(spec, history)]
     below = [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in lines]
@@ -300,9 +300,9 @@ def _workers(
 
 
 def _now_doing(trial: TrialRecord) -> str:
-    if trial.killed_because:
-        return f"being killed: {trial.killed_because}"
-    if trial.asked:
+    if trial.kill_reason:
+        return f"being killed: {trial.kill_reason}"
+    if trial.end_request:
         return "told to end after its next step"
     attempt = f"attempt {trial.attempts}: " if trial.attempts > 1 else ""
     return attempt + words.config_line(trial.config)

@@ -23,7 +23,7 @@ _VALUES_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Earlier:
+class EarlierStudy:
     """What a study knew when another one started from it.
 
     - `trials`: a configuration and its value each, in the units of the metric. None: the trial failed.
@@ -46,10 +46,10 @@ class Earlier:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedTrials:
     """An earlier study's trials, as many as have a place in the new space, in their order.
 
-    - `configs`, `values`, `variances`: one for each trial, as in Earlier.
+    - `configs`, `values`, `variances`: one for each trial, as in EarlierStudy.
     - `missing`: parameters of the new space that the earlier study did not vary. What the configurations have for
       them says nothing.
     - `notes`: what could not be taken unchanged; empty if all could.
@@ -67,7 +67,7 @@ class Translated:
         return sum(v is not None and not guess for v, guess in zip(self.values, self.variances, strict=True))
 
 
-def translate(earlier: Earlier, space: Space) -> Translated:
+def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
     """Translates the trials of an earlier study to a new space; every configuration returned is valid there.
 
     Parameters are matched by name, and a value stays what it is, whatever the ranges and scales: lr 0.01 is lr
@@ -76,7 +76,7 @@ def translate(earlier: Earlier, space: Space) -> Translated:
     """
     old = earlier.space
     if not any(name in old for name in space):
-        return Translated([], [], frozenset(space), ["no parameter in common"], [])
+        return TranslatedTrials([], [], frozenset(space), ["no parameter in common"], [])
     fillings = {name: _filling(parameter) for name, parameter in space.items()}
     configs: list[dict[str, Any]] = []
     values: list[float | None] = []
@@ -111,7 +111,7 @@ def translate(earlier: Earlier, space: Space) -> Translated:
             done.update(doing)
     missing = {name for name in space if name not in known or _constant(old[name])}
     notes = [*_notes(old, space, known, done), *(_drop_note(name, space[name], dropped[name]) for name in dropped)]
-    return Translated(configs, values, frozenset(missing), notes, variances)
+    return TranslatedTrials(configs, values, frozenset(missing), notes, variances)
 
 
 def _active(parameter: Parameter, config: Config) -> bool:

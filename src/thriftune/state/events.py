@@ -50,7 +50,7 @@ class WarmStarted(Event):
     - `space`: the other study's, as Space.to_json() writes it.
     - `trials`: a configuration and its value each; null if the trial failed.
     - `id`: the other study's; unlike its name, no other study has it.
-    - `variances`, `step`: as in Earlier; older logs have none.
+    - `variances`, `step`: as in EarlierStudy; older logs have none.
     """
 
     study: str
@@ -466,7 +466,7 @@ class Retry(Decision):
 class SetKnobs(Decision):
     """Have the trial go on with its knobs at this setting, from its next step or its next attempt on.
 
-    `by`: what it rests on; LOOK: nothing yet, it is to be looked at.
+    `by`: what it rests on; PROBE: nothing yet, it is to be looked at.
     """
 
     trial: int
@@ -475,7 +475,7 @@ class SetKnobs(Decision):
     by: str = ""
 
 
-LOOK = "look"
+PROBE = "look"
 
 
 @dataclass(frozen=True, slots=True)

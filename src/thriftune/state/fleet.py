@@ -22,37 +22,37 @@ class Machine:
     id: str
     offer: str
     price_per_hour: float
-    since: float  # billed from
+    started_at: float  # billed from
     on_demand_per_hour: float | None = None  # of a like one that is not taken away; None: its own price
     slots: int = 0  # workers at a time; 0 until it is ready
-    until: float | None = None  # gone, and billed no more
+    ended_at: float | None = None  # gone, and billed no more
     notice: float | None = None  # it will be taken away at this time
     max_price: float | None = None  # above which it may be taken away
-    meant_for: int | None = None  # the trial for which it was rented
-    taken_away: bool = False  # its provider did, and not its user
+    intended_trial: int | None = None  # the trial for which it was rented
+    was_lost: bool = False  # its provider did, and not its user
     bill: ev.MachineBilled | None = None  # of one that is gone, by its provider's rules
-    releasing: bool = False  # it is to be given back
+    is_releasing: bool = False  # it is to be given back
     running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
-    taken: int = 0  # slots: the workers of all of them
-    others: int = 0  # slots that are in use by somebody else
+    used_slots: int = 0  # slots: the workers of all of them
+    slots_of_others: int = 0  # slots that are in use by somebody else
     price_known: bool = True  # False: a spot machine, counted at an on-demand price
 
     @property
-    def revoked(self) -> bool:
+    def was_preempted(self) -> bool:
         """Its provider took it away, or was about to when it was given back."""
-        return self.taken_away or (self.until is not None and self.notice is not None)
+        return self.was_lost or (self.ended_at is not None and self.notice is not None)
 
     @property
-    def leaving(self) -> bool:
-        return self.until is not None or self.notice is not None or self.releasing
+    def is_leaving(self) -> bool:
+        return self.ended_at is not None or self.notice is not None or self.is_releasing
 
     @property
-    def free(self) -> int:
+    def free_slots(self) -> int:
         """Slots that may be given to a trial now."""
-        return 0 if self.leaving else max(0, self.slots - self.taken - self.others)
+        return 0 if self.is_leaving else max(0, self.slots - self.used_slots - self.slots_of_others)
 
     def seconds(self, now: float) -> float:
-        return max(0.0, (now if self.until is None else self.until) - self.since)
+        return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def dollars(self, now: float) -> float:
         """Return its bill; until there is one, an estimate from the price that it had when it came."""
@@ -64,33 +64,35 @@ class Fleet:
         self.present: dict[str, Machine] = {}  # by id
         self.past: list[Machine] = []
         self.renting: dict[str, ev.Rent] = {}  # by machine: decided, and not known what has come of it
-        self.came: dict[str, float] = {}  # offer -> when one last did
-        self.refused: dict[str, float] = {}  # offer -> when there was last none to be had, or only for a moment
-        self.turned_down: dict[str, float] = {}  # offer -> when it was last refused outright
-        self.free = 0  # slots of all machines that may be given to a trial now; asked after every report
+        # Keyed by offer, in unix seconds: when a machine of it last arrived, when the cloud last refused one, and
+        # when there was last none to be had, either refused or preempted at once.
+        self.last_arrival_at: dict[str, float] = {}
+        self.last_refusal_at: dict[str, float] = {}
+        self.last_unavailable_at: dict[str, float] = {}
+        self.free_slots = 0  # slots of all machines that may be given to a trial now; asked after every report
         self.rented_ids: set[str] = set()  # of all machines ever rented
         self._dollars_before = 0.0  # of past machines
         self._unbilled: dict[str, Machine] = {}  # past machines whose bill may come
         self._cancelled: set[str] = set()  # of those that are being rented
-        self.unsettled: set[str] = set()  # of those that an earlier driver was about to rent
+        self.uncertain: set[str] = set()  # of those that an earlier driver was about to rent
 
     def dollars(self, now: float) -> float:
         """What the machines cost so far, at the price of their offers."""
         return self._dollars_before + sum(machine.dollars(now) for machine in self.present.values())
 
     @property
-    def rented_so_far(self) -> int:
+    def rented_count(self) -> int:
         """Machines, whatever has become of them."""
         return len(self.rented_ids)
 
-    def doomed_and_empty(self) -> list[str]:
+    def empty_with_notice(self) -> list[str]:
         """Rented machines that will be taken away, and that all have left: notices may be false, bills are not."""
         return [
             machine.id
             for machine in self.present.values()
             if machine.notice is not None
             and not machine.running
-            and not machine.releasing
+            and not machine.is_releasing
             and machine.id in self.rented_ids
         ]
 
@@ -116,38 +118,38 @@ class Fleet:
 
     # --- trials come and go -------------------------------------------------------------------------------
 
-    def seat(self, workers: Mapping[str, int], trial_id: int) -> bool:
+    def place_trial(self, workers: Mapping[str, int], trial_id: int) -> bool:
         """Gives a trial's workers slots of these machines, all or none. False: there are not so many free."""
         for machine_id, count in workers.items():
             machine = self.present.get(machine_id)
-            if machine is None or not 0 < count <= machine.free:
+            if machine is None or not 0 < count <= machine.free_slots:
                 return False
         for machine_id, count in workers.items():
             machine = self.present[machine_id]
             machine.running[trial_id] = count
-            machine.taken += count
-            self.free -= count
+            machine.used_slots += count
+            self.free_slots -= count
         return bool(workers)
 
     def shared(self, event: ev.MachineShared) -> bool:
         machine = self.present.get(event.machine)
-        if machine is None or machine.others == event.slots:
+        if machine is None or machine.slots_of_others == event.slots:
             return False
-        machine.others = event.slots
+        machine.slots_of_others = event.slots
         self._count_free()
         return True
 
-    def leave(self, workers: Mapping[str, int], trial_id: int) -> None:
+    def remove_trial(self, workers: Mapping[str, int], trial_id: int) -> None:
         for machine_id in workers:
             machine = self.present.get(machine_id)
             if machine is not None:
-                before = machine.free
-                machine.taken -= machine.running.pop(trial_id, 0)
-                self.free += machine.free - before
+                before = machine.free_slots
+                machine.used_slots -= machine.running.pop(trial_id, 0)
+                self.free_slots += machine.free_slots - before
 
     def _count_free(self) -> None:
         """After machines have changed, which is seldom."""
-        self.free = sum(machine.free for machine in self.present.values())
+        self.free_slots = sum(machine.free_slots for machine in self.present.values())
 
     # --- taking entries in ------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Fleet:
     def was_refused(self, event: ev.MachineRefused) -> bool:
         if self.renting.pop(event.machine, None) is None:
             return False
-        self.refused[event.offer] = self.turned_down[event.offer] = event.at
+        self.last_unavailable_at[event.offer] = self.last_refusal_at[event.offer] = event.at
         return True
 
     def rented(self, event: ev.MachineRented) -> bool:
@@ -193,13 +195,13 @@ class Fleet:
     def release(self, event: ev.Release) -> bool:
         machine = self.present.get(event.machine)
         if machine is None:  # perhaps one that has not come yet
-            asked_for = event.machine in self.renting or event.machine in self.unsettled
+            asked_for = event.machine in self.renting or event.machine in self.uncertain
             new = asked_for and event.machine not in self._cancelled
             self._cancelled.add(event.machine)
             return new
-        if machine.releasing:
+        if machine.is_releasing:
             return False
-        machine.releasing = True
+        machine.is_releasing = True
         self._count_free()
         return True
 
@@ -207,10 +209,10 @@ class Fleet:
         """Lost or given back. Whatever ran there must have left it."""
         machine = self.present.pop(machine_id, None)
         if machine is None:
-            known = machine_id in self.unsettled
-            self.unsettled.discard(machine_id)
+            known = machine_id in self.uncertain
+            self.uncertain.discard(machine_id)
             return self.renting.pop(machine_id, None) is not None or known
-        machine.until, machine.taken_away = max(machine.since, at), taken_away
+        machine.ended_at, machine.was_lost = max(machine.started_at, at), taken_away
         if taken_away:
             self._never_really_there(machine, at)
         self.past.append(machine)
@@ -222,10 +224,10 @@ class Fleet:
     def _never_really_there(self, machine: Machine, at: float) -> None:
         """One that is taken back so soon is as good as refused: the next would fare no better. Unless others of
         its offer are left alone: then it just had a short life."""
-        age = at - machine.since
+        age = at - machine.started_at
         others = (each for each in self.present.values() if each.offer == machine.offer and each is not machine)
-        if age < AT_ONCE_SECONDS or (age < SOON_SECONDS and all(each.leaving for each in others)):
-            self.refused[machine.offer] = at
+        if age < AT_ONCE_SECONDS or (age < SOON_SECONDS and all(each.is_leaving for each in others)):
+            self.last_unavailable_at[machine.offer] = at
 
     def billed(self, event: ev.MachineBilled) -> bool:
         """Takes the place of the estimate."""
@@ -239,9 +241,9 @@ class Fleet:
     def new_driver(self) -> None:
         """What an earlier driver was about to give back, it may not have come to."""
         for machine in self.present.values():
-            machine.releasing = False
+            machine.is_releasing = False
         self._cancelled.clear()
-        self.unsettled |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
+        self.uncertain |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
         self.renting.clear()
         self._count_free()
 
@@ -250,26 +252,26 @@ class Fleet:
         machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
         machine.price_known = event.price_known
         if rent is not None:
-            machine.max_price, machine.meant_for = rent.max_price, rent.trial
+            machine.max_price, machine.intended_trial = rent.max_price, rent.trial
         machine.on_demand_per_hour = getattr(event, "on_demand_per_hour", None)
         self._cancelled.discard(event.machine)
-        self.unsettled.discard(event.machine)
+        self.uncertain.discard(event.machine)
         self.present[event.machine] = machine
-        self.came[event.offer] = event.at
+        self.last_arrival_at[event.offer] = event.at
 
     def _may_come(self, machine_id: str) -> bool:
         """Whether a machine of this id is not there and can be: one that was rented comes once."""
         if machine_id in self.present:
             return False
-        return machine_id in self.renting or machine_id in self.unsettled or machine_id not in self.rented_ids
+        return machine_id in self.renting or machine_id in self.uncertain or machine_id not in self.rented_ids
 
     def validate(self) -> None:
         for machine_id, machine in self.present.items():
             assert machine.id == machine_id
-            assert machine.until is None
-            assert machine.taken == sum(machine.running.values()) <= machine.slots
+            assert machine.ended_at is None
+            assert machine.used_slots == sum(machine.running.values()) <= machine.slots
             assert machine_id not in self.renting
-        assert self.free == sum(machine.free for machine in self.present.values())
-        assert all(machine.until is not None and not machine.running for machine in self.past)
+        assert self.free_slots == sum(machine.free_slots for machine in self.present.values())
+        assert all(machine.ended_at is not None and not machine.running for machine in self.past)
         past = math.fsum(machine.dollars(0.0) for machine in self.past)
         assert math.isclose(self._dollars_before, past, rel_tol=1e-9, abs_tol=1e-9)

@@ -17,7 +17,7 @@ from thriftune.space.objectives import Constraint, Objective, conjunction, feasi
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.attributes import set_attribute
-from thriftune.state.earlier_results import Earlier
+from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.fleet import Fleet
 from thriftune.state.leaders import Leaders
 from thriftune.state.metrics import no_value
@@ -35,13 +35,13 @@ from thriftune.state.streak import Streak
 from thriftune.state.trial_record import (
     FINISHES,
     NO_FILES,
-    Counting,
+    PastAttempt,
     Report,
     State,
-    Stay,
     TrialFiles,
     TrialRecord,
-    Window,
+    UsageWindow,
+    ValueRule,
 )
 from thriftune.state.unread_parameters import Unread
 
@@ -64,14 +64,14 @@ class History:
         self.objectives = tuple(objectives)
         self.metric, self.maximize = objectives[0].metric, objectives[0].maximize  # the first objective's
         self.constraints = tuple(constraints)
-        self.counting = Counting(self.metric, self.maximize, best_counts)
+        self.value_rule = ValueRule(self.metric, self.maximize, best_counts)
         self.seed = seed
         self.max_steps = max_steps  # of a trial
         self.folder = folder  # of the study's files; empty where not known
         self.files = files  # reads what trials left there
-        self.earlier: list[Earlier] = []  # what it began with
+        self.earlier: list[EarlierStudy] = []  # what it began with
         self.trials: list[TrialRecord] = []  # trials[i].id == i
-        self.made: list[int] = []  # ids of the trials that the study makes, rising: all but known results
+        self.created_ids: list[int] = []  # ids of the trials that the study makes, rising: all but known results
         self.attrs: dict[str, Any] = {}  # what the user attached to the study
         self.counts: Counter[State] = Counter()  # of the trials that it makes, in each state
         self.waiting: dict[int, None] = {}  # ids in the order in which they shall be placed
@@ -79,21 +79,21 @@ class History:
         self.retrying: dict[int, None] = {}  # ids of the waiting trials whose last attempt failed
         self.ended: list[TrialRecord] = []  # in the order in which they did
         self.fleet = Fleet()
-        self.share: ev.ShareChanged | None = None  # of the machines, where others want them, too
-        self.measured: list[TrialRecord] = []  # those of which a window is known, in the order of their first
-        self.harmed: list[TrialRecord] = []  # those that have failed with something turned
+        self.machine_share: ev.ShareChanged | None = None  # of the machines, where others want them, too
+        self.measured_trials: list[TrialRecord] = []  # trials with a usage window, in the order of their first
+        self.failed_with_knobs: list[TrialRecord] = []  # those that have failed with something turned
         self.narrowed: dict[int, ev.Narrow] = {}  # by slots of a machine: fewer trials at a time than these
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry but those of _BETWEEN_DRIVES
         self.started_at: float | None = None  # when the first driver started
         self.driver: ev.DriverStarted | None = None  # None: not being driven, as far as the log knows
-        self.stop_requested: str | None = None  # by whom, in the last drive
+        self.stop_requested_by: str | None = None  # by whom, in the last drive
         self.disk_full: str | None = None  # the error, in the last drive
         self.failed_alike: tuple[int, ...] = ()  # trials whose failures have stopped the last drive
-        self.finished: str | None = None  # why nothing is left to do
+        self.finish_reason: str | None = None  # why nothing is left to do
         self.rewrites = 0  # values of the first objective that changed at a step that rules had seen
-        self.stays_so_far = 0  # attempts that are over, of all trials
+        self.past_attempt_count = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
         self.warnings: list[str] = []  # about the training function, so of no one trial
@@ -112,18 +112,18 @@ class History:
         return self._tried[self.space.key(config)]
 
     @property
-    def remarks(self) -> list[str]:
+    def all_warnings(self) -> list[str]:
         """Return warnings about the training function. What it never read is among them once the study is over."""
-        return [*self.warnings, *(self.unread.sentences() if self.finished else ())]
+        return [*self.warnings, *(self.unread.sentences() if self.finish_reason else ())]
 
     @property
-    def known(self) -> int:
+    def known_count(self) -> int:
         """How many results the user knew; they are trials that count in no limit."""
-        return len(self.trials) - len(self.made)
+        return len(self.trials) - len(self.created_ids)
 
-    def place_made(self, trial_id: int) -> int:
+    def created_before(self, trial_id: int) -> int:
         """Return how many trials the study had made before this one."""
-        return bisect_left(self.made, trial_id) if self.known else trial_id
+        return bisect_left(self.created_ids, trial_id) if self.known_count else trial_id
 
     def would_enqueue(self, config: ev.Config) -> bool:
         """Return whether a configuration from Space.check_part() was neither enqueued nor tried before."""
@@ -136,7 +136,7 @@ class History:
             return self._driven_before
         return self._driven_before + max(0.0, now - self.driver.at)
 
-    def driven_until(self, at: float) -> float:
+    def driven_seconds_until(self, at: float) -> float:
         """How long it had been driven at a moment that has passed."""
         before = 0.0
         for start, end in self.drives:
@@ -182,7 +182,7 @@ class History:
         told = counted(trial) if trial.state is State.COMPLETED else trial.reports
         of_value = (report.step for report in told if report.value is not None and report.value == trial.value)
         last = next((report.step for report in reversed(told) if report.value is not None), 0)
-        return next(of_value, last) if self.counting.best else last
+        return next(of_value, last) if self.value_rule.best else last
 
     @property
     def best(self) -> TrialRecord:
@@ -194,7 +194,7 @@ class History:
             raise NoBestTrial(f"there are {len(self.objectives)} objectives, so no single best; see front")
         leading = self._leaders.leading()
         if not leading:
-            raise NoBestTrial(self.why_none())
+            raise NoBestTrial(self.why_no_best())
         return leading[0]
 
     @property
@@ -208,13 +208,13 @@ class History:
             return leading
         return [trial for trial in self.trials if trial.value == leading[0].value and self.may_lead(trial)]
 
-    def why_none(self) -> str:
+    def why_no_best(self) -> str:
         """Why there is no best trial, or no front."""
-        return self._leaders.why_none()
+        return self._leaders.why_no_best()
 
-    def misses(self) -> str:
+    def why_infeasible(self) -> str:
         """That trials have values, but none meets the constraints, and which one is nearest; empty if not so."""
-        return self._leaders.misses()
+        return self._leaders.why_infeasible()
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class History:
 
     def _set_values(self, trial: TrialRecord, told: Sequence[Report]) -> None:
         """Bring its values up to date after its metrics have changed. `told`: the reports that count."""
-        of_steps = self.counting.best and trial.origin != ev.KNOWN
+        of_steps = self.value_rule.best and trial.origin != ev.KNOWN
         value = trial.value = counted_value(told) if of_steps else trial.metrics.get(self.metric)
         if len(self.objectives) == 1:  # as nearly always, and on the way of every report
             trial.values = None if value is None else (value,)
@@ -295,15 +295,15 @@ class History:
 
     def _leave(self, trial: TrialRecord, at: float, state: State) -> None:
         """The running attempt is over."""
-        self.fleet.leave(trial.workers, trial.id)
+        self.fleet.remove_trial(trial.workers, trial.id)
         if trial.started_at is not None:
             trial.seconds += max(0.0, at - trial.started_at)
             if trial.workers:
-                trial.stays.append(_stay(trial, at, state))
-                self.stays_so_far += 1
+                trial.past_attempts.append(_stay(trial, at, state))
+                self.past_attempt_count += 1
         trial.workers = {}
-        trial.machine = trial.asked = trial.asked_at = trial.killed_because = None
-        trial.last_number = 0
+        trial.machine = trial.end_request = trial.end_requested_at = trial.kill_reason = None
+        trial.last_report_number = 0
         self._set(trial, state)
         self.streak.take_in(trial, self.eligible(trial))
         if state.ended:
@@ -317,10 +317,10 @@ class History:
         """A failed attempt leaves the trial waiting; whether it gets another one is decided elsewhere."""
         trial.failures += 1
         trial.stalled_losses = 0
-        if trial.setting:
-            if not trial.harmed:
-                self.harmed.append(trial)
-            trial.harmed.append(trial.setting)
+        if trial.knob_setting:
+            if not trial.failed_settings:
+                self.failed_with_knobs.append(trial)
+            trial.failed_settings.append(trial.knob_setting)
         trial.failed_at, trial.error_kind, trial.error, trial.output = at, kind, error, output
         if self._unsound(trial):
             self._leave(trial, at, State.WAITING)
@@ -334,12 +334,12 @@ class History:
 
     def _cut(self, trial: TrialRecord, at: float) -> None:
         """End the running attempt before its own end. What it was told, if anything, stands however it ended."""
-        told = trial.asked
+        told = trial.end_request
         finishes = told in FINISHES
         if (finishes or (told == "stop" and self._at_last_step(trial))) and self._complete(trial, at):
             trial.ended_early, trial.converged = finishes, told == "converge"
             return
-        self._leave(trial, at, _THEN.get(trial.asked or "", State.WAITING))
+        self._leave(trial, at, _THEN.get(trial.end_request or "", State.WAITING))
 
     def _at_last_step(self, trial: TrialRecord) -> bool:
         return self.max_steps is not None and trial.step >= self.max_steps
@@ -366,7 +366,7 @@ class History:
         if len(variances) not in (0, len(trials)):
             raise ValueError(f"{len(variances)} variances of {len(trials)} trials")
         about = event.study, space, event.metric, event.maximize
-        self.earlier.append(Earlier(*about, trials, event.id, variances, event.step))
+        self.earlier.append(EarlierStudy(*about, trials, event.id, variances, event.step))
         return True
 
     # --- the driver
@@ -380,7 +380,7 @@ class History:
         self.fleet.new_driver()
         self.driver = event
         self.last_at = event.at  # the clock may have been set back since the last drive
-        self.finished = self.stop_requested = self.disk_full = None
+        self.finish_reason = self.stop_requested_by = self.disk_full = None
         self.failed_alike = ()
         if self.started_at is None:
             self.started_at = event.at
@@ -399,12 +399,12 @@ class History:
         # What was not rented was there for the driver, and is not billed without one.
         for machine_id in [each for each in self.machines if each not in self.fleet.rented_ids]:
             self._machine_gone(machine_id, self.last_at, stalls=False)
-        self.driver, self.share = None, None
+        self.driver, self.machine_share = None, None
 
     def _stop_was_requested(self, event: ev.StopRequested) -> bool:
-        if self.stop_requested:
+        if self.stop_requested_by:
             return False
-        self.stop_requested = event.by
+        self.stop_requested_by = event.by
         return True
 
     # --- trials
@@ -453,11 +453,11 @@ class History:
             return False
         if event.origin == ev.ENQUEUED:
             self.queue.pop(0)
-        self.made.append(event.trial)
+        self.created_ids.append(event.trial)
         folder = f"{self.folder}/trials/{event.trial}" if self.folder else ""
         config = self.space.restored(event.config)
         trial = TrialRecord(event.trial, config, event.at, folder=folder, files=self.files, origin=event.origin)
-        trial.counting, trial.expected_gain = self.counting, event.expected_gain
+        trial.value_rule, trial.expected_gain = self.value_rule, event.expected_gain
         self.trials.append(trial)
         self.counts[State.WAITING] += 1
         self.waiting[event.trial] = None
@@ -470,13 +470,13 @@ class History:
             return False
         if event.machine != ev.OUTSIDE:
             workers = event.workers or {event.machine: 1}
-            if not self.fleet.seat(workers, trial.id):
+            if not self.fleet.place_trial(workers, trial.id):
                 return False
             trial.workers, trial.save_every = workers, event.save_every
-        trial.attempts, trial.cut_because, trial.failed_at = event.attempt, None, None
+        trial.attempts, trial.end_reason, trial.failed_at = event.attempt, None, None
         trial.machine = event.machine
         trial.started_at = event.at
-        trial.resumed_from, trial.step_before = event.resume_step, trial.step
+        trial.resumed_from, trial.step_before_attempt = event.resume_step, trial.step
         if trial.failures_since_retry:
             self._count_all_reports(trial)
         self._set(trial, State.RUNNING)
@@ -484,21 +484,21 @@ class History:
 
     def _reported(self, event: ev.Reported) -> bool:
         trial = self._current(event)
-        if trial is None or event.number <= trial.last_number:
+        if trial is None or event.number <= trial.last_report_number:
             return False
-        if trial.asked == "reach" and not self.counting.best:
+        if trial.end_request == "reach" and not self.value_rule.best:
             return False  # its value stays the one that reached the target
-        trial.last_number = event.number
+        trial.last_report_number = event.number
         if trial.stalled_losses and event.step > trial.step:
             trial.stalled_losses = 0
         if trial.reports and event.step <= trial.reports[-1].step:
             before = value_at(trial, event.step, self.metric)
-            told = take_in(trial, event, self.counting)
+            told = take_in(trial, event, self.value_rule)
             # A first value at a new step is judged like any other. Rules must learn of every other change.
-            is_first = before is None and trial.step_before < event.step == trial.step
+            is_first = before is None and trial.step_before_attempt < event.step == trial.step
             self.rewrites += not is_first and value_at(trial, event.step, self.metric) != before
         else:
-            told = take_in(trial, event, self.counting)
+            told = take_in(trial, event, self.value_rule)
         if event.saved:
             trial.resume_step = event.step
         if not self._needed.isdisjoint(told):
@@ -537,10 +537,10 @@ class History:
         trial = self._current(event)
         if trial is None:
             return False
-        if trial.asked:
+        if trial.end_request:
             self._cut(trial, event.at)
         else:
-            self._fail(trial, event.at, "timeout", trial.killed_because or "killed", event.output)
+            self._fail(trial, event.at, "timeout", trial.kill_reason or "killed", event.output)
         return True
 
     def _lost(self, event: ev.Lost) -> bool:
@@ -573,22 +573,22 @@ class History:
         trial = self._current(event)
         if trial is None:
             return False
-        last = trial.windows[-1].measured if trial.windows else None
+        last = trial.windows[-1].usage if trial.windows else None
         if last is not None and (event.attempt, event.step) <= (last.attempt, last.step):
             return False
         if not trial.windows:
-            self.measured.append(trial)
+            self.measured_trials.append(trial)
         machine = self.machines.get(trial.machine or "")
-        trial.windows.append(Window(event, len(machine.running) if machine else 1))
+        trial.windows.append(UsageWindow(event, len(machine.running) if machine else 1))
         return True
 
     def _turn(self, event: ev.SetKnobs) -> bool:
         trial = self.trials[event.trial]
-        looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
-        if trial.state.ended or (event.setting == trial.setting and not (looked and event.by != ev.LOOK)):
+        looked = bool(trial.knob_changes) and trial.knob_changes[-1][1].by == ev.PROBE
+        if trial.state.ended or (event.setting == trial.knob_setting and not (looked and event.by != ev.PROBE)):
             return False  # but that what was only looked at is kept is news
-        trial.setting = event.setting
-        trial.turns.append((len(trial.windows), event))
+        trial.knob_setting = event.setting
+        trial.knob_changes.append((len(trial.windows), event))
         return True
 
     def _narrow(self, event: ev.Narrow) -> bool:
@@ -609,11 +609,11 @@ class History:
 
     def _tell(self, event: ev.Move | ev.Pause | ev.Stop, what: str) -> bool:
         trial = self._current(event)
-        if trial is None or trial.asked == what:
+        if trial is None or trial.end_request == what:
             return False
-        if trial.asked not in (None, "move") and what != "reach":
+        if trial.end_request not in (None, "move") and what != "reach":
             return False  # the first word stands, but for one that only moves, and one that reaches the target
-        trial.asked, trial.asked_at, trial.cut_because = what, event.at, event.why
+        trial.end_request, trial.end_requested_at, trial.end_reason = what, event.at, event.why
         return True
 
     def _promote(self, event: ev.Promote) -> bool:
@@ -625,9 +625,9 @@ class History:
 
     def _kill(self, event: ev.Kill) -> bool:
         trial = self._current(event)
-        if trial is None or trial.killed_because is not None:
+        if trial is None or trial.kill_reason is not None:
             return False
-        trial.killed_because = event.why
+        trial.kill_reason = event.why
         return True
 
     def _give_up(self, event: ev.GiveUp) -> bool:
@@ -667,7 +667,7 @@ class History:
         return True
 
     def _finish(self, event: ev.Finish) -> bool:
-        self.finished = event.why
+        self.finish_reason = event.why
         return True
 
     # --- machines
@@ -703,8 +703,8 @@ class History:
         return self.fleet.shared(event)
 
     def _share_changed(self, event: ev.ShareChanged) -> bool:
-        before = None if self.share is None else self.share.workers
-        self.share = event
+        before = None if self.machine_share is None else self.machine_share.workers
+        self.machine_share = event
         return event.workers != before
 
     def _machine_billed(self, event: ev.MachineBilled) -> bool:
@@ -726,8 +726,8 @@ class History:
     def validate(self) -> None:
         """Raises AssertionError where the state contradicts itself; run after every event in tests."""
         assert [trial.id for trial in self.trials] == list(range(len(self.trials)))
-        assert self.made == [trial.id for trial in self.trials if trial.origin != ev.KNOWN]
-        assert +self.counts == Counter(self.trials[i].state for i in self.made)
+        assert self.created_ids == [trial.id for trial in self.trials if trial.origin != ev.KNOWN]
+        assert +self.counts == Counter(self.trials[i].state for i in self.created_ids)
         assert sum(self._tried.values()) == len(self.trials)
         assert {self.space.key(config) for config in self.queue} <= self._enqueued_keys
         of_queue = sum(trial.origin == ev.ENQUEUED for trial in self.trials)
@@ -746,16 +746,18 @@ class History:
             assert (trial.machine is not None) == running
             failed_last = trial.state is State.WAITING and trial.failed_at is not None
             assert (trial.id in self.retrying) == failed_last
-            assert running or (trial.asked is None and trial.killed_because is None)
+            assert running or (trial.end_request is None and trial.kill_reason is None)
             assert (trial.ended_at is not None) == trial.state.ended
             assert trial.attempts >= trial.failures + trial.losses
             assert trial.state is not State.COMPLETED or not self._unsound(trial)
             assert trial.state is State.COMPLETED or not trial.ended_early
             assert trial.ended_early or not trial.converged
             told = counted(trial) if trial.state is State.COMPLETED else trial.reports
-            assert trial.value is (counted_value(told) if self.counting.best else trial.metrics.get(self.metric))
+            assert trial.value is (counted_value(told) if self.value_rule.best else trial.metrics.get(self.metric))
             assert (
-                not self.counting.best or trial.value == self._best_value(told) or not isfinite(trial.value or 0.0)
+                not self.value_rule.best
+                or trial.value == self._best_value(told)
+                or not isfinite(trial.value or 0.0)
             )
             assert (trial.values is None) == any(each.metric not in trial.metrics for each in self.objectives)
             if running or trial.state is State.COMPLETED:
@@ -774,14 +776,16 @@ class History:
         self._leaders.validate()
 
 
-def _stay(trial: TrialRecord, at: float, state: State) -> Stay:
+def _stay(trial: TrialRecord, at: float, state: State) -> PastAttempt:
     """Of the attempt that is over now; what it leaves to one that comes after it, which there is none if the trial
     has ended well."""
     last = furthest(trial)
     kept = last if state in (State.COMPLETED, State.STOPPED) else trial.resume_step
     since = at if trial.started_at is None else trial.started_at
     timed = timed_by_this_attempt(trial)
-    return Stay(trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed)
+    return PastAttempt(
+        trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed
+    )
 
 
 _BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.ResultAdded, ev.AttributeSet, ev.Retry})

@@ -119,7 +119,7 @@ class Leaders:
 
     # --- when nobody is
 
-    def misses(self) -> str:
+    def why_infeasible(self) -> str:
         """That there are values but none meets the constraints, and which is nearest; empty if that is not so."""
         if not self._constraints:
             return ""
@@ -142,10 +142,10 @@ class Leaders:
             f"the nearest is trial {best.id} with {conjunction(values)}"
         )
 
-    def why_none(self) -> str:
+    def why_no_best(self) -> str:
         """Why nobody leads."""
-        if misses := self.misses():
-            return misses
+        if infeasible := self.why_infeasible():
+            return infeasible
         what = conjunction(map(repr, self._needed))
         failed = [trial for trial in self._trials if trial.state is State.FAILED]
         told = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)

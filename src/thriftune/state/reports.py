@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from thriftune.state.events import Reported
-from thriftune.state.trial_record import Counting, Report, TrialRecord
+from thriftune.state.trial_record import Report, TrialRecord, ValueRule
 
 
-def take_in(trial: TrialRecord, event: Reported, counting: Counting) -> Iterable[str]:
+def take_in(trial: TrialRecord, event: Reported, counting: ValueRule) -> Iterable[str]:
     """Add what was reported to the trial's reports and metrics; return which metrics may have changed.
 
     A step told before by this attempt, or by one it builds on, is added to; by one that was lost, replaced.
@@ -35,7 +35,7 @@ def take_in(trial: TrialRecord, event: Reported, counting: Counting) -> Iterable
     return _look_up(trial, changed)
 
 
-def _count_again(reports: list[Report], place: int, counting: Counting) -> None:
+def _count_again(reports: list[Report], place: int, counting: ValueRule) -> None:
     """Bring the counted values up to date from a report on that has changed."""
     before = counted_value(reports[:place])
     for i in range(place, len(reports) if counting.best else place + 1):

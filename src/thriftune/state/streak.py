@@ -32,7 +32,7 @@ class Streak:
                 self.best = value
                 self.trials.clear()
                 return
-        elif trial.state is State.STOPPED and not (trial.cut_because or "").startswith("by "):
+        elif trial.state is State.STOPPED and not (trial.end_reason or "").startswith("by "):
             return
         if self.best is not None and trial.state in (State.COMPLETED, State.STOPPED, State.PAUSED):
             self.trials[trial.id] = None

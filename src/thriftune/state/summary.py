@@ -32,5 +32,5 @@ def summarize(history: History, now: float) -> dict[str, Any]:
         "front_step": history.step_of_values(front[0]) if front and not front[0].finished else None,
         "seconds": history.driven_seconds(now),
         "dollars": history.dollars(now),
-        "finished": history.finished,
+        "finished": history.finish_reason,
     }

@@ -52,7 +52,7 @@ class Report(NamedTuple):
     value: float | None = None
 
 
-class Stay(NamedTuple):
+class PastAttempt(NamedTuple):
     """One attempt on its machines: when, from which step to which, and which step a later one can go on from.
 
     `timed_steps` of them took `timed_seconds`: those between its first report and its last.
@@ -60,25 +60,25 @@ class Stay(NamedTuple):
 
     attempt: int
     workers: Mapping[str, int]
-    since: float
-    until: float
-    first: int
-    last: int
-    kept: int
+    started_at: float
+    ended_at: float
+    first_step: int
+    last_step: int
+    resumable_step: int
     timed_steps: int = 0
     timed_seconds: float = 0.0
 
     @property
-    def lost(self) -> int:
+    def lost_steps(self) -> int:
         """Steps that have to be done again."""
-        return max(0, self.last - max(self.first, self.kept))
+        return max(0, self.last_step - max(self.first_step, self.resumable_step))
 
 
-class Window(NamedTuple):
+class UsageWindow(NamedTuple):
     """What was measured over some steps, and of how many trials on its machine this was one."""
 
-    measured: UsageMeasured
-    beside: int
+    usage: UsageMeasured
+    trials_on_machine: int
 
 
 class FoundModel(NamedTuple):
@@ -154,30 +154,32 @@ class TrialRecord(Configured):
     machine: str | None = None  # where it runs, or its first worker does; None unless RUNNING
     workers: Mapping[str, int] = field(default_factory=dict)  # machine -> how many of its workers run there
     save_every: float | None = 0.0  # as Place has it
-    stays: list[Stay] = field(default_factory=list)  # of all attempts that are over
+    past_attempts: list[PastAttempt] = field(default_factory=list)  # of all attempts that are over
     started_at: float | None = None  # of the current or last attempt
     ended_at: float | None = None
     seconds: float = 0.0  # spent on machines, over all attempts
     seconds_before_retry: float = 0.0  # of these, those before its last Retry, which count in no limit
     resume_step: int = 0  # the last step with a recorded checkpoint
     resumed_from: int = 0  # where the current or last attempt began
-    step_before: int = 0  # the furthest step of the attempts before this one
-    last_number: int = 0  # of the current attempt's reports
-    asked: str | None = None  # what the running attempt was told: "move", "pause", "stop" or one of FINISHES
-    asked_at: float | None = None
-    cut_because: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
+    step_before_attempt: int = 0  # the furthest step of the attempts before this one
+    last_report_number: int = 0  # of the current attempt's reports
+    end_request: str | None = None  # what the running attempt was told: "move", "pause", "stop" or one of FINISHES
+    end_requested_at: float | None = None
+    end_reason: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
     converged: bool = False  # a rule ended it because more steps would change nothing; only if COMPLETED
     ended_early: bool = False  # told to end, it finished with the value that it had; only if COMPLETED
-    killed_because: str | None = None
+    kill_reason: str | None = None
     warnings: list[str] = field(default_factory=list)
-    setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
-    turns: list[tuple[int, SetKnobs]] = field(default_factory=list)  # with how many windows there were before it
-    windows: list[Window] = field(default_factory=list)
-    harmed: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
+    knob_setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
+    knob_changes: list[tuple[int, SetKnobs]] = field(
+        default_factory=list
+    )  # each with the number of windows before
+    windows: list[UsageWindow] = field(default_factory=list)
+    failed_settings: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
     folder: str = ""  # of its checkpoints and its output; empty where not known
     files: TrialFiles = NO_FILES  # reads that folder
     origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
-    counting: Counting | None = None  # which of its steps its value is of; None where not known
+    value_rule: ValueRule | None = None  # which of its steps its value is of; None where not known
     attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
     expected_gain: float | None = None  # improvement of the best value that the searcher expected; mostly unknown
 
@@ -254,7 +256,7 @@ FINISHES = frozenset({"converge", "reach", "expire"})
 """What an attempt is told that ends it early and lets its trial count as finished with the value it has."""
 
 
-class Counting(NamedTuple):
+class ValueRule(NamedTuple):
     """Which value of the first objective counts after a step: the one reported, or the best so far."""
 
     metric: str

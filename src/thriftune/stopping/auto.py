@@ -37,7 +37,7 @@ class Auto(Ladder):
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:
         there = len(rungs.values[rung])
         best = self._best_finished(rungs.history)
-        first = trial is not None and rungs.history.place_made(trial.id) < WITNESSES
+        first = trial is not None and rungs.history.created_before(trial.id) < WITNESSES
         if trial is not None and (first or (not best and not trial.resume_step)):
             return there
         ranks = [rungs.better(mine[rung], rung) for i in best if len(mine := rungs.reached(i)) > rung]

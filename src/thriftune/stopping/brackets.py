@@ -79,7 +79,7 @@ class _Bracket:
     def _members(self, history: History) -> Sequence[int]:
         if self.alive is not None:
             return self.alive
-        return history.made[self.first : self.first + self.stages[0].trials]
+        return history.created_ids[self.first : self.first + self.stages[0].trials]
 
     def _all_arrived(self, history: History, complete: bool) -> bool:
         members, end = self._members(history), self.stages[self.stage].end
@@ -127,11 +127,11 @@ class Brackets:
 
     def stages_of(self, trial_id: int) -> Sequence[Stage]:
         ends = list(accumulate(stages[0].trials for stages in self.kinds))
-        return self.kinds[bisect_right(ends, self.history.place_made(trial_id) % ends[-1])]
+        return self.kinds[bisect_right(ends, self.history.created_before(trial_id) % ends[-1])]
 
     def promotable(self, more: bool) -> int | None:
         history, brackets = self.history, self._brackets
-        while not brackets or brackets[-1].first + brackets[-1].stages[0].trials < len(history.made):
+        while not brackets or brackets[-1].first + brackets[-1].stages[0].trials < len(history.created_ids):
             first = brackets[-1].first + brackets[-1].stages[0].trials if brackets else 0
             brackets.append(_Bracket(first, self.kinds[len(brackets) % len(self.kinds)]))
         while self._first_open < len(brackets) - 1 and brackets[self._first_open].over(history):

@@ -71,7 +71,7 @@ class Ladder(ABC):
                 trial = history.trials[aside[i][1]]
                 if trial.state is State.PAUSED and len(rungs.reached(trial.id)) == rung + 1:
                     return trial.id
-                if trial.state is State.RUNNING and trial.asked == "pause":  # it will be in a moment
+                if trial.state is State.RUNNING and trial.end_request == "pause":  # it will be in a moment
                     i += 1
                 else:  # it has gone on, or failed
                     del aside[i]
@@ -96,7 +96,7 @@ class Ladder(ABC):
             level = partial(_level, first, self._eta, history.max_steps)
             self._rungs, self._aside = Rungs(history, level, judged), []
             for trial in history.trials:
-                set_aside = trial.state is State.PAUSED or trial.asked == "pause"
+                set_aside = trial.state is State.PAUSED or trial.end_request == "pause"
                 if set_aside and (reached := self._rungs.reached(trial.id)):
                     self._set_aside(len(reached) - 1, reached[-1], trial.id)
         return self._rungs

@@ -405,7 +405,9 @@ class Study(Looking):
             took = now - (record.started_at or now)
             turn(
                 [
-                    ev.Reported(now, record.id, record.attempts, record.last_number + 1, record.step + 1, metrics),
+                    ev.Reported(
+                        now, record.id, record.attempts, record.last_report_number + 1, record.step + 1, metrics
+                    ),
                     ev.Ended(now, record.id, record.attempts, took),
                 ]
             )

@@ -78,7 +78,7 @@ class Result(Looking):
     @property
     def finished(self) -> str | None:
         """Why nothing is left to do; None if something is."""
-        return self.history.finished
+        return self.history.finish_reason
 
     @property
     def seconds(self) -> float:

@@ -77,9 +77,9 @@ class HeatMap:
 
 def heat_map(history: History, trial: int, turned_at: Sequence[int]) -> HeatMap:
     """A column for each window of the trial. `turned_at`: of each decision about it, the first window with it."""
-    windows = [window.measured for window in history.trials[trial].windows]
+    windows = [window.usage for window in history.trials[trial].windows]
     kinds = {window.kind for window in windows}
-    ranges = _ranges([w.measured for t in history.trials for w in t.windows if w.measured.kind in kinds])
+    ranges = _ranges([w.usage for t in history.trials for w in t.windows if w.usage.kind in kinds])
     columns = [
         Column(
             window.step - window.steps + 1,

@@ -12,7 +12,7 @@ from math import fsum
 from typing import NamedTuple
 
 from thriftune.state.events import UsageMeasured
-from thriftune.state.trial_record import Stay, TrialRecord
+from thriftune.state.trial_record import PastAttempt, TrialRecord
 from thriftune.system.energy import BUSY_CORE_WATTS
 
 NO_METER = ("", "estimate")
@@ -30,7 +30,7 @@ def usual_watts(trials: Iterable[TrialRecord]) -> float:
     return _watts([window for trial in trials for window in _told(trial)]) or BUSY_CORE_WATTS
 
 
-def joules_of(trial: TrialRecord, stays: Sequence[Stay], usual: float) -> list[Joules]:
+def joules_of(trial: TrialRecord, stays: Sequence[PastAttempt], usual: float) -> list[Joules]:
     """Of these attempts of the trial, all workers together. `usual`: watts, where it has none of its own."""
     told = _told(trial)
     watts = _watts(told) or usual
@@ -40,8 +40,8 @@ def joules_of(trial: TrialRecord, stays: Sequence[Stay], usual: float) -> list[J
     return [_joules(by_attempt.get(stay.attempt, ()), stay, watts) for stay in stays]
 
 
-def _joules(told: Sequence[UsageMeasured], stay: Stay, watts: float) -> Joules:
-    seconds = sum(stay.workers.values()) * (stay.until - stay.since)
+def _joules(told: Sequence[UsageMeasured], stay: PastAttempt, watts: float) -> Joules:
+    seconds = sum(stay.workers.values()) * (stay.ended_at - stay.started_at)
     rest = watts * max(0.0, seconds - fsum(window.seconds for window in told))
     unmetered = fsum(window.joules for window in told if window.meter in NO_METER)
     return Joules(fsum(window.joules for window in told) + rest, unmetered + rest)

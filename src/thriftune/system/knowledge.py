@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from thriftune.errors import ThriftuneError
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.state.trial_record import TrialRecord, Window
+from thriftune.state.trial_record import TrialRecord, UsageWindow
 from thriftune.system.alike import by_parameter
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Estimate, Evidence, Known, evidence
 from thriftune.system.known_work import UNTURNED, Work, key, setting_of
@@ -119,7 +119,7 @@ class Learned:
         """What the study has learned, by kind of machine: of the last of its trials, so as not to crowd out what
         other studies know."""
         by_kind: dict[str, list[TrialRecord]] = {}
-        for trial in history.measured:
+        for trial in history.measured_trials:
             by_kind.setdefault(kind_of(trial), []).append(trial)
         found = {}
         for kind, trials in by_kind.items():
@@ -166,7 +166,7 @@ class Learned:
 
     def _by_parameters(self, trial: TrialRecord, history: History) -> Knowledge | None:
         known: list[tuple[Mapping[str, Any], Mapping[str, float]]] = []
-        others = [other for other in history.measured[-_TRIALS_ASKED:] if other.id != trial.id]
+        others = [other for other in history.measured_trials[-_TRIALS_ASKED:] if other.id != trial.id]
         for other in others:
             if not first_setting(other):
                 work = self.work(other) or self.of(other, history)
@@ -227,25 +227,27 @@ def _alike(
 
 def _others(trial: TrialRecord, history: History) -> Iterator[TrialRecord]:
     """That were measured on the same kind of machine."""
-    for other in history.measured[-_TRIALS_TOLD_OF:]:
+    for other in history.measured_trials[-_TRIALS_TOLD_OF:]:
         if other.id != trial.id and kind_of(other) == kind_of(trial):
             yield other
 
 
-def _beside(windows: Sequence[Window], base: Mapping[str, Any]) -> dict[str, float]:
+def _beside(windows: Sequence[UsageWindow], base: Mapping[str, Any]) -> dict[str, float]:
     """How much more or less all trials together got done where fewer of them ran: seconds a step, shared by those
     that ran, relative to the base with the most of them."""
-    warm = [window for window in windows if not window.measured.cold]
-    most = max((window.beside for window in warm), default=1)
-    usual = [_seconds(each) / most for each in warm if each.beside == most and each.measured.setting == base]
+    warm = [window for window in windows if not window.usage.cold]
+    most = max((window.trials_on_machine for window in warm), default=1)
+    usual = [
+        _seconds(each) / most for each in warm if each.trials_on_machine == most and each.usage.setting == base
+    ]
     fewer: dict[str, list[float]] = {}
     for window in warm:
-        if window.beside < most:
-            setting = {**window.measured.setting, AT_A_TIME: window.beside}
-            fewer.setdefault(key(setting), []).append(_seconds(window) / window.beside)
+        if window.trials_on_machine < most:
+            setting = {**window.usage.setting, AT_A_TIME: window.trials_on_machine}
+            fewer.setdefault(key(setting), []).append(_seconds(window) / window.trials_on_machine)
     enough = {setting: each for setting, each in fewer.items() if len(each) >= MOST_LOOKS <= len(usual)}
     return {setting: fmean(each) / fmean(usual) for setting, each in enough.items()}
 
 
-def _seconds(window: Window) -> float:
-    return window.measured.seconds / window.measured.steps
+def _seconds(window: UsageWindow) -> float:
+    return window.usage.seconds / window.usage.steps

@@ -93,7 +93,7 @@ class SystemTuner:
 
     def react(self, event: ev.Event, history: History) -> Iterator[ev.Decision]:
         now = event.at
-        if not history.measured and not isinstance(event, ev.UsageMeasured):
+        if not history.measured_trials and not isinstance(event, ev.UsageMeasured):
             return  # nothing is known of anybody: on the way of thousands of short trials
         if isinstance(event, ev.UsageMeasured):
             trial = history.trials[event.trial]
@@ -103,7 +103,7 @@ class SystemTuner:
         elif isinstance(event, ev.Place):
             yield from self._turn_all(event.workers or [event.machine], history, now)
         elif isinstance(event, (ev.Ended, ev.Failed, ev.Killed, ev.Lost)):
-            stays = history.trials[event.trial].stays
+            stays = history.trials[event.trial].past_attempts
             yield from self._turn_all(stays[-1].workers if stays else (), history, now)
         elif isinstance(event, ev.MachineShared):
             yield from self._turn_all([event.machine], history, now)
@@ -122,18 +122,18 @@ class SystemTuner:
 
     def _turn(self, trial: TrialRecord, history: History, now: float) -> Iterator[ev.Decision]:
         knobs = self._turnable(trial, history)
-        if _is_looking(trial) and knobs.allow(trial.setting) and not trial.harmed:
+        if _is_looking(trial) and knobs.allow(trial.knob_setting) and not trial.failed_settings:
             return
         choice, by = self._choice(trial, history, knobs)
-        by = ev.LOOK if choice.looks else by
-        looked = bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK
-        if choice.setting != trial.setting or (looked and by != ev.LOOK):
+        by = ev.PROBE if choice.looks else by
+        looked = bool(trial.knob_changes) and trial.knob_changes[-1][1].by == ev.PROBE
+        if choice.setting != trial.knob_setting or (looked and by != ev.PROBE):
             yield ev.SetKnobs(now, trial.id, choice.setting, choice.why, by)
 
     def _choice(self, trial: TrialRecord, history: History, knobs: Knobs) -> tuple[Choice, str]:
         """And what it rests on."""
-        if trial.harmed:
-            failed = f"it failed with {in_words(trial.harmed[-1])}"
+        if trial.failed_settings:
+            failed = f"it failed with {in_words(trial.failed_settings[-1])}"
             return Choice(knobs.fixed, failed, False), OWN
         knowledge = self._learned.of(trial, history)
         known = None if knowledge is None else knowledge.relative_to(knobs.base)
@@ -142,7 +142,7 @@ class SystemTuner:
         choice = choose(estimate, knobs, windows_left=left, beside=beside, every=self._every)
         if not estimate.windows and choice.setting and choice.setting == knobs.fixed:
             return choice._replace(why="its process has it from before"), PROCESS
-        looked = {key(turn.setting) for _, turn in trial.turns if turn.by == ev.LOOK}
+        looked = {key(turn.setting) for _, turn in trial.knob_changes if turn.by == ev.PROBE}
         if knowledge is None or not estimate.known or choice.looks:
             inherited = bool(choice.setting) and not looked and choice.setting == knobs.fixed == knobs.base
             return choice, PROCESS if inherited else OWN
@@ -154,11 +154,11 @@ class SystemTuner:
         """On the cores that are the trial's now."""
         machine = history.machines.get(trial.machine or "")
         usual = self._room.usual_threads
-        last = trial.windows[-1].measured if trial.windows else None
+        last = trial.windows[-1].usage if trial.windows else None
         begun = last is not None and last.attempt == trial.attempts
         share = usual
         if machine is not None:
-            room = machine.slots - machine.others
+            room = machine.slots - machine.slots_of_others
             # A trial that begins is often one of several: those that come after it would wait for a whole step of
             # its until the cores are given back, and both are slowed down by threads that share a core. Where a
             # slot is free when all else is decided, nobody comes.
@@ -168,7 +168,7 @@ class SystemTuner:
                 share = self._room.share(room, 1 + len(beside) - leaving)
         if last is not None and "threads" not in last.setting and is_busy(last):
             share = usual  # some other program has these cores
-        in_force = last.setting if last is not None and (begun or not trial.harmed) else {}
+        in_force = last.setting if last is not None and (begun or not trial.failed_settings) else {}
         # A user's own code lets them vary since they are thought to matter: short trials do not come to all.
         values: dict[str, Sequence[Any]] = {name: list(others[1:]) for name, others in self._options.items()}
         fixed: dict[str, Any] = {}
@@ -187,23 +187,25 @@ class SystemTuner:
 
     def _nobody_comes(self, history: History) -> bool:
         """To a slot that is left."""
-        made = self._trials is not None and len(history.made) >= self._trials
+        made = self._trials is not None and len(history.created_ids) >= self._trials
         return made and not history.waiting and not history.counts[State.PAUSED]
 
     def _refused(self, trial: TrialRecord, history: History) -> set[tuple[str, str]]:
         """What knobs were to be turned to, and were not: by this trial's process, or by those of two others.
         A knob with _ANY is not to be turned to anything."""
-        others = Counter(each for other in history.measured[-_TRIALS_ASKED:] for each in self._refused_by(other))
+        others = Counter(
+            each for other in history.measured_trials[-_TRIALS_ASKED:] for each in self._refused_by(other)
+        )
         return self._refused_by(trial) | {each for each, count in others.items() if count > 1}
 
     def _refused_by(self, trial: TrialRecord) -> set[tuple[str, str]]:
         state = len(trial.windows)
         if self._refusals.get(trial.id, (-1,))[0] != state:
             found: set[tuple[str, str]] = set()
-            ends = [*(begin for begin, _ in trial.turns[1:]), state]
-            for (begin, turn), end in zip(trial.turns, ends, strict=False):
+            ends = [*(begin for begin, _ in trial.knob_changes[1:]), state]
+            for (begin, turn), end in zip(trial.knob_changes, ends, strict=False):
                 if end - begin >= 2:  # the first of them may have begun before it was told
-                    for name in turn.setting.keys() - trial.windows[end - 1].measured.setting.keys():
+                    for name in turn.setting.keys() - trial.windows[end - 1].usage.setting.keys():
                         found.add((name, key({name: turn.setting[name]})))
             values_refused = Counter(name for name, _ in found)
             found |= {(name, _ANY) for name, count in values_refused.items() if count >= _VALUES_REFUSED}
@@ -212,10 +214,10 @@ class SystemTuner:
 
     def _windows_left(self, trial: TrialRecord, history: History) -> float:
         """In this trial, and in half of what the others have left: what is learned serves them, too."""
-        steps = max((window.measured.steps for window in trial.windows[-2:]), default=1)
+        steps = max((window.usage.steps for window in trial.windows[-2:]), default=1)
         if history.max_steps is None:
             return _STEPS_UNKNOWN / steps
-        to_come = len(history.waiting) + max(0, (self._trials or 0) - len(history.made))
+        to_come = len(history.waiting) + max(0, (self._trials or 0) - len(history.created_ids))
         return (history.max_steps - trial.step + 0.5 * history.max_steps * to_come) / steps
 
     # --- how many at a time -------------------------------------------------------------------------------
@@ -250,7 +252,11 @@ class SystemTuner:
 
 def _is_looking(trial: TrialRecord) -> bool:
     """At a setting that no window has shown yet."""
-    return bool(trial.turns) and trial.turns[-1][1].by == ev.LOOK and trial.turns[-1][0] == len(trial.windows)
+    return (
+        bool(trial.knob_changes)
+        and trial.knob_changes[-1][1].by == ev.PROBE
+        and trial.knob_changes[-1][0] == len(trial.windows)
+    )
 
 
 def _beside(trial: TrialRecord, history: History) -> int:
@@ -262,10 +268,12 @@ def _beside(trial: TrialRecord, history: History) -> int:
 def _is_leaving(trial: TrialRecord) -> bool:
     """A rule has found it not worth another step, of which it hears before it begins that. One that is only to
     pause may go on at once, or make place for another that was set aside."""
-    return trial.asked in ("stop", "converge") and "by " in (trial.cut_because or "")
+    return trial.end_request in ("stop", "converge") and "by " in (trial.end_reason or "")
 
 
 def _harmful(history: History) -> frozenset[str]:
     """Settings that two trials have failed with."""
-    failed = Counter(text for trial in history.harmed for text in {key(setting) for setting in trial.harmed})
+    failed = Counter(
+        text for trial in history.failed_with_knobs for text in {key(setting) for setting in trial.failed_settings}
+    )
     return frozenset(text for text, count in failed.items() if count > 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from thriftune.state.events import UsageMeasured
-from thriftune.state.trial_record import TrialRecord, Window
+from thriftune.state.trial_record import TrialRecord, UsageWindow
 from thriftune.system.estimate import Cost
 from thriftune.system.known_work import key
 
@@ -17,18 +17,18 @@ share them with others, and can take twenty times as long, as they wait for each
 
 def kind_of(trial: TrialRecord) -> str:
     """Of the machine that it was measured on last."""
-    return trial.windows[-1].measured.kind if trial.windows else ""
+    return trial.windows[-1].usage.kind if trial.windows else ""
 
 
-def windows_of(trial: TrialRecord) -> list[Window]:
+def windows_of(trial: TrialRecord) -> list[UsageWindow]:
     """On machines of that kind: others cannot be compared."""
-    return [window for window in trial.windows if window.measured.kind == kind_of(trial)]
+    return [window for window in trial.windows if window.usage.kind == kind_of(trial)]
 
 
 def first_setting(trial: TrialRecord) -> Mapping[str, Any]:
     """What it began with there, with which all else is compared."""
     first = next(iter(windows_of(trial)), None)
-    return {} if first is None else first.measured.setting
+    return {} if first is None else first.usage.setting
 
 
 def profile_of(trial: TrialRecord) -> Mapping[str, float] | None:
@@ -40,7 +40,7 @@ def first_profiles_of(trial: TrialRecord) -> list[Mapping[str, float]]:
     """Of its first window there, and of the last that has the same setting: of a process's first trial, the first
     window has much in it that no later trial of the process does again."""
     windows, base = windows_of(trial), first_setting(trial)
-    alike = [window.measured.counters for window in windows if window.measured.setting == base]
+    alike = [window.usage.counters for window in windows if window.usage.setting == base]
     return alike if len(alike) < 2 else [alike[0], alike[-1]]
 
 
@@ -48,11 +48,11 @@ def profiles_of(trial: TrialRecord) -> dict[str, Mapping[str, float]]:
     """By key of each setting that it had there, the one that it began with first: of its first window with it."""
     found: dict[str, Mapping[str, float]] = {}
     for window in windows_of(trial):
-        found.setdefault(key(window.measured.setting), window.measured.counters)
+        found.setdefault(key(window.usage.setting), window.usage.counters)
     return found
 
 
-def costs_of(windows: Sequence[Window], cost_of: Callable[[UsageMeasured], float]) -> list[Cost]:
+def costs_of(windows: Sequence[UsageWindow], cost_of: Callable[[UsageMeasured], float]) -> list[Cost]:
     found = []
     before: Mapping[str, Any] | None = None
     for measured, beside in windows:

@@ -165,7 +165,7 @@ def test_a_notice_of_one_that_is_busy_and_then_its_end(study: Study, hands: Hand
     notice = study.until(ev.MachineNotice)
     assert notice.machine == machine
     assert notice.deadline == pytest.approx(deadline, abs=0.01)
-    assert study.fleet.present[machine].free == 0
+    assert study.fleet.present[machine].free_slots == 0
     hands.there.kill(node)
     assert study.until(ev.MachineLost).revoked
     busy.end()

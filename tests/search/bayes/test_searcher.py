@@ -24,7 +24,7 @@ from thriftune.search.bayes.sources import Sources
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
-from thriftune.state.earlier_results import Earlier
+from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
@@ -376,10 +376,10 @@ def test_the_extremes_of_several_objectives() -> None:
 # --- warm start ---------------------------------------------------------------------------------------------
 
 
-def source(function: Any, space: Space = LINE, maximize: bool = False, count: int = 40) -> Earlier:
+def source(function: Any, space: Space = LINE, maximize: bool = False, count: int = 40) -> EarlierStudy:
     chance = np.random.default_rng(1)
     configs = [space.sample(chance) for _ in range(count)]
-    return Earlier("old", space, "loss", maximize, tuple((config, function(config)) for config in configs))
+    return EarlierStudy("old", space, "loss", maximize, tuple((config, function(config)) for config in configs))
 
 
 def far(config: Any) -> float:
@@ -415,15 +415,15 @@ def test_what_an_unrelated_study_knew_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "old",
     [
-        Earlier("empty", LINE, "loss", False, ()),
-        Earlier("failed", LINE, "loss", False, (({"x": 0.1, "y": 0.1}, None),)),
+        EarlierStudy("empty", LINE, "loss", False, ()),
+        EarlierStudy("failed", LINE, "loss", False, (({"x": 0.1, "y": 0.1}, None),)),
         source(bowl, Space({"other": tt.Float(0, 1)})),
         source(lambda config: config["x"], Space({"x": tt.Float(0, 1), "z": tt.Choice(["a", "b"])})),
         source(lambda config: 1.0),
     ],
     ids=["empty", "failed", "nothing in common", "some in common", "constant"],
 )
-def test_sources_of_every_kind(old: Earlier) -> None:
+def test_sources_of_every_kind(old: EarlierStudy) -> None:
     past = searched(FakePast(LINE, earlier=[old, source(bowl)]), 8)
     assert len({LINE.key(trial.config) for trial in past.trials}) == 8
 

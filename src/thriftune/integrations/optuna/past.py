@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from thriftune.integrations.optuna.translation import Translation
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
-from thriftune.state.earlier_results import Earlier
+from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
 
@@ -40,7 +40,7 @@ class Past:
     ended: Sequence[TrialRecord]
     objectives: Sequence[Objective]
     constraints: Sequence[Constraint]
-    earlier: Sequence[Earlier] = ()
+    earlier: Sequence[EarlierStudy] = ()
 
     @property
     def maximize(self) -> bool:

@@ -15,7 +15,7 @@ from thriftune.search.bayes.hyperparameters import most_likely, spread_out
 from thriftune.search.bayes.kernel import Array, Booleans, Layout
 from thriftune.search.bayes.outputs import normalised
 from thriftune.search.bayes.posterior import Posterior
-from thriftune.state.earlier_results import FEWEST, Earlier, Translated, translate
+from thriftune.state.earlier_results import FEWEST, EarlierStudy, TranslatedTrials, translate
 
 if TYPE_CHECKING:
     from thriftune.space.space import Space
@@ -30,7 +30,7 @@ class _Trials(NamedTuple):
     variances: Array  # relative to that of measured values
 
 
-def _chosen(told: Translated, maximize: bool) -> tuple[_Trials, _Trials]:
+def _chosen(told: TranslatedTrials, maximize: bool) -> tuple[_Trials, _Trials]:
     """Return the trials that the model of a source is made of: measured ones, and guesses."""
     values = np.array([np.nan if value is None else value for value in told.values], dtype=float)
     values *= -1.0 if maximize else 1.0
@@ -48,7 +48,7 @@ def _chosen(told: Translated, maximize: bool) -> tuple[_Trials, _Trials]:
 class Sources:
     """The trends of all sources, and their best configurations."""
 
-    def __init__(self, earlier: Sequence[Earlier], space: Space, layout: Layout) -> None:
+    def __init__(self, earlier: Sequence[EarlierStudy], space: Space, layout: Layout) -> None:
         self._models: list[tuple[Posterior, Array]] = []  # and which columns they know of: 1, or 0
         self._ranked: list[list[dict[str, Any]]] = []
         for source in earlier:
