@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from thriftune.stopping.curve_fits import predict, predict_one_stage
-from thriftune.stopping.stages import stage_starts
+from thriftune.stopping.curve_stages import stage_starts
 
 Array = npt.NDArray[np.float64]
 Method = Callable[[Array, Array, int], float]

@@ -30,7 +30,7 @@ from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.plan_simulation import _Stages, carry_out
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
-from thriftune.stopping.brackets import Stage
+from thriftune.stopping.brackets import BracketStage
 
 SECONDS = {1: 4.0, 2: 2.2, 4: 1.3, 8: 0.9}
 CLOUD = CloudProfile(
@@ -108,7 +108,7 @@ SPEC = JobSpec.of([(4, 1), (2, 2)])
 
 
 def table(plan: Plan) -> Table:
-    brackets = [[Stage(4, 0, 1), Stage(2, 1, 3)]]
+    brackets = [[BracketStage(4, 0, 1), BracketStage(2, 1, 3)]]
     return Table(slots=0, trials=4, max_steps=3, provisioner=PlanFollower(plan), stopper=_Stages(brackets))
 
 

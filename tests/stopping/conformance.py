@@ -1,4 +1,4 @@
-"""What every stopping rule must do, whatever it goes by. A new rule inherits this class and is done."""
+"""What every stopping rule must do. A new rule's tests inherit StopperConformance."""
 
 from __future__ import annotations
 
@@ -33,105 +33,103 @@ STEPS = 30
 
 
 def curve(config: ev.Config, sign: float = 1.0, every: int = 1) -> Curve:
-    """Falls at a pace of its own to a level of its own; some cross."""
+    """Return a loss that falls at a pace and to a level set by the configuration; some curves cross."""
     x, pace = config["x"], 1.0 + 9.0 * ((7.0 * config["x"]) % 1.0)
     steps = range(every, STEPS + 1, every)
     metrics = [{"loss": sign * (x + math.exp(-step / pace)), "other": 1.0} for step in steps]
     return Curve(steps, metrics, [config["speed"] * every] * len(steps))
 
 
-def a_spec(*, maximize: bool = False, **settings: Any) -> Spec:
+def make_spec(*, maximize: bool = False, **settings: Any) -> Spec:
     given = {"trials": 40, "max_steps": STEPS, "workers": 4, **settings}
     return Spec("simulated", SPACE, (Objective("loss", maximize),), given.pop("seed", 1), **given)
 
 
-class Watched:
-    """A rule, and at every turn a fresh one of the same kind, which must say the same of the same history."""
+class CheckedRule:
+    """A rule compared at every call with a fresh one of the same kind."""
 
     def __init__(self, make: Callable[[], Stopper]) -> None:
         self._make = make
         self._rule = make()
-        self.said: list[tuple[Any, ...]] = []
+        self.answers: list[tuple[Any, ...]] = []
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         verdict = self._rule.judge(trial, history)
         assert self._make().judge(trial, history) is verdict
-        self.said.append((trial.id, trial.step, verdict))
+        self.answers.append((trial.id, trial.step, verdict))
         return verdict
 
     def promote(self, history: History, more: bool) -> int | None:
         promoted = self._rule.promote(history, more)
         assert self._make().promote(history, more) == promoted
         assert promoted is None or history.trials[promoted].state is State.PAUSED
-        self.said.append((promoted,))
+        self.answers.append((promoted,))
         return promoted
 
 
 class StopperConformance:
-    """To be parametrized by `make`, which makes a fresh rule, the same each time."""
+    """Tests parametrized by `make`, which returns a fresh rule, the same each time."""
 
-    def test_every_study_ends_and_a_fresh_rule_agrees_at_every_turn(self, make: Callable[[], Stopper]) -> None:
+    def test_every_study_ends_and_a_fresh_rule_agrees_at_every_call(self, make: Callable[[], Stopper]) -> None:
         for workers in (1, 4, 50):
-            watched = Watched(make)
-            result = run(a_spec(workers=workers), curve, RandomSearch(), watched)
+            watched = CheckedRule(make)
+            result = run(make_spec(workers=workers), curve, RandomSearch(), watched)
             result.history.validate()
             assert result.finished == "all 40 trials done"
             assert all(trial.state.ended or trial.state is State.PAUSED for trial in result.trials)
             assert any(trial.state is State.COMPLETED for trial in result.trials)
 
     def test_the_same_seed_gives_the_same_run(self, make: Callable[[], Stopper]) -> None:
-        runs = [run(a_spec(), curve, RandomSearch(), make()) for _ in range(2)]
+        runs = [run(make_spec(), curve, RandomSearch(), make()) for _ in range(2)]
         assert runs[0].trials == runs[1].trials
 
-    def test_what_is_maximized_is_judged_as_its_opposite_is(self, make: Callable[[], Stopper]) -> None:
-        down, up = Watched(make), Watched(make)
-        run(a_spec(), curve, RandomSearch(), down)
-        run(a_spec(maximize=True), lambda config: curve(config, -1.0), RandomSearch(), up)
-        assert down.said == up.said
+    def test_maximising_judges_like_minimising_the_negative(self, make: Callable[[], Stopper]) -> None:
+        down, up = CheckedRule(make), CheckedRule(make)
+        run(make_spec(), curve, RandomSearch(), down)
+        run(make_spec(maximize=True), lambda config: curve(config, -1.0), RandomSearch(), up)
+        assert down.answers == up.answers
 
-    def test_reports_that_lack_the_metric_are_passed_over(self, make: Callable[[], Stopper]) -> None:
+    def test_reports_without_the_metric_are_ignored(self, make: Callable[[], Stopper]) -> None:
         def sparse(config: ev.Config) -> Curve:
-            whole = curve(config)
-            metrics = [m if i % 3 == 2 else {"other": 1.0} for i, m in enumerate(whole.metrics)]
-            return Curve(whole.steps, metrics, whole.seconds)
+            full = curve(config)
+            metrics = [m if i % 3 == 2 else {"other": 1.0} for i, m in enumerate(full.metrics)]
+            return Curve(full.steps, metrics, full.seconds)
 
-        result = run(a_spec(), sparse, RandomSearch(), Watched(make))
+        result = run(make_spec(), sparse, RandomSearch(), CheckedRule(make))
         assert result.finished == "all 40 trials done"
 
     def test_steps_need_not_follow_each_other(self, make: Callable[[], Stopper]) -> None:
-        result = run(a_spec(), lambda config: curve(config, every=7), RandomSearch(), Watched(make))
+        result = run(make_spec(), lambda config: curve(config, every=7), RandomSearch(), CheckedRule(make))
         assert result.finished == "all 40 trials done"
 
-    def test_trials_that_fail_hold_nothing_up(self, make: Callable[[], Stopper]) -> None:
+    def test_failed_trials_do_not_block_others(self, make: Callable[[], Stopper]) -> None:
         def frail(config: ev.Config) -> Curve:
-            whole = curve(config)
+            full = curve(config)
             if config["x"] > 0.5:
-                return whole
+                return full
             count = int(config["x"] * 2 * STEPS) + 1
-            return Curve(whole.steps[:count], whole.metrics[:count], whole.seconds[:count], "it broke")
+            return Curve(full.steps[:count], full.metrics[:count], full.seconds[:count], "it broke")
 
-        result = run(a_spec(retries=0), frail, RandomSearch(), Watched(make))
+        result = run(make_spec(retries=0), frail, RandomSearch(), CheckedRule(make))
         assert result.finished == "all 40 trials done"
         assert any(trial.state is State.FAILED for trial in result.trials)
 
-    def test_a_retry_that_tells_other_values_is_read_as_a_fresh_rule_reads_it(
-        self, make: Callable[[], Stopper]
-    ) -> None:
+    def test_a_retry_that_reports_other_values_is_judged_like_new(self, make: Callable[[], Stopper]) -> None:
         attempts: Counter[float] = Counter()
 
         def frail(config: ev.Config) -> Curve:
             x = config["x"]
             attempts[x] += 1
-            whole = curve(config)
+            full = curve(config)
             if x < 0.3 or attempts[x] > 1:
-                return whole
-            # The first attempt goes far, tells far better values than the second will, and fails.
+                return full
+            # The first attempt reports far better values than the second will, and fails late.
             count = int(x * STEPS)
-            better = [{"loss": each["loss"] - 2.0 * x} for each in whole.metrics[:count]]
-            return Curve(whole.steps[:count], better, whole.seconds[:count], "it broke")
+            better = [{"loss": each["loss"] - 2.0 * x} for each in full.metrics[:count]]
+            return Curve(full.steps[:count], better, full.seconds[:count], "it broke")
 
-        spec, clock = a_spec(retries=2), VirtualClock()
-        conductor = Conductor(spec, spec.new_history(), RandomSearch(), PresentMachines(), Watched(make))
+        spec, clock = make_spec(retries=2), VirtualClock()
+        conductor = Conductor(spec, spec.new_history(), RandomSearch(), PresentMachines(), CheckedRule(make))
         machine = ev.MachineReady(0.0, ev.THIS_MACHINE, "simulated", 4, 0.0)
         drive(conductor, SimulatedEngine(frail, clock, save_seconds=None), clock, [machine])
         history = conductor.history
@@ -141,17 +139,17 @@ class StopperConformance:
 
     @settings(max_examples=10, deadline=None)
     @given(seed=st.integers(0, 2**16))
-    def test_a_fresh_rule_agrees_in_whatever_parts_and_order_trials_report(
+    def test_a_fresh_rule_agrees_whatever_the_parts_and_order_of_reports(
         self, make: Callable[[], Stopper], seed: int
     ) -> None:
         """Steps are reported in several parts, without the metric, again, and anew after failures."""
         rng = Random(seed)
-        spec = a_spec(trials=12, workers=4, retries=100, max_steps=20)
+        spec = make_spec(trials=12, workers=4, retries=100, max_steps=20)
         history = spec.new_history()
-        conductor = Conductor(spec, history, RandomSearch(), PresentMachines(), Watched(make))
+        conductor = Conductor(spec, history, RandomSearch(), PresentMachines(), CheckedRule(make))
         machine = ev.MachineReady(0.0, ev.THIS_MACHINE, "simulated", 4, 0.0)
         conductor.handle([ev.DriverStarted(0.0, 1, "host"), machine], 0.0)
-        told: Counter[tuple[int, int]] = Counter()  # reports, by trial and attempt
+        reports: Counter[tuple[int, int]] = Counter()  # reports, by trial and attempt
         for now in range(1, 400):
             if not history.running:
                 break
@@ -165,24 +163,24 @@ class StopperConformance:
             elif rng.random() < 0.05:
                 event = ev.Lost(now, *attempt, "gone")
             else:
-                told[attempt] += 1
+                reports[attempt] += 1
                 step = max(1, last + rng.choice((0, 1, 1, 2)))
                 metrics = {"other": 1.0} if rng.random() < 0.4 else {"loss": rng.random()}
-                event = ev.Reported(now, *attempt, told[attempt], step, metrics, rng.random() < 0.3)
+                event = ev.Reported(now, *attempt, reports[attempt], step, metrics, rng.random() < 0.3)
             conductor.handle([event], now)
         history.validate()
 
-    def test_a_deadline_ends_it(self, make: Callable[[], Stopper]) -> None:
-        result = run(a_spec(trials=None, deadline_seconds=100.0), curve, RandomSearch(), make())
+    def test_a_deadline_ends_the_study(self, make: Callable[[], Stopper]) -> None:
+        result = run(make_spec(trials=None, deadline_seconds=100.0), curve, RandomSearch(), make())
         assert result.finished == "deadline reached"
         assert 100.0 <= result.seconds <= 100.0 + GRACE_SECONDS
 
-    def test_constant_and_equal_curves_do_not_confuse_it(self, make: Callable[[], Stopper]) -> None:
+    def test_constant_and_equal_curves_are_handled(self, make: Callable[[], Stopper]) -> None:
         flat = Curve(range(1, STEPS + 1), [{"loss": 0.5}] * STEPS, [1.0] * STEPS)
-        result = run(a_spec(), lambda _: flat, RandomSearch(), Watched(make))
+        result = run(make_spec(), lambda _: flat, RandomSearch(), CheckedRule(make))
         assert result.finished == "all 40 trials done"
 
-    def test_it_is_made_again_from_what_is_written(self, make: Callable[[], Stopper]) -> None:
+    def test_a_rule_is_rebuilt_from_its_written_form(self, make: Callable[[], Stopper]) -> None:
         rule = make()
         name, options = STOPPERS.written(rule)
         again = STOPPERS.make(name, options)
@@ -191,13 +189,15 @@ class StopperConformance:
 
     @settings(max_examples=10, deadline=None)
     @given(seed=st.integers(0, 2**16), workers=st.integers(1, 20), trials=st.integers(1, 60))
-    def test_on_any_curves(self, make: Callable[[], Stopper], seed: int, workers: int, trials: int) -> None:
-        def anything(config: ev.Config) -> Curve:
+    def test_every_study_ends_on_random_curves(
+        self, make: Callable[[], Stopper], seed: int, workers: int, trials: int
+    ) -> None:
+        def random_walk(config: ev.Config) -> Curve:
             rng = np.random.default_rng(int(config["x"] * 2**32) + seed)
             values = rng.standard_normal(STEPS).cumsum() * 10.0 ** rng.integers(-3, 4)
             return Curve(range(1, STEPS + 1), [{"loss": float(v)} for v in values], rng.random(STEPS).tolist())
 
-        spec = a_spec(seed=seed, workers=workers, trials=trials)
-        result = run(spec, anything, RandomSearch(), Watched(make))
+        spec = make_spec(seed=seed, workers=workers, trials=trials)
+        result = run(spec, random_walk, RandomSearch(), CheckedRule(make))
         result.history.validate()
         assert len(result.trials) == trials

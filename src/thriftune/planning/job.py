@@ -13,7 +13,7 @@ from typing import NamedTuple
 from thriftune.common.checks import check_whole
 from thriftune.errors import SettingError
 from thriftune.stopping import brackets
-from thriftune.stopping.halving import Hyperband, stages
+from thriftune.stopping.halving import Hyperband, halving_stages
 
 
 class Stage(NamedTuple):
@@ -65,13 +65,13 @@ def successive_halving(n: int, r: int, R: int, eta: int = 2) -> JobSpec:
     """RubberBand's SHA(n, r, R, eta): n trials for r steps, the best 1 / eta of them for r * eta more, and so on;
     the last ones go on to step R."""
     _check(r=r, R=R, n=n, eta=eta)
-    return _job(stages(n, r, R, eta))
+    return _job(halving_stages(n, r, R, eta))
 
 
 def hyperband(r: int, R: int, eta: int = 3) -> JobSpec:
     """Brackets of successive halving, one after the other, as one job (Li et al. 2018)."""
     _check(r=r, R=R, eta=eta)
-    first, *others = (_job(kind) for kind in Hyperband(min_steps=r, eta=eta).kinds(R))
+    first, *others = (_job(kind) for kind in Hyperband(min_steps=r, eta=eta).bracket_kinds(R))
     return sum(others, first)
 
 
@@ -82,13 +82,13 @@ def asha(n: int, r: int, R: int, eta: int = 3) -> JobSpec:
     _check(r=r, R=R, n=n, eta=eta)
     found, step, rung = [], 0, r
     while rung * eta <= R:  # above the last rung there are fewer than eta times as many steps left
-        found.append(brackets.Stage(n, step, rung))
+        found.append(brackets.BracketStage(n, step, rung))
         n = max(1, round(sum(1.0 if i < eta else (i // eta) / i for i in range(1, n + 1))))
         step, rung = rung, rung * eta
-    return _job([*found, brackets.Stage(n, step, R)])
+    return _job([*found, brackets.BracketStage(n, step, R)])
 
 
-def _job(found: Sequence[brackets.Stage]) -> JobSpec:
+def _job(found: Sequence[brackets.BracketStage]) -> JobSpec:
     return JobSpec([Stage(s.trials, s.end - s.start) for s in found], [s.start for s in found])
 
 

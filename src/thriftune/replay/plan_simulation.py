@@ -29,7 +29,7 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping.brackets import Brackets, Stage, crosses
+from thriftune.stopping.brackets import Brackets, BracketStage, reaches_stage_end
 from thriftune.stopping.protocol import Verdict
 from thriftune.study.result import Result
 
@@ -78,7 +78,7 @@ class _Stages:
 
     name = "stages"
 
-    def __init__(self, kinds: Sequence[Sequence[Stage]]) -> None:
+    def __init__(self, kinds: Sequence[Sequence[BracketStage]]) -> None:
         self._kinds = kinds
         self._brackets: Brackets | None = None
 
@@ -86,10 +86,10 @@ class _Stages:
         stages = self._of(history).stages_of(trial.id)
         if trial.step >= stages[-1].end:
             return Verdict.STOP
-        return Verdict.PAUSE if crosses(trial, stages) else Verdict.GO_ON
+        return Verdict.PAUSE if reaches_stage_end(trial, stages) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
-        return self._of(history).promotable(more)
+        return self._of(history).trial_to_promote(more)
 
     def _of(self, history: History) -> Brackets:
         if self._brackets is None or self._brackets.history is not history:
@@ -97,17 +97,17 @@ class _Stages:
         return self._brackets
 
 
-def _brackets(plan: Plan) -> list[list[Stage]]:
-    found: list[list[Stage]] = []
+def _brackets(plan: Plan) -> list[list[BracketStage]]:
+    found: list[list[BracketStage]] = []
     for stage in plan.stages:
         if stage.begins == 0:
             found.append([])
-        found[-1].append(Stage(stage.trials, stage.begins, stage.begins + stage.steps))
+        found[-1].append(BracketStage(stage.trials, stage.begins, stage.begins + stage.steps))
     return found
 
 
 def _curves(
-    plan: Plan, brackets: Sequence[Sequence[Stage]], seconds_per_step: float, rng: np.random.Generator
+    plan: Plan, brackets: Sequence[Sequence[BracketStage]], seconds_per_step: float, rng: np.random.Generator
 ) -> Callable[[ev.Config], Curve]:
     """Each trial is as slow in a stage as is drawn for it, and as good as its configuration says.
 

@@ -28,7 +28,7 @@ from thriftune.stopping import STOPPERS
 from thriftune.stopping import brackets as halving
 from thriftune.stopping.asha import ASHA
 from thriftune.stopping.halving import SuccessiveHalving
-from thriftune.stopping.ladder import FIRST_PART
+from thriftune.stopping.rung_rule import FIRST_RUNG_DIVISOR
 
 _NUMBER, _WHOLE, _TEXT = ((int, float), "a number"), ((int,), "a whole number"), ((str,), "a string")
 _LATENCY = "seconds, a list of recorded ones, or a table {mean = 30, std = 10}"
@@ -141,11 +141,11 @@ def job_of(study: Spec) -> tuple[JobSpec, list[str]]:
         raise SettingError("max_steps: is missing; a plan must know how many steps a trial has")
     rule = STOPPERS.make(study.stopping, study.stopping_options)
     if isinstance(rule, SuccessiveHalving):  # which Hyperband is, too
-        return _in_brackets(rule.kinds(last), study.trials), []
+        return _in_brackets(rule.bracket_kinds(last), study.trials), []
     if study.trials is None:
         raise SettingError(f"trials: is missing; a plan must know how many there are under {study.stopping}")
     if isinstance(rule, ASHA):
-        first = rule.options["min_steps"] or max(1, last // FIRST_PART)
+        first = rule.options["min_steps"] or max(1, last // FIRST_RUNG_DIVISOR)
         note = (
             "asha: planned is how many trials go on from a rung on average, and that they wait for each other "
             "there; they do not, and are done sooner"
@@ -160,7 +160,7 @@ def job_of(study: Spec) -> tuple[JobSpec, list[str]]:
     return JobSpec.of([(study.trials, last)]), notes
 
 
-def _in_brackets(kinds: Sequence[Sequence[halving.Stage]], trials: int | None) -> JobSpec:
+def _in_brackets(kinds: Sequence[Sequence[halving.BracketStage]], trials: int | None) -> JobSpec:
     """One bracket after the other, by turns, until all trials have been in one; or, one of each."""
     sizes = [kind[0].trials for kind in kinds]
     left = sum(sizes) if trials is None else trials
@@ -173,10 +173,10 @@ def _in_brackets(kinds: Sequence[Sequence[halving.Stage]], trials: int | None) -
     return sum(jobs[1:], jobs[0])
 
 
-def _bracket(stages: Sequence[halving.Stage], trials: int) -> JobSpec:
+def _bracket(stages: Sequence[halving.BracketStage], trials: int) -> JobSpec:
     """Of one that could not be filled, the same part goes on."""
 
-    def next_ones(alive: int, pair: tuple[halving.Stage, halving.Stage]) -> int:
+    def next_ones(alive: int, pair: tuple[halving.BracketStage, halving.BracketStage]) -> int:
         before, after = pair
         return max(1, after.trials * alive // before.trials)
 

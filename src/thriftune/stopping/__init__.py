@@ -1,4 +1,4 @@
-"""Is this trial worth another step? The rules by name; their protocol is in protocol.py."""
+"""The stopping rules by name; their protocol is in protocol.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is it among the best that have come to its rung so far? ASHA (Li et al. 2020), halving without waiting."""
+"""ASHA: asynchronous successive halving (Li et al. 2020)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import Literal
 
 from thriftune.errors import SettingError
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping.ladder import Ladder
 from thriftune.stopping.protocol import Verdict
+from thriftune.stopping.rung_rule import RungRule
 from thriftune.stopping.rungs import Rungs
 
 
-class ASHA(Ladder):
-    """At steps `min_steps`, `min_steps` * `eta`, ... only the best 1 / `eta` of the trials there so far go on.
-    Where `min_steps` is None, they begin at a twenty-fifth of `max_steps`.
+class ASHA(RungRule):
+    """Let the best 1 / `eta` of the trials at each rung so far go on.
 
-    - `how="stop"`: a trial that is not among them is stopped; it needs no checkpoints. While fewer than `eta` have
-      come to a step, all go on.
-    - `how="pause"`: it is set aside, and goes on from its checkpoint when it is found to be among them.
+    The rungs are at steps `min_steps`, `min_steps` * `eta`, ...; `min_steps` None puts the first one at a
+    twenty-fifth of `max_steps`.
+
+    - `how="stop"`: stop a trial that is not among the best. This needs no checkpoints. All trials go on from a
+      rung until `eta` have reached it.
+    - `how="pause"`: pause it, and resume it from its checkpoint once it is among the best.
     """
 
     def __init__(
@@ -30,8 +32,8 @@ class ASHA(Ladder):
         self._how = how
 
     def places(self, rung: int, rungs: Rungs, trial: TrialRecord | None) -> int:  # noqa: ARG002
-        there = len(rungs.values[rung])
-        return there if there < self._eta and self._how == "stop" else there // self._eta
+        reached = len(rungs.values[rung])
+        return reached if reached < self._eta and self._how == "stop" else reached // self._eta
 
-    def otherwise(self, trial: TrialRecord) -> Verdict:  # noqa: ARG002
+    def verdict_without_place(self, trial: TrialRecord) -> Verdict:  # noqa: ARG002
         return Verdict.STOP if self._how == "stop" else Verdict.PAUSE

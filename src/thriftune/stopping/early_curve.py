@@ -1,4 +1,4 @@
-"""Which trials will have been the best? EarlyCurve (SpotTune III-C) extrapolates each, and finishes a few."""
+"""EarlyCurve (SpotTune III-C): predict where each trial's curve ends, and finish only the best few."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thriftune.common.checks import check_share, check_whole
 from thriftune.errors import SettingError
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping.brackets import ALL, Brackets, Stage, crosses
+from thriftune.stopping.brackets import ALL, Brackets, BracketStage, reaches_stage_end
 from thriftune.stopping.curve_fits import Prediction, plateau, predict
 from thriftune.stopping.protocol import Verdict
 
@@ -19,10 +19,10 @@ from thriftune.stopping.protocol import Verdict
 class EarlyCurve:
     """Train every trial for `theta` of its steps, then finish the `top` that are predicted to end best.
 
-    A trial that reaches a plateau before that ends there and counts as finished: it keeps its value, competes for
-    the `top` places with it, and can be the best.
+    A trial that reaches a plateau earlier ends there and counts as finished: it competes for the `top` places with
+    the value it has, and can be the best.
 
-    SpotTune's theta and mcnt. A study needs `max_steps`, and a number of `trials` after which there are no more.
+    `theta` and `top` are SpotTune's theta and mcnt. A study needs `max_steps` and `trials`.
     """
 
     needs = ("max_steps", "trials")
@@ -37,19 +37,19 @@ class EarlyCurve:
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         stages = self._of(history).stages_of(trial.id)
-        if crosses(trial, stages):
+        if reaches_stage_end(trial, stages):
             return Verdict.PAUSE
         if len(stages) > 1 and trial.step < stages[0].end and plateau(*_curve(trial)):
             return Verdict.CONVERGED
         return Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
-        return self._of(history).promotable(more)
+        return self._of(history).trial_to_promote(more)
 
     def predict(self, steps: Sequence[int], values: Sequence[float], *, at: int) -> Prediction:
-        """The value to be expected at a later step, from those so far."""
+        """Return the value expected at the later step `at`, given the values so far."""
         if len(steps) != len(values):
-            raise SettingError(f"predict: there are {len(steps)} steps, but {len(values)} values")
+            raise SettingError(f"predict: got {len(steps)} steps but {len(values)} values; give one value a step")
         return predict(steps, values, at)
 
     def _of(self, history: History) -> Brackets:
@@ -58,15 +58,17 @@ class EarlyCurve:
             assert last is not None, self.needs
             early = math.ceil(self._theta * last)
             stages = (
-                [Stage(ALL, 0, early), Stage(self._top, early, last)] if early < last else [Stage(ALL, 0, last)]
+                [BracketStage(ALL, 0, early), BracketStage(self._top, early, last)]
+                if early < last
+                else [BracketStage(ALL, 0, last)]
             )
-            self._brackets = Brackets(history, [stages], partial(_expected, at=last))
+            self._brackets = Brackets(history, [stages], partial(_predicted, at=last))
         return self._brackets
 
 
-def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> float:
-    """Return the value that is predicted for step `at` from those up to the end of the stage; lower is better."""
-    if trial.finished and trial.value is not None and trial.step < end:  # it converged: that is its last value
+def _predicted(trial: TrialRecord, end: int, history: History, *, at: int) -> float:
+    """Return the value predicted for step `at` from those up to step `end`; lower is better."""
+    if trial.finished and trial.value is not None and trial.step < end:  # it converged, so this is its last value
         return -trial.value if history.maximize else trial.value
     steps, values = _curve(trial)
     seen = bisect_left(steps, end) + 1
@@ -77,5 +79,6 @@ def _expected(trial: TrialRecord, end: int, history: History, *, at: int) -> flo
 
 
 def _curve(trial: TrialRecord) -> tuple[list[int], list[float]]:
-    told = [(report.step, report.value) for report in trial.reports if report.value is not None]
-    return [step for step, _ in told], [value for _, value in told]
+    """Return the steps and values of the reports that have a value."""
+    points = [(report.step, report.value) for report in trial.reports if report.value is not None]
+    return [step for step, _ in points], [value for _, value in points]

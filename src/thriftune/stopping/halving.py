@@ -1,4 +1,4 @@
-"""Which trials train for how long? Successive halving and Hyperband, synchronous, as RubberBand specifies them."""
+"""Successive halving and Hyperband, synchronous, as RubberBand specifies them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from collections.abc import Sequence
 from thriftune.common.checks import check_whole
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
-from thriftune.stopping.brackets import Brackets, Stage, crosses
+from thriftune.stopping.brackets import Brackets, BracketStage, reaches_stage_end
 from thriftune.stopping.protocol import Verdict
 
 
-def stages(n: int, r: int, R: int, eta: int) -> list[Stage]:
-    """RubberBand's SHA(n, r, R, eta): n trials train for r steps, the best n / eta for r * eta more, and so on.
+def halving_stages(n: int, r: int, R: int, eta: int) -> list[BracketStage]:
+    """Return the stages of RubberBand's SHA(n, r, R, eta).
 
-    The last ones go on to step R.
+    n trials train for r steps, the best n / eta of them for r * eta more, and so on. The last ones train to step
+    R.
     """
-    found: list[Stage] = []
-    start, work = 0, r
-    while n // eta >= 1 and start + work < R:
-        found.append(Stage(n, start, start + work))
-        start, work, n = start + work, work * eta, n // eta
-    return [*found, Stage(n, start, R)]
+    done: list[BracketStage] = []
+    start, steps = 0, r
+    while n // eta >= 1 and start + steps < R:
+        done.append(BracketStage(n, start, start + steps))
+        start, steps, n = start + steps, steps * eta, n // eta
+    return [*done, BracketStage(n, start, R)]
 
 
 class SuccessiveHalving:
-    """`n` trials train for `min_steps`; the best 1 / `eta` of them go on, for `eta` times as many steps, and so on
-    to the last step. They wait for each other, set aside with their checkpoints; then the next `n` begin.
+    """Train `n` trials for `min_steps`; the best 1 / `eta` go on for `eta` times as many steps, and so on.
 
-    RubberBand's SHA(n, r, R, eta), r being `min_steps` and R the study's `max_steps`.
+    A trial is paused at the end of a stage until all have reached it. The last trials train to `max_steps`; then
+    the next `n` begin. This is RubberBand's SHA(n, r, R, eta), with r = `min_steps` and R = the study's
+    `max_steps`.
     """
 
     name = "halving"
@@ -44,26 +46,26 @@ class SuccessiveHalving:
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         stages = self._of(history).stages_of(trial.id)
-        return Verdict.PAUSE if crosses(trial, stages) else Verdict.GO_ON
+        return Verdict.PAUSE if reaches_stage_end(trial, stages) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
-        return self._of(history).promotable(more)
+        return self._of(history).trial_to_promote(more)
 
-    def kinds(self, max_steps: int) -> Sequence[Sequence[Stage]]:
-        """The brackets that take turns."""
-        return [stages(self._n, self._min_steps, max_steps, self._eta)]
+    def bracket_kinds(self, max_steps: int) -> Sequence[Sequence[BracketStage]]:
+        """Return the stages of each kind of bracket; the kinds alternate."""
+        return [halving_stages(self._n, self._min_steps, max_steps, self._eta)]
 
     def _of(self, history: History) -> Brackets:
         if self._brackets is None or not self._brackets.covers(history):
             assert history.max_steps is not None, self.needs
-            self._brackets = Brackets(history, self.kinds(history.max_steps))
+            self._brackets = Brackets(history, self.bracket_kinds(history.max_steps))
         return self._brackets
 
 
 class Hyperband(SuccessiveHalving):
-    """Successive halving, by turns of many trials with few first steps and of few that train to the end.
+    """Successive halving whose brackets alternate between many short first stages and few long ones.
 
-    So it matters less how much early values tell (Li et al. 2018).
+    So a study depends less on how well early values predict late ones (Li et al. 2018).
     """
 
     name = "hyperband"
@@ -72,12 +74,12 @@ class Hyperband(SuccessiveHalving):
         super().__init__(min_steps=min_steps, eta=eta)
         self.options = {"min_steps": min_steps, "eta": eta}
 
-    def kinds(self, max_steps: int) -> Sequence[Sequence[Stage]]:
-        most = 0
-        while self._min_steps * self._eta ** (most + 1) <= max_steps:
-            most += 1
-        found = []
-        for s in reversed(range(most + 1)):
-            n = -(-(most + 1) * self._eta**s // (s + 1))
-            found.append(stages(n, max(1, max_steps // self._eta**s), max_steps, self._eta))
-        return found
+    def bracket_kinds(self, max_steps: int) -> Sequence[Sequence[BracketStage]]:
+        last_bracket = 0
+        while self._min_steps * self._eta ** (last_bracket + 1) <= max_steps:
+            last_bracket += 1
+        kinds = []
+        for s in reversed(range(last_bracket + 1)):
+            n = -(-(last_bracket + 1) * self._eta**s // (s + 1))
+            kinds.append(halving_stages(n, max(1, max_steps // self._eta**s), max_steps, self._eta))
+        return kinds

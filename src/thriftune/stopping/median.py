@@ -1,4 +1,4 @@
-"""Is it worse than the middle of the others at the same step? The median rule of SageMaker AMT, section 5.2."""
+"""The median rule of SageMaker AMT, section 5.2."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping.protocol import Verdict
 
-_GO_ON = Verdict.GO_ON  # after most reports; Python 3.11 is slow to look a member up
+_GO_ON = Verdict.GO_ON  # most reports need it, and Python 3.11 looks enum members up slowly
 
 
 class Median:
-    """Stops a trial that is worse than the median of the others' values at the same step.
+    """Stop a trial whose value is worse than the median of the others' values at the same step.
 
-    - `share`: of the steps that completed trials took, in the middle; before so many steps nothing is judged.
-      Until one has completed, it is that share of `max_steps`, and without these nothing is judged.
-    - `fewest`: others that must have reached a step before it is judged.
+    - `share`: judge no step before this share of the median number of steps of completed trials. Until a trial has
+      completed, before this share of `max_steps`; without `max_steps`, judge nothing.
+    - `fewest`: judge a step only when this many other trials have reached it.
     """
 
     def __init__(self, *, share: float = 0.1, fewest: int = 4) -> None:
@@ -28,11 +28,11 @@ class Median:
         self._share = share
         self._fewest = fewest
         self._history: History | None = None
-        self._rewrites = 0  # of the history, when it was read
-        self._values: dict[int, list[float]] = {}  # by step: rising, lower is better
-        self._lengths: list[int] = []  # the steps that completed trials took, rising
-        self._ended = 0  # of the history's ended trials, looked at
-        self._first = math.inf  # the first step that is judged, by these
+        self._rewrites = 0  # history.rewrites when the history was read
+        self._values: dict[int, list[float]] = {}  # by step: the trials' values, ascending; lower is better
+        self._lengths: list[int] = []  # number of steps of each completed trial, ascending
+        self._ended = 0  # number of ended trials that were read
+        self._first = math.inf  # the first step that is judged
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
         if history is not self._history or history.rewrites != self._rewrites:
@@ -41,23 +41,23 @@ class Median:
         value = report.value
         if value is None:
             return _GO_ON
-        mine = _lower(value, history.maximize)
+        mine = _minimised(value, history.maximize)
         others = self._values.setdefault(report.step, [])
         if self._ended < len(history.ended):
-            self._look_at_ended(history)
-        worse = len(others) >= self._fewest and report.step >= self._first and mine > _middle(others)
+            self._read_ended(history)
+        worse = len(others) >= self._fewest and report.step >= self._first and mine > _median(others)
         insort(others, mine)
         return Verdict.STOP if worse else _GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:  # noqa: ARG002 (the protocol's)
         return None
 
-    def _look_at_ended(self, history: History) -> None:
+    def _read_ended(self, history: History) -> None:
         for trial in history.ended[self._ended :]:
             if trial.state is State.COMPLETED and trial.reports:
                 insort(self._lengths, trial.reports[-1].step)
         self._ended = len(history.ended)
-        usual = _middle(self._lengths) if self._lengths else history.max_steps
+        usual = _median(self._lengths) if self._lengths else history.max_steps
         self._first = math.inf if usual is None else self._share * usual
 
     def _read(self, history: History, without: int) -> None:
@@ -68,17 +68,17 @@ class Median:
             for report in trial.reports:
                 value = report.value
                 if value is not None and not (trial.id == without and report is last):
-                    self._values.setdefault(report.step, []).append(_lower(value, history.maximize))
+                    self._values.setdefault(report.step, []).append(_minimised(value, history.maximize))
         for values in self._values.values():
             values.sort()
-        self._look_at_ended(history)
+        self._read_ended(history)
 
 
-def _lower(value: float, maximize: bool) -> float:
-    """As lower is better; what is no number is worse than any."""
+def _minimised(value: float, maximize: bool) -> float:
+    """Return the value with its sign set so that lower is better; NaN becomes infinity."""
     return math.inf if math.isnan(value) else -value if maximize else value
 
 
-def _middle(rising: list[float] | list[int]) -> float:
-    half = len(rising) // 2
-    return rising[half] if len(rising) % 2 else 0.5 * rising[half - 1] + 0.5 * rising[half]
+def _median(ascending: list[float] | list[int]) -> float:
+    half = len(ascending) // 2
+    return ascending[half] if len(ascending) % 2 else 0.5 * ascending[half - 1] + 0.5 * ascending[half]

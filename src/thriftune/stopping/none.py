@@ -1,4 +1,4 @@
-"""Every trial is worth all its steps."""
+"""The rule that stops no trial."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from thriftune.stopping.protocol import Verdict
 
 
 class Never:
-    """Stops nothing; what another rule has set aside goes on."""
+    """Stop no trial, and let trials go on that another rule paused."""
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:  # noqa: ARG002 (the protocol's)
         return Verdict.GO_ON

@@ -1,4 +1,4 @@
-"""The stopper protocol: rules that end or pause trials before their last step."""
+"""The protocol of stopping rules, which end or pause trials before their last step."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Verdict(Enum):
-    """What becomes of a trial after a report.
+    """What happens to a trial after a report.
 
-    STOP: it will not be the best, so it ends and cannot be. CONVERGED: more steps would change nothing, so it ends
-    and counts as finished. PAUSE: it is set aside with its checkpoint until promote() returns it.
+    STOP: the trial ends, and cannot be the best. CONVERGED: more steps would not change its value, so it ends and
+    counts as finished. PAUSE: it waits with its checkpoint until promote() returns it.
     """
 
     GO_ON = "go on"
@@ -24,24 +24,24 @@ class Verdict(Enum):
 
 
 class Stopper(Protocol):
-    """A pure function of what has been observed; what it keeps between calls is only a cache.
+    """A pure function of the history; any state it holds between calls is only a cache.
 
-    A retried trial may tell other values of steps that it told before. `history.rewrites` counts such changes, so
-    that a cache of values is dropped when it differs.
+    A retried trial may report other values for steps that it reported before. `history.rewrites` counts such
+    changes: drop a cache of values when it differs.
     """
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        """Return what becomes of a running trial, after a report of a new step, the last of `trial.reports`.
+        """Return what happens to a running trial, after its report of a new step.
 
-        A step that is reported in parts is judged again when the objective's value comes, if that was missing. A
-        step that is repeated after a loss is not. The verdict stands, however the attempt ends; an earlier one
-        stands when a trial that is to end reports once more.
+        The report is `trial.reports[-1]`. If it lacks the objective's value, the step is judged again when the
+        value comes. A step that is repeated after a lost attempt is not judged again. A verdict stands however the
+        attempt ends, and while a trial that is to end still reports.
         """
         ...
 
     def promote(self, history: History, more: bool) -> int | None:
-        """A paused trial that deserves more steps now, if any; asked when a machine has room.
+        """Return a paused trial that should go on now, if any; called when a machine has a free slot.
 
-        `more`: further trials may still be made.
+        `more`: the study may still create trials.
         """
         ...

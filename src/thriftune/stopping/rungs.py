@@ -1,4 +1,4 @@
-"""Who has come how far, and with what value there? The tables that rules with rungs go by."""
+"""The values of trials at each rung, as the rules with rungs compare them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,35 @@ _step = attrgetter("step")
 
 
 class Rungs:
-    """A table a level: the values of the trials that have reached it. A cache of the reports of one history.
+    """The values of the trials that have reached each rung. A cache of the reports of one history.
 
-    A trial's value at a level is the first that it told at that step or later; lower is better here.
+    A trial's value at a rung is the first that it reported at that step or later. Lower is better here.
     """
 
-    def __init__(self, history: History, level: Callable[[int], float], judged: TrialRecord | None = None) -> None:
-        """`level(k)`: the step of rung k, rising; math.inf above the last. Of `judged`, the last report is left
-        out: it is for take_in()."""
+    def __init__(
+        self, history: History, step_of: Callable[[int], float], judged: TrialRecord | None = None
+    ) -> None:
+        """Read the history, except the last report of `judged`, which is for add_report().
+
+        `step_of(k)`: the step of rung k, ascending; math.inf above the last rung.
+        """
         self.history = history
         self._rewrites = history.rewrites
-        self.values: list[list[float]] = []  # by rung, rising
-        self._level = level
-        self._reached: dict[int, list[float]] = {}  # by trial: its values, a rung each
-        self._next: dict[int, float] = {}  # by trial: the step of the rung above these
-        self._first = level(0)
+        self.values: list[list[float]] = []  # by rung: the values of the trials there, ascending
+        self._step_of = step_of
+        self._reached: dict[int, list[float]] = {}  # by trial: its value at each rung it has reached
+        self._next: dict[int, float] = {}  # by trial: the step of the next rung
+        self._first = step_of(0)
         for trial in history.trials:
             self._read(trial.id, trial.reports[:-1] if trial is judged else trial.reports)
 
     def covers(self, history: History) -> bool:
-        """Tell whether this cache is of that history, and no value in it has changed since."""
+        """Return whether this cache is of that history, and no value in it has changed since."""
         return self.history is history and self._rewrites == history.rewrites
 
-    def take_in(self, trial: TrialRecord) -> int | None:
-        """Enters what the trial has newly reached; returns the highest such rung."""
-        if trial.reports[-1].step < self._next.get(trial.id, self._first):  # as after most reports
+    def add_report(self, trial: TrialRecord) -> int | None:
+        """Read the trial's last reports; return the highest rung newly reached, if any."""
+        if trial.reports[-1].step < self._next.get(trial.id, self._first):  # most reports reach no rung
             return None
         before = len(self.reached(trial.id))
         self._read(trial.id, trial.reports)
@@ -46,27 +50,27 @@ class Rungs:
         return now - 1 if now > before else None
 
     def _read(self, trial_id: int, reports: Sequence[Report]) -> None:
-        mine = self._reached.setdefault(trial_id, [])
-        level, sign = self._level(len(mine)), -1.0 if self.history.maximize else 1.0
-        for i in range(bisect_left(reports, level, key=_step), len(reports)):
+        values = self._reached.setdefault(trial_id, [])
+        next_step, sign = self._step_of(len(values)), -1.0 if self.history.maximize else 1.0
+        for i in range(bisect_left(reports, next_step, key=_step), len(reports)):
             value = reports[i].value
-            while value is not None and reports[i].step >= level:
-                self._enter(mine, sign * value)
-                level = self._level(len(mine))
-        self._next[trial_id] = level
+            while value is not None and reports[i].step >= next_step:
+                self._add_value(values, sign * value)
+                next_step = self._step_of(len(values))
+        self._next[trial_id] = next_step
 
-    def _enter(self, mine: list[float], value: float) -> None:
+    def _add_value(self, trial_values: list[float], value: float) -> None:
         if math.isnan(value):
             value = math.inf
-        if len(mine) == len(self.values):
+        if len(trial_values) == len(self.values):
             self.values.append([])
-        insort(self.values[len(mine)], value)
-        mine.append(value)
+        insort(self.values[len(trial_values)], value)
+        trial_values.append(value)
 
     def reached(self, trial_id: int) -> list[float]:
-        """Its value at each rung that it has reached."""
+        """Return the trial's value at each rung that it has reached."""
         return self._reached.get(trial_id, [])
 
-    def better(self, value: float, rung: int) -> int:
-        """How many on the rung are better than that."""
+    def count_better(self, value: float, rung: int) -> int:
+        """Return how many values at the rung are better than this one."""
         return bisect_left(self.values[rung], value)
