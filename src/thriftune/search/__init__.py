@@ -43,3 +43,7 @@ SEARCHERS: Parts[Searcher] = Parts(
 
 def __getattr__(name: str) -> Any:
     return SEARCHERS.of_class(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -46,3 +46,7 @@ STOPPERS: Parts[Stopper] = Parts(
 
 def __getattr__(name: str) -> Any:
     return STOPPERS.of_class(name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
