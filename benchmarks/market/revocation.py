@@ -29,9 +29,9 @@ from thriftune.market.revocation import (
     RevPred,
     Tributary,
 )
-from thriftune.market.revocation.networks import Limits
-from thriftune.market.revocation.records import random_max_prices
-from thriftune.market.revocation.steps import DAY, HOUR, Floats, Steps, revoked
+from thriftune.market.revocation.networks import TrainingLimits
+from thriftune.market.revocation.price_curve import DAY, HOUR, Floats, PriceCurve, revoked
+from thriftune.market.revocation.spottune_inputs import random_max_prices
 
 Market = tuple[str, str]
 Scores = dict[str, float]
@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def _models(options: argparse.Namespace) -> dict[str, Callable[[], RevocationPredictor]]:
-    limits: Limits = {"rows": options.rows, "epochs": options.epochs, "seconds": options.seconds}
+    limits: TrainingLimits = {"rows": options.rows, "epochs": options.epochs, "seconds": options.seconds}
     models: dict[str, Callable[[], RevocationPredictor]] = {OURS: RevocationModel, "logistic": LogisticRegression}
     if not (options.without_torch or options.without_peers):
         tributary, revpred, printed = NETWORKS
@@ -88,20 +88,20 @@ def _judged(
 ) -> dict[str, Scores]:
     """By the kind of maximum prices, which are the same for every model and seed."""
     rng = np.random.default_rng(7)
-    steps = Steps(series)
-    cut = steps.start + FITTED * (steps.end - steps.start)
-    known = series.window(steps.start, cut)
+    curve = PriceCurve(series)
+    cut = curve.start + FITTED * (curve.end - curve.start)
+    known = series.window(curve.start, cut)
     started = time.perf_counter()
     model = make().fit(known, fitting)
     seconds = time.perf_counter() - started
-    t = np.sort(rng.uniform(cut, steps.end - HOUR, ASKED))
+    t = np.sort(rng.uniform(cut, curve.end - HOUR, ASKED))
     kinds = {
-        "deltas": random_max_prices(steps, t, rng),
-        "multiples": steps.price(t) * rng.uniform(1.05, 2.0, len(t)),
+        "deltas": random_max_prices(curve, t, rng),
+        "multiples": curve.price(t) * rng.uniform(1.05, 2.0, len(t)),
     }
     scores = {}
     for kind, max_price in kinds.items():
-        y, some = revoked(steps, t, max_price), rng.permutation(len(t))[:1000]
+        y, some = revoked(curve, t, max_price), rng.permutation(len(t))[:1000]
         speed = {"seconds to fit": seconds, "ms for 1,000": _milliseconds(model, series, t[some], max_price[some])}
         scores[kind] = judgement(np.asarray(model.probability(series, t, max_price)), y) | speed
     return scores

@@ -139,7 +139,7 @@ def test_what_was_repaired_is_told(typed: Type, tmp_path: Path) -> None:
         ),
         (("--zone", "x"), "there are no prices in the zone 'x'; there are some in us-east-1a, us-east-1b"),
         (("--max-price", "1"), "--max-price is for one market, and there are 3; give --type and --zone"),
-        (("--type", "m9.odd", "--max-price", "0"), "max price 0 must be a number of dollars an hour above 0"),
+        (("--type", "m9.odd", "--max-price", "0"), "max price 0 must be a number of dollars per hour above 0"),
         (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
         (("--seed", "3"), "--seed is for --synthetic"),
         (("--synthetic",), "give either a FILE or --synthetic"),
@@ -186,7 +186,7 @@ def test_fit(typed: Type, lives: Path) -> None:
 
 
 def test_fit_by_least_squares(typed: Type, lives: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thriftune.market.lifetime.fitting.REDRAWN", 3)
+    monkeypatch.setattr("thriftune.market.lifetime.fitting.BOOTSTRAP_FITS", 3)
     told = strict(typed("fit", lives, "--type", "m-16", "--by", "least_squares", "--json").stdout)
     by = {fit["name"]: fit["by"] for fit in told["fits"]}
     assert by["Weibull"] == "least squares"

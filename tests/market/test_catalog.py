@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from thriftune.clouds.local import LocalCloud, cores
 from thriftune.errors import SettingError
-from thriftune.market.catalog import COLUMNS, Catalog, Offer, smallest_with
+from thriftune.market.catalog import COLUMNS, Catalog, Offer, reference_offer
 from thriftune.state.events import MachineReady
 
 HEADER = "provider,name,cores,memory_gib,accelerator,accelerators,price_per_hour,spot_price_per_hour,region,as_of"
@@ -120,19 +120,19 @@ def test_the_shipped_catalog_agrees_with_the_recorded_one() -> None:
     ("cores", "name"), [(1, "c7i.large"), (2, "c7i.large"), (3, "c7i.xlarge"), (49, "c7i.16xlarge")]
 )
 def test_the_smallest_with_so_many_cores(cores: int, name: str) -> None:
-    assert smallest_with(cores).name == name
+    assert reference_offer(cores).name == name
 
 
 def test_there_is_nothing_larger_than_the_largest() -> None:
-    assert smallest_with(10_000).name == "c7i.48xlarge"
-    assert str(smallest_with(10_000)) == "AWS c7i.48xlarge, us-east-1, $8.568/h on demand, 2026-08"
+    assert reference_offer(10_000).name == "c7i.48xlarge"
+    assert str(reference_offer(10_000)) == "AWS c7i.48xlarge, us-east-1, $8.568/h on demand, 2026-08"
 
 
 def test_this_machine_costs_what_the_smallest_such_one_does() -> None:
     (ready,) = LocalCloud(slots=3).open(7.0)
     assert isinstance(ready, MachineReady)
-    assert ready.offer == f"AWS {smallest_with(cores()).name}"
-    assert ready.price_per_hour == smallest_with(cores()).price_per_hour
+    assert ready.offer == f"AWS {reference_offer(cores()).name}"
+    assert ready.price_per_hour == reference_offer(cores()).price_per_hour
 
 
 # --- a user's own -----------------------------------------------------------------------------------------

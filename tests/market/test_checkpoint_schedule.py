@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.market.machines import Bathtub, Exponential, Lives, Machine, Steps, Uniform, average
+from tests.market.known_lifetimes import Bathtub, Exponential, LifetimeDraws, Machine, Steps, Uniform, average
 from thriftune.errors import SettingError
 from thriftune.market.checkpoint_schedule import (
     Job,
@@ -29,7 +29,7 @@ ANY = st.sampled_from(MACHINES)
 
 def simulated(schedule: Schedule, job: Job, machine: Machine, seed: int) -> tuple[float, float]:
     """The mean of the hours until the job is done, and its error, by killing machines at ages that are drawn."""
-    lives = Lives(machine, seed)
+    lives = LifetimeDraws(machine, seed)
 
     def once() -> float:
         left, age, spent = job.work_hours, job.age, 0.0

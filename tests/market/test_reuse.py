@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
+from tests.market.known_lifetimes import Bathtub, Exponential, Machine, Steps, Uniform
 from thriftune.errors import SettingError
 from thriftune.market.reuse import ReuseTable, reuse
 from thriftune.market.running_time import expected_hours

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from tests.market.machines import Bathtub, Exponential, Lives, Machine, Steps, Uniform, average
+from tests.market.known_lifetimes import Bathtub, Exponential, LifetimeDraws, Machine, Steps, Uniform, average
 from thriftune.errors import SettingError
 from thriftune.market.running_time import (
     expected_hours,
@@ -30,7 +30,7 @@ QUICK = settings(max_examples=100, deadline=None)
 
 def simulated(machine: Machine, hours: float, age: float, restart: float, seed: int) -> tuple[float, float]:
     """The mean of the hours until a job is done, and its error, by drawing lives until one is long enough."""
-    lives = Lives(machine, seed)
+    lives = LifetimeDraws(machine, seed)
 
     def once() -> float:
         life, spent = lives.next(beyond=age) - age, 0.0

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.market.machines import Bathtub, Exponential, Machine, Steps, Uniform
+from tests.market.known_lifetimes import Bathtub, Exponential, Machine, Steps, Uniform
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT_2016, HOURLY, PER_SECOND, Billing
 from thriftune.market.running_time import expected_hours, scispot_eq9
 from thriftune.market.selection import (
     TO_THE_MOMENT,
     Candidate,
-    StepCost,
+    OfferStepCost,
     Stint,
     rank,
     scispot_eq11,
@@ -33,7 +33,7 @@ def offer(survival: Machine, **changes: object) -> Candidate:
     return replace(Candidate("m4.large", 0.1, 30.0, survival), **changes)  # type: ignore[arg-type]
 
 
-def parts(cost: StepCost) -> list[float]:
+def parts(cost: OfferStepCost) -> list[float]:
     return [cost.work, cost.lost, cost.checkpoints, cost.restarts, cost.rounding, cost.refund]
 
 

@@ -7,24 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.market.machines import Exponential as Memoryless
+from tests.market.known_lifetimes import Exponential as Memoryless
 from thriftune.errors import SettingError
 from thriftune.market import Lifetimes, PriceSeries, synthetic_lifetimes, synthetic_prices
 from thriftune.market.lifetime import Exponential, KaplanMeier, Phases, Weibull
 from thriftune.market.summary import (
     HOUR,
-    PARTS,
-    checkpoints,
-    chosen,
-    fit_default,
+    QUANTILE_LEVELS,
+    ages_to_show,
+    checkpoint_figures,
+    fit_default_form,
     fit_form,
+    job_figures,
     lifetime_figures,
-    looked_at,
-    on_demand,
+    on_demand_offer,
     price_figures,
     r_squared,
     revocations,
-    starts,
+    select_lifetimes,
 )
 
 STEPS = PriceSeries("c5.large", "us-east-1a", np.array([0, 2, 3, 6]) * HOUR, [1.0, 5.0, 1.0, 9.0], end=8 * HOUR)
@@ -61,7 +61,7 @@ def test_a_record_of_one_moment() -> None:
     assert (figures.median, figures.mean) == (2.0, 2.0)
     assert math.isnan(figures.changes_a_day)
     lost = revocations(one, 3.0)
-    assert (len(lost.times), lost.to_be_had) == (0, 1.0)
+    assert (len(lost.times), lost.available_share) == (0, 1.0)
     assert math.isnan(lost.within_an_hour)
 
 
@@ -69,7 +69,7 @@ def test_revocations() -> None:
     lost = revocations(STEPS, 2.0)
     assert lost.times.tolist() == [2 * HOUR, 6 * HOUR]
     assert lost.lived_hours.tolist() == [2.0, 3.0]
-    assert lost.to_be_had == pytest.approx(5 / 8)
+    assert lost.available_share == pytest.approx(5 / 8)
     assert lost.mean_price == 1.0
     # Of the five hours with a machine, two are the last before a revocation.
     assert lost.within_an_hour == pytest.approx(2 / 5, abs=0.01)
@@ -77,8 +77,8 @@ def test_revocations() -> None:
 
 def test_a_maximum_that_is_never_or_always_met() -> None:
     high, low = revocations(STEPS, 9.0), revocations(STEPS, 0.5)
-    assert (len(high.times), high.to_be_had, high.within_an_hour) == (0, 1.0, 0.0)
-    assert (len(low.times), low.to_be_had) == (0, 0.0)
+    assert (len(high.times), high.available_share, high.within_an_hour) == (0, 1.0, 0.0)
+    assert (len(low.times), low.available_share) == (0, 0.0)
     assert math.isnan(low.within_an_hour)
     assert math.isnan(low.mean_price)
     with pytest.raises(SettingError, match="max price -1 must be a number"):
@@ -92,17 +92,17 @@ def test_revocations_are_what_the_series_says(seed: int, max_price: float) -> No
     assert (series.price_at(lost.times) > max_price).all()
     begun = lost.times - lost.lived_hours * HOUR
     assert series.next_above(max_price, begun) == pytest.approx(lost.times)
-    assert 0.0 <= lost.to_be_had <= 1.0
+    assert 0.0 <= lost.available_share <= 1.0
 
 
 def test_on_demand_prices_are_those_of_the_region() -> None:
-    offer = on_demand("r4.large", "us-east-1c")
+    offer = on_demand_offer("r4.large", "us-east-1c")
     assert offer is not None
     assert offer.region == "us-east-1"
-    offer = on_demand("n1-highcpu-2", "us-central1-c")
+    offer = on_demand_offer("n1-highcpu-2", "us-central1-c")
     assert offer is not None
-    assert on_demand("r4.large", "eu-west-1a") is None
-    assert on_demand("z9.huge", "us-east-1a") is None
+    assert on_demand_offer("r4.large", "eu-west-1a") is None
+    assert on_demand_offer("z9.huge", "us-east-1a") is None
 
 
 # --- lifetimes
@@ -110,7 +110,7 @@ def test_on_demand_prices_are_those_of_the_region() -> None:
 
 def test_quantiles_are_ages_that_were_seen() -> None:
     figures = lifetime_figures(lives([float(hour) for hour in range(1, 11)], [True] * 10))
-    assert dict(zip(PARTS, figures.quantiles, strict=True)) == {0.1: 1, 0.25: 3, 0.5: 5, 0.75: 8, 0.9: 9}
+    assert dict(zip(QUANTILE_LEVELS, figures.quantiles, strict=True)) == {0.1: 1, 0.25: 3, 0.5: 5, 0.75: 8, 0.9: 9}
     assert (figures.machines, figures.revoked, figures.stopped) == (10, 10, 0)
 
 
@@ -126,16 +126,16 @@ def test_quantiles_that_none_lived_to_see() -> None:
 
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(SettingError, match="no lifetime of a 'm-9' is recorded; there are m-8, m-16"):
-        chosen(made_up(), "m-9")
+        select_lifetimes(made_up(), "m-9")
     with pytest.raises(SettingError, match="no lifetime of a m-8 in 'x' is recorded; there are some in z"):
-        chosen(made_up(), "m-8", "x")
-    assert len(chosen(made_up(), "m-8", "z")) == 80
+        select_lifetimes(made_up(), "m-8", "x")
+    assert len(select_lifetimes(made_up(), "m-8", "z")) == 80
 
 
 def test_fits_tell_how_well_they_fit() -> None:
     both = made_up()
-    own = chosen(both, "m-16")
-    default, exponential = fit_default(both, "m-16"), fit_form(Exponential, own, "least_squares")
+    own = select_lifetimes(both, "m-16")
+    default, exponential = fit_default_form(both, "m-16"), fit_form(Exponential, own, "least_squares")
     assert isinstance(default.model, Phases)
     assert default.parameters == dict(zip(default.parameters, default.model.values(), strict=True))
     assert default.log_likelihood == pytest.approx(default.model.log_likelihood(own.hours, own.ended))
@@ -154,21 +154,21 @@ def test_r2_is_1_of_the_curve_itself_and_is_not_told_of_a_single_death() -> None
 
 
 def test_phases_are_always_fitted_by_likelihood() -> None:
-    assert fit_form(Phases, chosen(made_up(), "m-16"), "least_squares").by == "likelihood"
+    assert fit_form(Phases, select_lifetimes(made_up(), "m-16"), "least_squares").by == "likelihood"
 
 
 def test_what_cannot_be_fitted_says_why() -> None:
     few = lives([1.0, 2.0, 3.0], [True, False, False])
     fit = fit_form(Weibull, few, "likelihood")
     assert fit.model is None
-    assert "1 revocation among 3 machines" in fit.why_not
+    assert "1 revocation among 3 machines" in fit.failure
 
 
 # --- jobs
 
 
 def test_starts_on_machines_without_memory_are_all_alike() -> None:
-    told = starts(Memoryless(rate=0.1), [1.0, 2.0], [0.0, 5.0], restart_hours=0.0)
+    told = job_figures(Memoryless(rate=0.1), [1.0, 2.0], [0.0, 5.0], restart_hours=0.0)
     assert [(one.job_hours, one.age) for one in told] == [(1.0, 0.0), (1.0, 5.0), (2.0, 0.0), (2.0, 5.0)]
     assert told[0].failure_probability == told[1].failure_probability == pytest.approx(1 - math.exp(-0.1))
     assert told[3].expected_hours == pytest.approx(math.expm1(0.2) / 0.1)
@@ -176,7 +176,7 @@ def test_starts_on_machines_without_memory_are_all_alike() -> None:
 
 
 def test_checkpoints_of_short_and_long_jobs() -> None:
-    short, long = checkpoints(Memoryless(rate=0.1), [1.0, 60.0], 0.02, 0.1)
+    short, long = checkpoint_figures(Memoryless(rate=0.1), [1.0, 60.0], 0.02, 0.1)
     for one in (short, long):
         assert one.best.expected_hours <= one.young_daly.expected_hours
         assert one.job_hours < one.best.expected_hours <= one.without
@@ -184,10 +184,10 @@ def test_checkpoints_of_short_and_long_jobs() -> None:
 
 
 def test_a_job_that_no_machine_lives_to_do() -> None:
-    with pytest.raises(SettingError, match="a job of 200 h: such machines live too short for it"):
-        list(checkpoints(Memoryless(rate=0.1, end=0.5), [200.0], 0.5, 0.0))
+    with pytest.raises(SettingError, match="a job of 200 h: these machines do not live long enough for it"):
+        list(checkpoint_figures(Memoryless(rate=0.1, end=0.5), [200.0], 0.5, 0.0))
 
 
 def test_ages_worth_a_line() -> None:
-    assert looked_at(lives([24.0, 3.0], [True, False])) == (24.0, [0.0, 1.0, 6.0, 12.0, 18.0])
-    assert looked_at(lives([0.5], [True]))[1] == [0.0, 0.12, 0.25, 0.38]
+    assert ages_to_show(lives([24.0, 3.0], [True, False])) == (24.0, [0.0, 1.0, 6.0, 12.0, 18.0])
+    assert ages_to_show(lives([0.5], [True]))[1] == [0.0, 0.12, 0.25, 0.38]

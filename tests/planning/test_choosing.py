@@ -13,7 +13,7 @@ import pytest
 
 import thriftune as tt
 from benchmarks.planning.problems import Problem, large, small
-from tests.market.machines import Exponential
+from tests.market.known_lifetimes import Exponential
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, JobSpec, Latency, Plan, Profile, frontier, successive_halving
 from thriftune.planning.cost_model import CostModel

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.market.machines import Exponential
+from tests.market.known_lifetimes import Exponential
 from thriftune.errors import SettingError
 from thriftune.market.billing import HOURLY, PER_FUNCTION, PER_SECOND, Billing
 from thriftune.market.catalog import Offer

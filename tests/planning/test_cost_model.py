@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.market.machines import Exponential
+from tests.market.known_lifetimes import Exponential
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, successive_halving
 from thriftune.planning.allocation import Allocation, StageAllocation, fair
 from thriftune.planning.cloud_profile import BillingMode

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.market.machines import Bathtub, Exponential, Lives, Machine, Steps, Uniform
+from tests.market.known_lifetimes import Bathtub, Exponential, LifetimeDraws, Machine, Steps, Uniform
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, Latency, Profile
 from thriftune.planning.allocation import Allocation, StageAllocation
@@ -45,7 +45,7 @@ def attempt(left: float, life: float, every: float, profile: Profile) -> tuple[f
 
 
 def together(
-    work: list[float], choice: StageAllocation, every: float, profile: Profile, lives: Lives
+    work: list[float], choice: StageAllocation, every: float, profile: Profile, lives: LifetimeDraws
 ) -> list[float]:
     """Seconds of trials that share their machines: these are lost to all of them at once."""
     machines = -(-choice.allocation.workers // choice.cloud.slots)
@@ -68,7 +68,7 @@ def test_it_is_what_one_attempt_after_the_other_gives(
     work: NDArray[np.float64] = np.full((at_a_time, samples), 3000.0)
     work[-1] = 2000.0
     told = with_losses(work, choice, PROFILE, np.random.default_rng(1))
-    every, lives = save_every_seconds(choice, PROFILE), Lives(machine, 2)
+    every, lives = save_every_seconds(choice, PROFILE), LifetimeDraws(machine, 2)
     share = max(1, slots // workers)
     plain = np.array(
         [

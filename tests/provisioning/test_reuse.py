@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.market.machines import Bathtub
+from tests.market.known_lifetimes import Bathtub
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import Where, a_spec, run
 from thriftune.errors import SettingError

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.market.machines import Uniform
+from tests.market.known_lifetimes import Uniform
 from tests.provisioning.desk import HOUR, Desk
 from tests.provisioning.studies import STEPS, Where, a_spec, at_once, by_chance, by_price, by_room, run
 from tests.provisioning.test_step_cost import Says

@@ -62,7 +62,7 @@ def prices_command(
     that is rented again whenever the price allows.
     """
     from thriftune.cli import market_tables as tables
-    from thriftune.market.summary import on_demand, revocations
+    from thriftune.market.summary import on_demand_offer, revocations
 
     _check_plot(plot)
     history = read_prices(file, synthetic, seed)
@@ -87,7 +87,7 @@ def prices_command(
     if plot is not None:
         from thriftune.show.market_plot import plot_prices
 
-        plot_prices(one, on_demand(one.type, one.zone), lost, plot)
+        plot_prices(one, on_demand_offer(one.type, one.zone), lost, plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
         print_json({"repairs": history.repairs, "markets": [tables.price_json(one, lost)]})
@@ -109,12 +109,12 @@ def lifetimes_command(
     (Kaplan-Meier).
     """
     from thriftune.cli import market_tables as tables
-    from thriftune.market.summary import chosen, lifetime_figures
+    from thriftune.market.summary import lifetime_figures, select_lifetimes
 
     _check_plot(plot)
     lives = read_lifetimes(file, synthetic, seed)
     types = lives.types if kind is None else [kind]
-    found = {each: lifetime_figures(chosen(lives, each)) for each in types}
+    found = {each: lifetime_figures(select_lifetimes(lives, each)) for each in types}
     if plot is not None:
         from thriftune.show.market_plot import plot_lifetimes
 
@@ -155,14 +155,14 @@ def fit_command(
     """
     from thriftune.cli import market_tables as tables
     from thriftune.cli.screen import busy
-    from thriftune.market.summary import FORMS, chosen, fit_default, fit_form, lifetime_figures
+    from thriftune.market.summary import FORMS, fit_default_form, fit_form, lifetime_figures, select_lifetimes
 
     _check_plot(plot)
     lives = read_lifetimes(file, synthetic, seed)
     kind = type_of(lives, kind, synthetic)
-    own = chosen(lives, kind, zone)
+    own = select_lifetimes(lives, kind, zone)
     with busy("fitting the default"):
-        fits = [fit_default(lives, kind, zone)]
+        fits = [fit_default_form(lives, kind, zone)]
     for form in FORMS:
         with busy(f"fitting {form.__name__}"):
             fits.append(fit_form(form, own, by))
@@ -229,19 +229,19 @@ def compare_command(
     from thriftune.cli import market_tables as tables
     from thriftune.cli.screen import busy
     from thriftune.market import ReuseTable
-    from thriftune.market.summary import checkpoints, chosen, looked_at, starts
+    from thriftune.market.summary import ages_to_show, checkpoint_figures, job_figures, select_lifetimes
 
     _check_plot(plot)
     lives = read_lifetimes(file, synthetic, seed)
     kind = type_of(lives, kind, synthetic)
-    oldest, ages = looked_at(chosen(lives, kind, zone))
+    oldest, ages = ages_to_show(select_lifetimes(lives, kind, zone))
     save, restart = checkpoint_minutes / 60.0, restart_minutes / 60.0
     with busy("fitting the lifetimes"):
         model = lives.fit(kind, zone)
     with busy("computing what to keep, and when to save"):
         table = ReuseTable(model, restart_hours=restart, resolution_hours=oldest / 240.0, longest_hours=oldest)
-        on_ages = starts(model, jobs, ages, restart)
-        saved = list(checkpoints(model, jobs, save, restart))
+        on_ages = job_figures(model, jobs, ages, restart)
+        saved = list(checkpoint_figures(model, jobs, save, restart))
     name = f"{kind} in {zone}" if zone else kind
     if plot is not None:
         from thriftune.show.market_plot import plot_jobs

@@ -15,7 +15,7 @@ from thriftune.cli.screen import chart, facts_table, listed, open_console, secti
 from thriftune.common.formatting import format_seconds
 from thriftune.market import lifetime, summary
 from thriftune.market.checkpoint_schedule import Schedule, young_daly_hours
-from thriftune.market.lifetime.pooling import WORTH
+from thriftune.market.lifetime.pooling import MAX_RELATIVE_WEIGHT
 from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
 
@@ -27,12 +27,12 @@ _NEVER_DONE = "never"
 
 
 def price_json(one: PriceSeries, lost: summary.Revocations | None = None) -> dict[str, Any]:
-    offer = summary.on_demand(one.type, one.zone)
+    offer = summary.on_demand_offer(one.type, one.zone)
     told: dict[str, Any] = {"type": one.type, "zone": one.zone, **asdict(summary.price_figures(one))}
     told["on_demand"] = None if offer is None else {"price": offer.price_per_hour, "as_of": offer.as_of}
     if lost is not None:
         told["max_price"] = lost.max_price
-        told["to_be_had"], told["within_an_hour"] = lost.to_be_had, lost.within_an_hour
+        told["to_be_had"], told["within_an_hour"] = lost.available_share, lost.within_an_hour
         told["mean_price_paid"] = lost.mean_price
         told["revocations"] = [
             {"t": t, "lived_hours": hours}
@@ -47,7 +47,7 @@ def show_markets(found: Sequence[PriceSeries], repairs: Sequence[str]) -> None:
     console.print()
     rows = []
     for one in found[:_MARKETS_SHOWN]:
-        figures, offer = summary.price_figures(one), summary.on_demand(one.type, one.zone)
+        figures, offer = summary.price_figures(one), summary.on_demand_offer(one.type, one.zone)
         prices = (_dollars(price) for price in (figures.lowest, figures.median, figures.highest))
         record = (str(figures.rows), _day(figures.start), _day(figures.end))
         known = "-" if offer is None else _dollars(offer.price_per_hour)
@@ -61,7 +61,7 @@ def show_markets(found: Sequence[PriceSeries], repairs: Sequence[str]) -> None:
 
 def show_prices(one: PriceSeries, lost: summary.Revocations | None, repairs: Sequence[str]) -> None:
     console = open_console()
-    figures, offer = summary.price_figures(one), summary.on_demand(one.type, one.zone)
+    figures, offer = summary.price_figures(one), summary.on_demand_offer(one.type, one.zone)
     facts = facts_table()
     facts.add_row("market", Text(f"{one.type} in {one.zone}", style="bold"))
     days = (figures.end - figures.start) / summary.DAY
@@ -73,7 +73,7 @@ def show_prices(one: PriceSeries, lost: summary.Revocations | None, repairs: Seq
         known = f"{_dollars(offer.price_per_hour)} in {offer.region}, {offer.as_of}"
         facts.add_row("on demand", f"{known}; the median is {figures.median / offer.price_per_hour:.0%} of it")
     if lost is not None:
-        had = f"to be had for that {_part(lost.to_be_had)} of the time"
+        had = f"to be had for that {_part(lost.available_share)} of the time"
         facts.add_row("maximum", f"{_dollars(lost.max_price)}; {had}")
         often = f"{len(lost.times)}; in {_part(lost.within_an_hour)} of the hours that begin with a machine"
         facts.add_row("revocations", often)
@@ -108,7 +108,9 @@ def lifetime_json(kind: str, figures: summary.LifetimeFigures) -> dict[str, Any]
         "machines": figures.machines,
         "revoked": figures.revoked,
         "stopped": figures.stopped,
-        "quantiles": {f"{part:g}": age for part, age in zip(summary.PARTS, figures.quantiles, strict=True)},
+        "quantiles": {
+            f"{part:g}": age for part, age in zip(summary.QUANTILE_LEVELS, figures.quantiles, strict=True)
+        },
         "mean_hours": figures.mean,
         "curve": {"hours": figures.curve.ages.tolist(), "alive": figures.curve.alive.tolist()},
     }
@@ -116,7 +118,7 @@ def lifetime_json(kind: str, figures: summary.LifetimeFigures) -> dict[str, Any]
 
 def show_lifetimes(found: Mapping[str, summary.LifetimeFigures], kind: str | None) -> None:
     console = open_console()
-    quantiles = (f"{part:.0%}" for part in summary.PARTS)
+    quantiles = (f"{part:.0%}" for part in summary.QUANTILE_LEVELS)
     columns = ("type", "machines", "revoked", "stopped", *quantiles, "mean")
     rows = [
         (name, *map(str, (one.machines, one.revoked, one.stopped)), *map(_hours, (*one.quantiles, one.mean)))
@@ -135,7 +137,7 @@ def _chart_of(console: Any, curve: lifetime.KaplanMeier) -> None:
     chart(console, list(zip(ages.tolist(), dead.tolist(), strict=True)), stairs=True)
 
 
-def fit_json(fit: summary.Fit) -> dict[str, Any]:
+def fit_json(fit: summary.FitFigures) -> dict[str, Any]:
     return {
         "name": fit.name,
         "form": None if fit.model is None else type(fit.model).__name__,
@@ -146,11 +148,11 @@ def fit_json(fit: summary.Fit) -> dict[str, Any]:
         "log_likelihood": fit.log_likelihood,
         "r2": fit.r2,
         "mean_hours": fit.mean,
-        "why_not": fit.why_not or None,
+        "why_not": fit.failure or None,
     }
 
 
-def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summary.Fit]) -> None:
+def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summary.FitFigures]) -> None:
     console = open_console()
     counted = f"{figures.machines} machines, {figures.revoked} revoked, {figures.stopped} stopped by their owners"
     console.print(f"{name}: {counted}; mean {_hours(figures.mean)} h (Kaplan-Meier)", markup=False)
@@ -166,7 +168,7 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
     table(console, ("form", "by", "log-likelihood", "r2", "mean"), rows, left=2)
     for fit in fits:
         if fit.model is None:
-            console.print(f"{fit.name}: {fit.why_not}", style="yellow", markup=False)
+            console.print(f"{fit.name}: {fit.failure}", style="yellow", markup=False)
     section(console, "parameters, with 95 % intervals")
     cells = []
     for fit in fits:
@@ -178,7 +180,7 @@ def show_fits(name: str, figures: summary.LifetimeFigures, fits: Sequence[summar
     table(console, ("form", "parameter", "value", "95 %"), cells, left=2)
     console.print()
     default = "The default is Phases, by likelihood. Relatives (other zones, the family) count for"
-    worth = f"{WORTH:g} machines each at most: the fewer machines of its own, the more they decide."
+    worth = f"{MAX_RELATIVE_WEIGHT:g} machines each at most: the fewer machines of its own, the more they decide."
     console.print(f"{default} {worth} r2: on the Kaplan-Meier curve.", style="dim")
 
 
@@ -190,8 +192,8 @@ def jobs_json(
     zone: str | None,
     model: lifetime.Phases,
     frontier: ReuseTable,
-    starts: Sequence[summary.Start],
-    saved: Sequence[summary.Checkpoints],
+    starts: Sequence[summary.JobFigures],
+    saved: Sequence[summary.CheckpointFigures],
     checkpoint_hours: float,
     restart_hours: float,
 ) -> dict[str, Any]:
@@ -223,8 +225,8 @@ def show_jobs(
     name: str,
     model: lifetime.Phases,
     frontier: ReuseTable,
-    starts: Sequence[summary.Start],
-    saved: Sequence[summary.Checkpoints],
+    starts: Sequence[summary.JobFigures],
+    saved: Sequence[summary.CheckpointFigures],
     checkpoint_hours: float,
     restart_hours: float,
 ) -> None:

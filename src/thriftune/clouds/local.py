@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from thriftune.errors import SettingError
-from thriftune.market.catalog import Offer, smallest_with
+from thriftune.market.catalog import Offer, reference_offer
 from thriftune.state.events import THIS_MACHINE, Event, MachineReady, MachineReleased
 
 
@@ -19,7 +19,7 @@ class LocalCloud:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.offer: Offer = smallest_with(cores())
+        self.offer: Offer = reference_offer(cores())
 
     def open(self, now: float) -> list[Event]:
         price = self.offer.price_per_hour

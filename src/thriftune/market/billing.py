@@ -26,7 +26,7 @@ _HOUR = 3600 * _MICRO
 
 
 @runtime_checkable
-class MovingPrice(Protocol):
+class VariablePrice(Protocol):
     """Dollars an hour over time, in unix seconds; a PriceSeries is one."""
 
     def price_at(self, t: Any) -> Any:
@@ -103,7 +103,7 @@ class Billing:
         self,
         start: float,
         end: float,
-        price: float | MovingPrice,
+        price: float | VariablePrice,
         *,
         revoked: bool = False,
         busy_seconds: float | None = None,
@@ -158,10 +158,10 @@ class Billing:
         return np.where(refunded, 0, used // granule * granule if self.unfinished_is_free else full)
 
     def _priced(
-        self, start: float, end: float, lived: int, billed: int, price: float | MovingPrice
+        self, start: float, end: float, lived: int, billed: int, price: float | VariablePrice
     ) -> Iterator[tuple[float, int]]:
         """The microseconds billed, in parts that have one price an hour each."""
-        if not isinstance(price, MovingPrice):
+        if not isinstance(price, VariablePrice):
             yield price, billed
         elif self.by_use:
             yield float(price.mean(start, end) if lived else price.price_at(start)), billed
@@ -228,7 +228,7 @@ _RULES = {  # by the catalog's provider, and whether it is a spot machine
 }
 
 
-def rules_of(provider: str, *, spot: bool) -> Billing:
+def billing_rule(provider: str, *, spot: bool) -> Billing:
     """Return the rules of a provider of the catalog; plain seconds for one whose rules are not known."""
     return _RULES.get((provider, spot), Billing())
 

@@ -183,7 +183,7 @@ class Catalog:
         return f"Catalog({len(self)} offers of {', '.join(sorted({offer.provider for offer in self}))})"
 
 
-def smallest_with(cores: int) -> Offer:
+def reference_offer(cores: int) -> Offer:
     """The smallest of AWS's c7i with so many cores, or the largest there is: what a plain machine costs."""
     family = sorted((o for o in Catalog.shipped() if o.name.startswith(_YARDSTICK)), key=lambda o: o.cores)
     return next((offer for offer in family if offer.cores >= cores), family[-1])

@@ -19,10 +19,10 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.checkpoint_table import CheckpointTable
 from thriftune.market.running_time import lived_hours, mean_hours
-from thriftune.market.survival import MOMENT, Survival, alive, checked, checked_above_zero
+from thriftune.market.survival import HOURS_TOLERANCE, Survival, alive, checked, checked_above_zero
 
-LEAST_WORK_HOURS = 1.0 / 3600.0
-MOST_SEGMENTS = 2000
+MIN_WORK_HOURS = 1.0 / 3600.0
+MAX_SEGMENTS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class Job:
 
     def __post_init__(self) -> None:
         checked_above_zero("work_hours", self.work_hours)
-        if self.work_hours < LEAST_WORK_HOURS:
-            raise SettingError(f"work_hours {self.work_hours:g}: must be a second or more, {LEAST_WORK_HOURS:.2g}")
+        if self.work_hours < MIN_WORK_HOURS:
+            raise SettingError(f"work_hours {self.work_hours:g}: must be a second or more, {MIN_WORK_HOURS:.2g}")
         for name in ("checkpoint_hours", "restart_hours", "age"):
             checked(name, getattr(self, name))
 
 
-class Plan(Protocol):
+class CheckpointPlan(Protocol):
     """How much work to do before the next checkpoint, by what is left and how old the machine is."""
 
     def next_segment(self, left_hours: float, age: float) -> float: ...
@@ -60,7 +60,7 @@ class Schedule:
     - `expected_hours`: until the job is done, with all it saves, loses and begins again; inf if it may never be.
     """
 
-    plan: Plan
+    plan: CheckpointPlan
     segments: tuple[float, ...]
     expected_hours: float
 
@@ -98,23 +98,23 @@ def young_daly_hours(checkpoint_hours: float, mean_lifetime_hours: float) -> flo
 
 def young_daly_schedule(job: Job, survival: Survival) -> Schedule:
     """Young-Daly's interval by the mean lifetime of these machines. Without a cost it would save all the time: it
-    then saves a hundred times; and never more than `MOST_SEGMENTS` times."""
+    then saves a hundred times; and never more than `MAX_SEGMENTS` times."""
     interval = young_daly_hours(job.checkpoint_hours, mean_hours(survival)) or 1e-2 * job.work_hours
-    return even_schedule(job, survival, max(interval, job.work_hours / MOST_SEGMENTS))
+    return even_schedule(job, survival, max(interval, job.work_hours / MAX_SEGMENTS))
 
 
 def even_schedule(job: Job, survival: Survival, interval_hours: float) -> Schedule:
     """A checkpoint after every so many hours of work; inf: none."""
     checked_above_zero("interval_hours", interval_hours, finite=False)
-    if job.work_hours > interval_hours * (MOST_SEGMENTS + 1):
+    if job.work_hours > interval_hours * (MAX_SEGMENTS + 1):
         raise SettingError(
             f"interval_hours {interval_hours:g}: would save {job.work_hours / interval_hours:.3g} times, and "
-            f"{MOST_SEGMENTS} is the most: give a longer one"
+            f"{MAX_SEGMENTS} is the most: give a longer one"
         )
-    whole = math.floor(job.work_hours / interval_hours + MOMENT)
+    whole = math.floor(job.work_hours / interval_hours + HOURS_TOLERANCE)
     segments = [interval_hours] * whole
     rest = job.work_hours - math.fsum(segments)
-    return fixed_schedule(job, survival, [*segments, rest] if rest > MOMENT else segments)
+    return fixed_schedule(job, survival, [*segments, rest] if rest > HOURS_TOLERANCE else segments)
 
 
 def fixed_schedule(job: Job, survival: Survival, segments: Sequence[float]) -> Schedule:
@@ -134,10 +134,10 @@ class _Fixed:
         self._left: list[float] = np.cumsum([0.0, *segments[:0:-1]]).tolist()
 
     def next_segment(self, left_hours: float, age: float) -> float:  # noqa: ARG002 (the protocol's)
-        return left_hours - self._left[bisect_left(self._left, left_hours - MOMENT) - 1]
+        return left_hours - self._left[bisect_left(self._left, left_hours - HOURS_TOLERANCE) - 1]
 
 
-def _judged(plan: Plan, job: Job, survival: Survival) -> Schedule:
+def _judged(plan: CheckpointPlan, job: Job, survival: Survival) -> Schedule:
     """The plan, and what is to be expected of it.
 
     Let a path be the segments that follow one another while the machine lives, w_j the work left at the start of
@@ -164,9 +164,9 @@ def _judged(plan: Plan, job: Job, survival: Survival) -> Schedule:
     return Schedule(plan, _segments(plan, job), first.expected(job.restart_hours, fresh))
 
 
-def _segments(plan: Plan, job: Job) -> tuple[float, ...]:
+def _segments(plan: CheckpointPlan, job: Job) -> tuple[float, ...]:
     left, age, segments = job.work_hours, job.age, []
-    while left > MOMENT:
+    while left > HOURS_TOLERANCE:
         segments.append(min(left, plan.next_segment(left, age)))
         left -= segments[-1]
         age += segments[-1] + job.checkpoint_hours
@@ -176,13 +176,15 @@ def _segments(plan: Plan, job: Job) -> tuple[float, ...]:
 class _Path:
     """What is done on one machine, while it lives: the work left at each segment's start, and how it may go."""
 
-    def __init__(self, plan: Plan, job: Job, survival: Survival, left: float, age: float) -> None:
+    def __init__(self, plan: CheckpointPlan, job: Job, survival: Survival, left: float, age: float) -> None:
         self.left: list[float] = []
         ages: list[float] = []
         lengths: list[float] = []
         while left > 0.0 and (age < survival.end or not ages):
             rest = left - plan.next_segment(left, age)
-            rest = round(rest, 9) if rest > MOMENT else 0.0  # rounded: the same work on every path, and a key
+            rest = (
+                round(rest, 9) if rest > HOURS_TOLERANCE else 0.0
+            )  # rounded: the same work on every path, and a key
             self.left.append(left)
             ages.append(age)
             lengths.append(left - rest + (job.checkpoint_hours if rest else 0.0))

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.market.running_time import NODES, WEIGHTS
-from thriftune.market.survival import MOMENT, Array, Survival, alive
+from thriftune.market.running_time import QUADRATURE_NODES, QUADRATURE_WEIGHTS
+from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive
 
-MOST_PIECES = 1000
+MAX_PIECES = 1000
 
 
 class CheckpointTable:
@@ -46,10 +46,10 @@ class CheckpointTable:
         resolution_hours: float,
     ) -> None:
         pieces = max(1, math.ceil(work_hours / resolution_hours - 1e-9))
-        if pieces > MOST_PIECES:
+        if pieces > MAX_PIECES:
             raise SettingError(
                 f"resolution_hours {resolution_hours:g} cuts {work_hours:g} h of work into {pieces} pieces, and "
-                f"{MOST_PIECES} is the most: give {work_hours / MOST_PIECES:g} or more"
+                f"{MAX_PIECES} is the most: give {work_hours / MAX_PIECES:g} or more"
             )
         self._h = work_hours / pieces
         # Beyond what the job could live to see, ages need not be told apart: as much again for checkpoints.
@@ -121,5 +121,5 @@ def _lives(survival: Survival, ages: Array, horizon: float) -> tuple[Array, Arra
     """S and T at these rising ages; at the horizon all machines count as lost."""
     edges = np.append(np.minimum(ages, horizon), horizon)
     widths = np.diff(edges)
-    cells = widths * (alive(survival, edges[:-1, None] + widths[:, None] * NODES) @ WEIGHTS)
-    return np.where(ages < horizon - MOMENT, alive(survival, ages), 0.0), np.cumsum(cells[::-1])[::-1]
+    cells = widths * (alive(survival, edges[:-1, None] + widths[:, None] * QUADRATURE_NODES) @ QUADRATURE_WEIGHTS)
+    return np.where(ages < horizon - HOURS_TOLERANCE, alive(survival, ages), 0.0), np.cumsum(cells[::-1])[::-1]

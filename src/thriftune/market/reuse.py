@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thriftune.errors import SettingError
-from thriftune.market.running_time import NODES, WEIGHTS, expected_hours, lived_hours
+from thriftune.market.running_time import QUADRATURE_NODES, QUADRATURE_WEIGHTS, expected_hours, lived_hours
 from thriftune.market.survival import Array, Survival, alive, checked, checked_above_zero
 
 Bools = NDArray[np.bool_]
 
-MOST_CELLS = 2000
+MAX_CELLS = 2000
 
 _SAME = -1e-9
 """A machine without memory is as good as new: what the integral's last digits say does not count."""
@@ -66,10 +66,10 @@ class ReuseTable:
             raise SettingError("these machines have no end: give longest_hours=, how far the table should go")
         checked_above_zero("longest_hours", span)
         cells = max(1, math.ceil(span / step - 1e-9))
-        if cells > MOST_CELLS:
+        if cells > MAX_CELLS:
             raise SettingError(
-                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MOST_CELLS} is the most: "
-                f"give {span / MOST_CELLS:g} or more"
+                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MAX_CELLS} is the most: "
+                f"give {span / MAX_CELLS:g} or more"
             )
         self._step = span / cells
         self._end = survival.end
@@ -96,8 +96,8 @@ class ReuseTable:
     def _compute(self, survival: Survival, restart: float) -> Array:
         ages, hours = self.ages[:, None], self.hours
         starts = hours - self._step
-        at = starts[:, None] + self._step * NODES
-        cells = self._step * (alive(survival, at, ages[:, :, None]) @ WEIGHTS)
+        at = starts[:, None] + self._step * QUADRATURE_NODES
+        cells = self._step * (alive(survival, at, ages[:, :, None]) @ QUADRATURE_WEIGHTS)
         lived = np.cumsum(cells, axis=1)
         there = alive(survival, hours, ages)
         with np.errstate(divide="ignore", over="ignore"):  # age 0 is the first row

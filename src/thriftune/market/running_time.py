@@ -26,14 +26,14 @@ NEVER_HOURS = 1e9
 """More than a hundred thousand years: as far out as that, a model of lifetimes tells nothing."""
 
 _roots, _weights = np.polynomial.legendre.leggauss(5)
-NODES, WEIGHTS = 0.5 * (_roots + 1.0), 0.5 * _weights
+QUADRATURE_NODES, QUADRATURE_WEIGHTS = 0.5 * (_roots + 1.0), 0.5 * _weights
 """Gauss-Legendre on 0..1."""
 
 # Panels of the integral over 0..1: even ones, and ever finer ones towards 0, as young machines may die within
 # minutes of a job that would take days.
 _EDGES = np.union1d(np.linspace(0.0, 1.0, 65), 2.0 ** -np.arange(7.0, 25.0))
-_AT = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * NODES).ravel()
-_WEIGHT = (np.diff(_EDGES)[:, None] * WEIGHTS).ravel()
+_AT = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * QUADRATURE_NODES).ravel()
+_WEIGHT = (np.diff(_EDGES)[:, None] * QUADRATURE_WEIGHTS).ravel()
 
 
 def failure_probability(survival: Survival, hours: ArrayLike, age: ArrayLike = 0.0) -> float | Array:

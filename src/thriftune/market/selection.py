@@ -27,7 +27,7 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
 from thriftune.market.running_time import expected_waste, failure_probability, lived_hours
-from thriftune.market.survival import MOMENT, Array, Survival, alive, checked, checked_above_zero
+from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive, checked, checked_above_zero
 
 _HOUR = 3600.0
 _PIECES = 1024  # of a stint
@@ -88,7 +88,7 @@ class Stint:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
+class OfferStepCost:
     """What a useful step costs on an offer, in dollars, and what the parts of it are."""
 
     name: str
@@ -103,12 +103,12 @@ class StepCost:
     failure_probability: float  # of a stint
 
 
-def rank(candidates: Iterable[Candidate], stint: Stint) -> list[StepCost]:
+def rank(candidates: Iterable[Candidate], stint: Stint) -> list[OfferStepCost]:
     """What a useful step costs on each, the cheapest first; the first given, where they cost the same."""
     return sorted((step_cost(candidate, stint) for candidate in candidates), key=lambda cost: cost.dollars)
 
 
-def step_cost(candidate: Candidate, stint: Stint) -> StepCost:
+def step_cost(candidate: Candidate, stint: Stint) -> OfferStepCost:
     """What a useful step costs on this offer, by renewal."""
     begun, ended, saved = _segments(candidate, stint)
     survival, until = candidate.survival, saved[-1]
@@ -126,12 +126,12 @@ def step_cost(candidate: Candidate, stint: Stint) -> StepCost:
     failure = float(failure_probability(survival, until))
     if not kept > 0.0:
         inf = math.inf
-        return StepCost(candidate.name, inf, inf, inf, inf, inf, inf, 0.0, inf, failure)
+        return OfferStepCost(candidate.name, inf, inf, inf, inf, inf, inf, 0.0, inf, failure)
     price = candidate.price_per_hour * candidate.machines * step
     work, lost, checkpoints, restarts, rounding, refund = (
         float(price * hours / kept) for hours in (kept, working - kept, saving, starting, beyond, -refunded)
     )
-    return StepCost(
+    return OfferStepCost(
         name=candidate.name,
         dollars=work + lost + checkpoints + restarts + rounding + refund,
         work=work,
@@ -189,7 +189,7 @@ def _by_billing(billing: Billing, survival: Survival, until: float) -> tuple[flo
         edges.append(granule * np.arange(1.0, until / granule))
     ends = np.unique(np.clip(np.concatenate(edges), 0.0, until))
     there = alive(survival, ends)
-    lost, lives = -np.diff(there), ends[1:] - MOMENT  # who is lost just then has not lived longer
+    lost, lives = -np.diff(there), ends[1:] - HOURS_TOLERANCE  # who is lost just then has not lived longer
     full = billing.billed_seconds(_HOUR * lives) / _HOUR
     paid = billing.billed_seconds(_HOUR * lives, revoked=True) / _HOUR
     whole = float(billing.billed_seconds(_HOUR * until)) / _HOUR

@@ -1,6 +1,6 @@
-"""What is there to tell of a record? Figures of its prices, lifetimes and fits, and what these mean for jobs.
+"""The figures that `thriftune market` shows: of prices, lifetimes, fits, and of jobs on such machines.
 
-Prices are dollars an hour, times unix seconds, ages and lifetimes hours.
+Prices are dollars per hour, times unix seconds, ages and lifetimes hours.
 """
 
 from __future__ import annotations
@@ -38,17 +38,20 @@ Floats = NDArray[np.float64]
 Intervals = dict[str, tuple[float, float]]
 
 HOUR, DAY = 3600.0, 86400.0
-PARTS = (0.1, 0.25, 0.5, 0.75, 0.9)
+QUANTILE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 FORMS: tuple[type[Fitted], ...] = (Exponential, Weibull, GompertzMakeham, Bathtub, Phases)
-FINEST_HOURS, MOST_STEPS = 0.05, 400
-"""Of checkpoint schedules: jobs longer than 20 h are cut coarser, so that looking at one takes a second or two."""
+# The resolution of checkpoint schedules. Jobs of more than 20 h get a coarser one, so that each takes 1 or 2 s.
+MIN_RESOLUTION_HOURS, MAX_SCHEDULE_STEPS = 0.05, 400
 
 # --- prices -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PriceFigures:
-    """Of one market, each moment alike: `median` is the price that was not exceeded half of the time."""
+    """Price statistics of one market, weighted by time.
+
+    Half of the time the price was at most `median`.
+    """
 
     rows: int
     start: float
@@ -61,11 +64,11 @@ class PriceFigures:
 
 
 def price_figures(series: PriceSeries) -> PriceFigures:
-    held = np.diff(series.times, append=series.end)
-    if not held.any():  # a record of a single moment
-        held[:] = 1.0
+    durations = np.diff(series.times, append=series.end)
+    if not durations.any():  # a record of a single moment
+        durations[:] = 1.0
     order = np.argsort(series.prices)
-    middle = int(np.searchsorted(np.cumsum(held[order]), 0.5 * held.sum()))
+    middle = int(np.searchsorted(np.cumsum(durations[order]), 0.5 * durations.sum()))
     days = (series.end - series.start) / DAY
     changes = int(np.count_nonzero(np.diff(series.prices)))
     return PriceFigures(
@@ -80,8 +83,11 @@ def price_figures(series: PriceSeries) -> PriceFigures:
     )
 
 
-def on_demand(type: str, zone: str) -> Offer | None:
-    """What the shipped catalog says of that type in the zone's region; us-east-1a is in us-east-1."""
+def on_demand_offer(type: str, zone: str) -> Offer | None:
+    """Return the shipped catalog's offer of this type in the zone's region, if any.
+
+    The zone us-east-1a is in the region us-east-1.
+    """
     try:
         return Catalog.shipped().find(type, re.sub(r"-?[a-z]$", "", zone))
     except SettingError:
@@ -90,43 +96,45 @@ def on_demand(type: str, zone: str) -> Offer | None:
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """Of one machine after the other, each rented as soon as the price allows and revoked when it is above.
+    """The revocations of a machine that is rented again as soon as the price is not above the maximum.
 
-    - `times`, `lived_hours`: when, and how old the machine was.
-    - `to_be_had`: the share of the time at which the price is not above the maximum.
-    - `within_an_hour`: of the moments at which a machine is to be had, the share after which it is revoked within
-      an hour; NaN if there are none.
-    - `mean_price`: of the time at which a machine is to be had; NaN if there is none.
+    - `times`, `lived_hours`: the time of each revocation, and the machine's age then.
+    - `available_share`: the share of the time in which the price is not above the maximum.
+    - `within_an_hour`: the share of that time after which a revocation comes within an hour; NaN if there is none.
+    - `mean_price`: the mean price of that time; NaN if there is none.
     """
 
     max_price: float
     times: Floats
     lived_hours: Floats
-    to_be_had: float
+    available_share: float
     within_an_hour: float
     mean_price: float
 
 
 def revocations(series: PriceSeries, max_price: float) -> Revocations:
-    """What becomes of machines with this maximum price."""
+    """Return the revocations of a machine with this maximum price."""
     if not 0.0 < max_price < math.inf:
-        raise SettingError(f"max price {max_price:g} must be a number of dollars an hour above 0")
+        raise SettingError(f"max price {max_price:g} must be a number of dollars per hour above 0")
     allowed = series.prices <= max_price
     begins = np.flatnonzero(allowed & ~np.append(False, allowed[:-1]))
     ends = np.flatnonzero(~allowed & np.append(False, allowed[:-1]))
     times = series.times[ends]
-    held = np.diff(series.times, append=series.end)
-    spent, had = float(held[allowed] @ series.prices[allowed]), float(held[allowed].sum())
-    asked = np.arange(series.start, series.end - HOUR, MINUTE)
-    asked = asked[series.price_at(asked) <= max_price] if len(asked) else asked
-    lost = series.next_above(max_price, asked) < asked + HOUR if len(asked) else np.array([math.nan])
+    durations = np.diff(series.times, append=series.end)
+    dollar_seconds, seconds = float(durations[allowed] @ series.prices[allowed]), float(durations[allowed].sum())
+    minutes = np.arange(series.start, series.end - HOUR, MINUTE)
+    minutes = minutes[series.price_at(minutes) <= max_price] if len(minutes) else minutes
+    revoked = series.next_above(max_price, minutes) < minutes + HOUR if len(minutes) else np.array([math.nan])
+    total_seconds = series.end - series.start
     return Revocations(
         max_price=max_price,
         times=times,
         lived_hours=(times - series.times[begins[: len(ends)]]) / HOUR,
-        to_be_had=had / (series.end - series.start) if series.end > series.start else float(allowed.mean()),
-        within_an_hour=float(lost.mean()),
-        mean_price=spent / had if had else math.nan,
+        available_share=seconds / (series.end - series.start)
+        if series.end > series.start
+        else float(allowed.mean()),
+        within_an_hour=float(revoked.mean()),
+        mean_price=dollar_seconds / seconds if seconds else math.nan,
     )
 
 
@@ -135,8 +143,11 @@ def revocations(series: PriceSeries, max_price: float) -> Revocations:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeFigures:
-    """Of one type. `quantiles`: the ages by which `PARTS` of machines are revoked, by the Kaplan-Meier curve; NaN
-    where none was seen to live so long."""
+    """Lifetime statistics of one machine type.
+
+    `quantiles` are the ages by which the shares `QUANTILE_LEVELS` of machines are revoked, by the Kaplan-Meier
+    curve. One is NaN if no machine was observed for that long.
+    """
 
     machines: int
     revoked: int
@@ -148,8 +159,8 @@ class LifetimeFigures:
 
 def lifetime_figures(lives: Lifetimes) -> LifetimeFigures:
     curve = KaplanMeier.fit(lives.hours, lives.ended)
-    # 1 - 0.9 must not be short of 0.1 by a rounding.
-    at = np.searchsorted(1.0 - curve.alive, np.array(PARTS) - 1e-12)
+    # The tolerance is for rounding: 1 - 0.9 must reach the level 0.1.
+    at = np.searchsorted(1.0 - curve.alive, np.array(QUANTILE_LEVELS) - 1e-12)
     revoked = int(lives.ended.sum())
     return LifetimeFigures(
         machines=len(lives),
@@ -161,13 +172,13 @@ def lifetime_figures(lives: Lifetimes) -> LifetimeFigures:
     )
 
 
-def chosen(lives: Lifetimes, type: str, zone: str | None = None) -> Lifetimes:
-    """Those of that type, in that zone."""
+def select_lifetimes(lives: Lifetimes, type: str, zone: str | None = None) -> Lifetimes:
+    """Return the lifetimes of one type, in one zone if given."""
     if type not in lives.types:
         raise SettingError(f"no lifetime of a {type!r} is recorded; there are {', '.join(lives.types)}")
     own = lives.type == type
     if zone is not None and not (own & (lives.zone == zone)).any():
-        zones = sorted({str(each) for each in lives.zone[own]})
+        zones = sorted({str(name) for name in lives.zone[own]})
         raise SettingError(
             f"no lifetime of a {type} in {zone!r} is recorded; there are some in {', '.join(zones)}"
         )
@@ -175,8 +186,8 @@ def chosen(lives: Lifetimes, type: str, zone: str | None = None) -> Lifetimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """A form, and how well it fits the machines of one type; `why_not`: why there is none."""
+class FitFigures:
+    """A fitted form and how well it fits; `failure` says why there is no model."""
 
     name: str
     by: str
@@ -186,36 +197,40 @@ class Fit:
     log_likelihood: float = math.nan
     r2: float = math.nan  # on the Kaplan-Meier curve
     mean: float = math.nan
-    why_not: str = ""
+    failure: str = ""
 
 
-def fit_default(lives: Lifetimes, type: str, zone: str | None = None) -> Fit:
-    """The one that thriftune goes by. How well it fits is told of the type's own machines alone."""
-    own = chosen(lives, type, zone)
-    return _judged("default", "likelihood, relatives", lives.fit(type, zone), own)
+def fit_default_form(lives: Lifetimes, type: str, zone: str | None = None) -> FitFigures:
+    """Fit the default form, with relatives; its figures are of the type's own machines only."""
+    own = select_lifetimes(lives, type, zone)
+    return _fit_figures("default", "likelihood, relatives", lives.fit(type, zone), own)
 
 
-def fit_form(form: type[Fitted], own: Lifetimes, by: By) -> Fit:
-    """`Phases` always by likelihood, which is how the default comes about; by least squares its intervals would
-    take a minute."""
+def fit_form(form: type[Fitted], own: Lifetimes, by: By) -> FitFigures:
+    """Fit one form; `Phases` always by likelihood.
+
+    The default is fitted so too, and the intervals of `Phases` by least squares would take a minute.
+    """
     by = "likelihood" if form is Phases else by
     intervals: Intervals = {}
     try:
         model = form.fit(own.hours, own.ended, by=by)
-        # Of few machines drawn anew, none may be left that such a form fits: then there are no intervals.
+        # A bootstrap sample of few machines may be one that the form cannot fit: then there are no intervals.
         with suppress(SettingError):
             intervals = model.intervals(own.hours, own.ended, by=by)
     except SettingError as error:
-        return Fit(form.__name__, by, why_not=str(error))
-    return _judged(form.__name__, by, model, own, intervals)
+        return FitFigures(form.__name__, by, failure=str(error))
+    return _fit_figures(form.__name__, by, model, own, intervals)
 
 
-def _judged(name: str, by: str, model: Fitted, own: Lifetimes, intervals: Intervals | None = None) -> Fit:
-    return Fit(
+def _fit_figures(
+    name: str, by: str, model: Fitted, own: Lifetimes, intervals: Intervals | None = None
+) -> FitFigures:
+    return FitFigures(
         name,
         by.replace("_", " "),
         model,
-        {parameter.name: each for parameter, each in zip(model.PARAMETERS, model.values(), strict=False)},
+        {parameter.name: value for parameter, value in zip(model.PARAMETERS, model.values(), strict=False)},
         intervals or {},
         model.log_likelihood(own.hours, own.ended),
         r_squared(model, KaplanMeier.fit(own.hours, own.ended)),
@@ -224,18 +239,18 @@ def _judged(name: str, by: str, model: Fitted, own: Lifetimes, intervals: Interv
 
 
 def r_squared(model: Lifetime, curve: KaplanMeier) -> float:
-    """Of the model's CDF, at the ages at which machines died; NaN where they are too few to tell."""
+    """Return the r2 of the model's CDF on the Kaplan-Meier curve; NaN if all its points are equal."""
     dead = 1.0 - curve.alive
-    around = float(np.sum((dead - dead.mean()) ** 2)) if len(dead) else 0.0
-    return 1.0 - float(np.sum((model.cdf(curve.ages) - dead) ** 2)) / around if around else math.nan
+    total = float(np.sum((dead - dead.mean()) ** 2)) if len(dead) else 0.0
+    return 1.0 - float(np.sum((model.cdf(curve.ages) - dead) ** 2)) / total if total else math.nan
 
 
 # --- jobs -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """A job on a machine of some age: `keep`: it is done at least as soon there as on a new one."""
+class JobFigures:
+    """A job on a machine of some age; `keep` if it is expected to end there no later than on a new one."""
 
     job_hours: float
     age: float
@@ -244,42 +259,47 @@ class Start:
     keep: bool
 
 
-def starts(survival: Survival, jobs: Sequence[float], ages: Sequence[float], restart_hours: float) -> list[Start]:
-    job, age = (each.ravel() for each in np.meshgrid(jobs, ages, indexing="ij"))
+def job_figures(
+    survival: Survival, jobs: Sequence[float], ages: Sequence[float], restart_hours: float
+) -> list[JobFigures]:
+    job, age = (grid.ravel() for grid in np.meshgrid(jobs, ages, indexing="ij"))
     failure = np.asarray(failure_probability(survival, job, age))
     expected = np.asarray(expected_hours(survival, job, age, restart_hours=restart_hours))
     keep = np.asarray(reuse(survival, job, age, restart_hours=restart_hours))
-    return [Start(*each) for each in zip(*(a.tolist() for a in (job, age, failure, expected, keep)), strict=True)]
+    return [
+        JobFigures(*row) for row in zip(*(a.tolist() for a in (job, age, failure, expected, keep)), strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """Of a job that starts on a fresh machine: without any, by Young and Daly, and the best there are."""
+class CheckpointFigures:
+    """A job on a new machine: without checkpoints, with Young-Daly's schedule, and with the best one."""
 
     job_hours: float
-    without: float  # expected hours
+    without: float  # expected hours without checkpoints
     young_daly: Schedule
     best: Schedule
 
 
-def checkpoints(
+def checkpoint_figures(
     survival: Survival, jobs: Sequence[float], checkpoint_hours: float, restart_hours: float
-) -> Iterator[Checkpoints]:
+) -> Iterator[CheckpointFigures]:
     for hours in jobs:
         job = Job(hours, checkpoint_hours, restart_hours)
+        resolution = max(MIN_RESOLUTION_HOURS, hours / MAX_SCHEDULE_STEPS)
         try:
-            best = best_schedule(job, survival, resolution_hours=max(FINEST_HOURS, hours / MOST_STEPS))
+            best = best_schedule(job, survival, resolution_hours=resolution)
         except SettingError:
             raise SettingError(
-                f"a job of {hours:g} h: such machines live too short for it, with checkpoints of "
-                f"{checkpoint_hours:g} h; give a shorter job or shorter checkpoints"
+                f"a job of {hours:g} h: these machines do not live long enough for it, with checkpoints of "
+                f"{checkpoint_hours:g} h; give a shorter job or shorter checkpoint_figures"
             ) from None
         without = float(expected_hours(survival, hours, restart_hours=restart_hours))
-        yield Checkpoints(hours, without, young_daly_schedule(job, survival), best)
+        yield CheckpointFigures(hours, without, young_daly_schedule(job, survival), best)
 
 
-def looked_at(own: Lifetimes) -> tuple[float, list[float]]:
-    """The oldest machine that was seen, and the ages up to there that are worth a line."""
+def ages_to_show(own: Lifetimes) -> tuple[float, list[float]]:
+    """Return the age of the oldest observed machine, and the ages to list in the output."""
     oldest = float(own.hours.max())
-    quarters = (float(f"{part * oldest:.2g}") for part in (0.25, 0.5, 0.75))
+    quarters = (float(f"{share * oldest:.2g}") for share in (0.25, 0.5, 0.75))
     return oldest, sorted({0.0, *(age for age in (1.0, *quarters) if 0.0 < age < oldest)})

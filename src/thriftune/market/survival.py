@@ -14,7 +14,7 @@ from thriftune.errors import SettingError
 
 Array = NDArray[np.float64]
 
-MOMENT = 1e-9
+HOURS_TOLERANCE = 1e-9
 """Hours, some microseconds: sums of hours that are as near are the same, but for rounding."""
 
 
@@ -42,7 +42,7 @@ class Survival(Protocol):
 def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
     """`survival.survival` as an array. A machine as old as `end`, or older than it should be, counts as lost."""
     t, age = np.broadcast_arrays(np.asarray(t, dtype=float), np.asarray(age, dtype=float))
-    lost = age + t >= survival.end - MOMENT
+    lost = age + t >= survival.end - HOURS_TOLERANCE
     # A model need not answer for ages that cannot be: it is asked for age 0 in place of those past its end, and
     # where it holds that none lives so long, though its end is later, it may divide 0 by 0.
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -51,7 +51,7 @@ def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledSurvival:
     """As `known`, with losses at so many times the rate at every age."""
 
     known: Survival
@@ -66,7 +66,7 @@ class Scaled:
         return told[()]
 
 
-class Lives:
+class LifetimeSampler:
     """How long machines live, in hours, drawn from a survival of whatever form."""
 
     def __init__(self, survival: Survival) -> None:
@@ -74,7 +74,7 @@ class Lives:
         self._hours = longest * np.linspace(0.0, 1.0, _GRID) ** 3  # finer towards 0: many live for minutes only
         self._dead = 1.0 - alive(survival, self._hours)
 
-    def at(self, drawn: ArrayLike) -> Array:
+    def hours_at(self, drawn: ArrayLike) -> Array:
         """By numbers that were drawn evenly from 0 to 1; inf of a machine that outlives all that is known."""
         drawn = np.asarray(drawn, dtype=float)
         hours = np.interp(drawn, self._dead, self._hours)

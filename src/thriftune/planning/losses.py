@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from thriftune.errors import SettingError
 from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.market.running_time import mean_hours
-from thriftune.market.survival import Lives
+from thriftune.market.survival import LifetimeSampler
 from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.profile import Profile
 
@@ -31,7 +31,7 @@ def with_losses(work: Floats, choice: StageAllocation, profile: Profile, rng: np
     together = max(1, cloud.slots // workers)  # trials on a machine
     each = max(1, -(-workers // cloud.slots))  # machines of a trial
     on = np.arange(trials) // together
-    lives = Lives(cloud.survival)
+    lives = LifetimeSampler(cloud.survival)
     groups = int(on[-1]) + 1
     every = min(save_every_seconds(choice, profile), 2.0 * float(work.max()))
     left = work.copy()
@@ -42,7 +42,7 @@ def with_losses(work: Floats, choice: StageAllocation, profile: Profile, rng: np
         need = profile.startup + left + profile.checkpoint * (segments + 1.0)
         # Until the first of a trial's machines is lost.
         drawn = -np.expm1(np.log1p(-rng.random((groups, samples))) / each)
-        life = _HOUR * lives.at(drawn)[on]
+        life = _HOUR * lives.hours_at(drawn)[on]
         lost = (life < need) & (left > 0.0)
         spent += np.where(left > 0.0, np.where(lost, life + again, need), 0.0)
         if not lost.any():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from thriftune.market.running_time import lived_hours
-from thriftune.market.survival import Scaled, alive
+from thriftune.market.survival import ScaledSurvival, alive
 from thriftune.planning.machine_types import MachineType
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
@@ -88,7 +88,7 @@ class HazardEstimator:
         """Of these hours, for how many a machine of this age is expected to be there; None: its rate tells."""
         if kind.survival is None:
             return None
-        return float(lived_hours(Scaled(kind.survival, self.rate(kind, history, now)), hours, age))
+        return float(lived_hours(ScaledSurvival(kind.survival, self.rate(kind, history, now)), hours, age))
 
     def _refresh(self, history: History, now: float) -> None:
         past = history.fleet.past

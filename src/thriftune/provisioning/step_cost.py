@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.market.revocation.records import HIGHEST_DELTA, LOWEST_DELTA
+from thriftune.market.revocation.spottune_inputs import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from thriftune.errors import SettingError
 from thriftune.market.prices import PriceSeries
-from thriftune.market.survival import Lives, Survival
+from thriftune.market.survival import LifetimeSampler, Survival
 
 
 class Fate(Protocol):
@@ -60,14 +60,14 @@ class Drawn:
     """After a life that is drawn for it."""
 
     def __init__(self, survival: Survival, seed: int = 0) -> None:
-        self._lives, self._seed = Lives(survival), seed
+        self._lives, self._seed = LifetimeSampler(survival), seed
 
     def room(self, now: float, max_price: float | None) -> int | None:  # noqa: ARG002 (the protocol's)
         return None
 
     def end(self, number: int, seat: int, start: float, max_price: float | None) -> float:  # noqa: ARG002
         drawn = np.random.default_rng((self._seed, number)).random()
-        return start + 3600.0 * float(self._lives.at(drawn))
+        return start + 3600.0 * float(self._lives.hours_at(drawn))
 
 
 class Available:

@@ -24,7 +24,7 @@ from thriftune.market.catalog import Catalog
 from thriftune.market.lifetime import Exponential, KaplanMeier, Lifetimes, fit_lifetime
 from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.model import RevocationModel
-from thriftune.market.revocation.tabulated import Tabulated
+from thriftune.market.revocation.tabulated import TabulatedModel
 from thriftune.market.survival import Survival
 from thriftune.planning.latency import Latency
 from thriftune.planning.machine_types import MachineType
@@ -87,7 +87,7 @@ def of_prices(history: PriceHistory, types: Mapping[str, Type], given: Condition
     for type, zone in markets:
         series, known = history[type, zone], types[type]
         model = RevocationModel().fit(series.window(series.start, start))
-        kind = _kind(f"{type} {zone}", series, known, given, revocation=Tabulated(model, series, start, end))
+        kind = _kind(f"{type} {zone}", series, known, given, revocation=TabulatedModel(model, series, start, end))
         kinds.append(kind)
         fates[kind.name] = AbovePrice(series)
     return Trace([*kinds, *_on_demand(types, markets, given)], lambda _: fates, start, end)

@@ -15,7 +15,7 @@ from thriftune.market.lifetime import KaplanMeier, Lifetime
 from thriftune.market.prices import PriceSeries
 from thriftune.market.reuse import ReuseTable
 from thriftune.market.running_time import expected_hours
-from thriftune.market.summary import Fit, Revocations
+from thriftune.market.summary import FitFigures, Revocations
 from thriftune.results.curves import wants_log
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, dollar_axis, legend, picture
 
@@ -57,7 +57,7 @@ def plot_lifetimes(curves: Mapping[str, KaplanMeier], path: Path) -> None:
         legend(axes)
 
 
-def plot_fits(fits: Sequence[Fit], curve: KaplanMeier, oldest: float, name: str, path: Path) -> None:
+def plot_fits(fits: Sequence[FitFigures], curve: KaplanMeier, oldest: float, name: str, path: Path) -> None:
     """The Kaplan-Meier curve with its band and the fits; their hazards."""
     ages = np.linspace(0.0, oldest, _FINE)[1:]
     with picture(path, f"{name}: what was seen, and what was fitted", 2) as (left, right):

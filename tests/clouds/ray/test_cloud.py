@@ -19,7 +19,7 @@ from thriftune.clouds.ray.other_studies import Neighbour, Neighbours, Rented, fa
 from thriftune.clouds.ray.sharing import Want
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT, GCP_PREEMPTIBLE, PER_SECOND, Billing
-from thriftune.market.catalog import Catalog, smallest_with
+from thriftune.market.catalog import Catalog, reference_offer
 from thriftune.state import events as ev
 from thriftune.state.fleet import Fleet
 
@@ -480,14 +480,14 @@ def test_when_a_share_is_told(mine: int, theirs: tuple[int, ...], share: int | N
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ({}, ("4 CPUs", smallest_with(4).price_per_hour, None, True)),
-        ({MARKET: "spot"}, ("4 CPUs spot", smallest_with(4).price_per_hour, None, False)),
+        ({}, ("4 CPUs", reference_offer(4).price_per_hour, None, True)),
+        ({MARKET: "spot"}, ("4 CPUs spot", reference_offer(4).price_per_hour, None, False)),
         ({INSTANCE_TYPE: "c7i.large"}, ("c7i.large", Catalog.shipped()["c7i.large"].price_per_hour, ..., True)),
         ({INSTANCE_TYPE: "c7i.large", MARKET: "spot"}, ("c7i.large spot", ..., ..., False)),
         ({INSTANCE_TYPE: "n1-highcpu-2", MARKET: "spot"}, ("n1-highcpu-2 spot", ..., ..., True)),
-        ({INSTANCE_TYPE: "own", MARKET: "spot"}, ("own spot", smallest_with(4).price_per_hour, None, False)),
+        ({INSTANCE_TYPE: "own", MARKET: "spot"}, ("own spot", reference_offer(4).price_per_hour, None, False)),
         ({INSTANCE_TYPE: "own", MARKET: "spot", PRICE: "0.25"}, ("own spot", 0.25, None, True)),
-        ({INSTANCE_TYPE: "own"}, ("own", smallest_with(4).price_per_hour, None, True)),
+        ({INSTANCE_TYPE: "own"}, ("own", reference_offer(4).price_per_hour, None, True)),
     ],
 )
 def test_what_a_node_costs(labels: dict[str, str], expected: tuple[Any, ...]) -> None:

@@ -22,7 +22,7 @@ from thriftune.market.revocation import (
     Tributary,
 )
 from thriftune.market.revocation.features import DIRECTIONS, NAMES, features
-from thriftune.market.revocation.steps import DAY, HOUR, Steps, revoked
+from thriftune.market.revocation.price_curve import DAY, HOUR, PriceCurve, revoked
 
 MODELS: dict[str, Callable[[], RevocationPredictor]] = {
     "default": RevocationModel,
@@ -76,7 +76,7 @@ def test_answers_one_by_one_or_together_are_the_same(name: str) -> None:
 @EVERY
 def test_a_price_that_is_above_already_is_a_revocation(name: str) -> None:
     t = START + 9 * DAY + HOUR * np.arange(24.0)
-    price = Steps(market()).price(t)
+    price = PriceCurve(market()).price(t)
     assert (np.asarray(fitted(name).probability(market(), t, price * 0.99)) == 1.0).all()
     assert (np.asarray(fitted(name).probability(market(), t, price)) < 1.0).all()
 
@@ -145,11 +145,11 @@ def test_a_higher_maximum_price_is_never_more_likely_exceeded(day: float, prices
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0.0, ALL_DAYS), st.lists(st.floats(0.05, 3.0), min_size=2, max_size=30))
 def test_each_feature_follows_the_maximum_price_as_it_says(day: float, prices: list[float]) -> None:
-    x = features(Steps(market()), np.full(len(prices), START + day * DAY), np.sort(prices))
+    x = features(PriceCurve(market()), np.full(len(prices), START + day * DAY), np.sort(prices))
     assert x.shape == (len(prices), len(NAMES))
-    steps = np.diff(x, axis=0)
-    assert (steps[:, DIRECTIONS == 0] == 0.0).all()
-    assert (steps * DIRECTIONS <= 0.0).all()  # higher prices, fewer revocations
+    curve = np.diff(x, axis=0)
+    assert (curve[:, DIRECTIONS == 0] == 0.0).all()
+    assert (curve * DIRECTIONS <= 0.0).all()  # higher prices, fewer revocations
 
 
 def test_probabilities_are_true_on_later_days() -> None:
@@ -160,8 +160,8 @@ def test_probabilities_are_true_on_later_days() -> None:
     earlier = Prices(series.times[seen], series.prices[seen], cut)
     rng = np.random.default_rng(0)
     t = np.sort(rng.uniform(cut, series.end - HOUR, 5000))
-    most = Steps(series).price(t) * rng.uniform(1.05, 2.0, len(t))
-    y = revoked(Steps(series), t, most)
+    most = PriceCurve(series).price(t) * rng.uniform(1.05, 2.0, len(t))
+    y = revoked(PriceCurve(series), t, most)
     p = np.asarray(RevocationModel().fit(earlier).probability(series, t, most))
     line = np.asarray(LogisticRegression().fit(earlier).probability(series, t, most))
     bins = np.array_split(np.argsort(p), 10)

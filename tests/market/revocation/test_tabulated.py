@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.market.revocation.markets import START, changed_after, spiky
 from thriftune.errors import SettingError
 from thriftune.market.prices import PriceSeries
-from thriftune.market.revocation.tabulated import Tabulated
+from thriftune.market.revocation.tabulated import TabulatedModel
 
 DAY = 86_400.0
 EVERY = 900.0
@@ -37,7 +37,7 @@ def market(factor: float = 1.0, after: float = START + DAY) -> PriceSeries:
 
 
 SERIES = market()
-TABLE = Tabulated(Margin(), SERIES, START, START + 2.0 * DAY)
+TABLE = TabulatedModel(Margin(), SERIES, START, START + 2.0 * DAY)
 
 
 @pytest.mark.parametrize("margin", MARGINS)
@@ -79,21 +79,21 @@ def test_the_future_is_not_looked_at(hours: float, margin: float, factor: float)
     t = START + hours * 3600.0
     asked = SERIES.price_at(t) * (1.0 + margin)
     other = market(factor)
-    table = Tabulated(Margin(), other, START, START + 2.0 * DAY)
+    table = TabulatedModel(Margin(), other, START, START + 2.0 * DAY)
     assert table.probability(other, t, asked) == TABLE.probability(SERIES, t, asked)
 
 
 def test_the_model_is_not_asked_beyond_the_record() -> None:
     model = Margin()
-    Tabulated(model, SERIES, START, START + 9.0 * DAY)
+    TabulatedModel(model, SERIES, START, START + 9.0 * DAY)
     assert model.latest <= SERIES.end
 
 
 def test_outside_of_the_table_nothing_is_known() -> None:
     with pytest.raises(SettingError, match="m a: the table of probabilities does not reach"):
         TABLE.probability(SERIES, START - 1.0, 1.0)
-    short = Tabulated(Margin(), SERIES, START, START + 3600.0)
+    short = TabulatedModel(Margin(), SERIES, START, START + 3600.0)
     with pytest.raises(SettingError, match="does not reach"):
         short.probability(SERIES, START + DAY, 1.0)
     with pytest.raises(SettingError, match="m a: no price is known from"):
-        Tabulated(Margin(), SERIES, START + 3.0 * DAY, START + 4.0 * DAY)
+        TabulatedModel(Margin(), SERIES, START + 3.0 * DAY, START + 4.0 * DAY)

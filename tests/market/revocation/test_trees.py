@@ -30,7 +30,9 @@ def test_is_monotone_in_all_that_should_be_together(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1500, 4)).astype(np.float32)
     y = rng.random(1500) < expit(np.sin(3 * x[:, 0]) - x[:, 1] * x[:, 3] + x[:, 2])  # not monotone at all
-    model = boost(x, y, np.array([1, -1, 0, 1], np.int8), rng, 25, Growth(rate=0.3, ridge=1.0, least=1.0))
+    model = boost(
+        x, y, np.array([1, -1, 0, 1], np.int8), rng, 25, Growth(learning_rate=0.3, ridge=1.0, min_curvature=1.0)
+    )
     low = rng.standard_normal((500, 4)).astype(np.float32)
     high = low + np.array([1, -1, 0, 1], np.float32) * rng.exponential(0.5, (500, 4)).astype(np.float32)
     assert (model.log_odds(high) >= model.log_odds(low)).all()

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, PRICE, ClusterNode, NodeType
 from thriftune.errors import SettingError
-from thriftune.market.billing import Billing, rules_of
-from thriftune.market.catalog import Catalog, Offer, smallest_with
+from thriftune.market.billing import Billing, billing_rule
+from thriftune.market.catalog import Catalog, Offer, reference_offer
 
 SPOT = "spot"
 _MARKETS = (SPOT, "on-demand")
@@ -54,7 +54,7 @@ def billing_of(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) -
     """
     name, _, market = type_name.rpartition("_")
     offer = _offer(name, catalog)
-    rules = rules_of("" if offer is None else offer.provider, spot=market == SPOT)
+    rules = billing_rule("" if offer is None else offer.provider, spot=market == SPOT)
     least = told[type_name].least_billed if type_name in told else None
     return rules if least is None else replace(rules, least_seconds=least)
 
@@ -82,7 +82,7 @@ def priced(node: ClusterNode, catalog: Catalog) -> Priced:
         return Priced(title, _price(node), on_demand, known=True)
     if market == SPOT and offer is not None and offer.spot_price_per_hour is not None:
         return Priced(title, offer.spot_price_per_hour, on_demand, known=True)
-    price = smallest_with(max(1, round(cores))).price_per_hour if on_demand is None else on_demand
+    price = reference_offer(max(1, round(cores))).price_per_hour if on_demand is None else on_demand
     return Priced(title, price, on_demand, known=market != SPOT)
 
 

@@ -2,7 +2,7 @@
 
 from thriftune.market.lifetime.base import Lifetime
 from thriftune.market.lifetime.bathtub import Bathtub
-from thriftune.market.lifetime.change import Watch
+from thriftune.market.lifetime.change_detection import Watch
 from thriftune.market.lifetime.fitting import Fitted
 from thriftune.market.lifetime.forms import Exponential, GompertzMakeham, Weibull
 from thriftune.market.lifetime.kaplan_meier import KaplanMeier

@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 Hours = float | Array
 """One, or many: what is asked of one is answered with a float."""
 
-LEAST_HOURS = 1.0 / 3600.0
+MIN_LIFETIME_HOURS = 1.0 / 3600.0
 """A lifetime of 0 is one that the clock could not tell: some forms have no finite density there."""
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
@@ -99,7 +99,7 @@ class Lifetime(ABC):
         return self.log_survival(np.maximum(np.asarray(t, dtype=float), 0.0))
 
     def _log_density(self, t: Hours) -> Array:
-        return self.log_density(np.maximum(np.asarray(t, dtype=float), LEAST_HOURS))
+        return self.log_density(np.maximum(np.asarray(t, dtype=float), MIN_LIFETIME_HOURS))
 
     def _latest(self) -> float:
         """An age that all but nobody outlives; infinite if that is not to be found."""
@@ -127,7 +127,7 @@ def observations(hours: Any, ended: Any) -> tuple[Array, npt.NDArray[np.bool_]]:
     wrong = np.flatnonzero(~(np.isfinite(t) & (t >= 0.0)))
     if len(wrong):
         raise SettingError(f"lifetimes: hours[{wrong[0]}] is {t[wrong[0]]}; it must be finite and not negative")
-    return np.maximum(t, LEAST_HOURS), died.astype(bool)
+    return np.maximum(t, MIN_LIFETIME_HOURS), died.astype(bool)
 
 
 def check_level(level: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from thriftune.market.lifetime.base import Array
-from thriftune.market.lifetime.fitting import Fitted, Parameter, Starts
+from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
 BEYOND = 1.01
 """The forced end is so many times the latest age that was seen."""
@@ -31,10 +31,10 @@ class Bathtub(Fitted):
     limit_hours: float = math.inf
 
     PARAMETERS = (
-        Parameter("part", "logit"),
-        Parameter("early_hours", "log"),
-        Parameter("late_hours", "log"),
-        Parameter("late_start", "plain"),
+        FitParameter("part", "logit"),
+        FitParameter("early_hours", "log"),
+        FitParameter("late_hours", "log"),
+        FitParameter("late_start", "plain"),
     )
 
     @classmethod

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtri
 
 from thriftune.errors import SettingError
-from thriftune.market.lifetime.base import LEAST_HOURS, Array, Lifetime, check_level, observations
+from thriftune.market.lifetime.base import MIN_LIFETIME_HOURS, Array, Lifetime, check_level, observations
 from thriftune.market.lifetime.kaplan_meier import KaplanMeier
 
 By = Literal["likelihood", "least_squares"]
@@ -20,14 +20,14 @@ Starts = list[list[float]]
 """Where the search for the parameters begins, once each: the parameters in their own units. A shorter one is of
 the same form with fewer parameters; it is taken if the others tell too little (by Schwarz's criterion)."""
 
-LEAST_DEATHS = 2
+MIN_DEATHS = 2
 TIED = 0.05  # of deaths: where more are at the hour of another one, the clock was coarse
 MANY, NEAR = 5000, 0.004  # observations; and the part of an age that makes no difference among them
-REDRAWN = 100  # times, for intervals of a fit by least squares
+BOOTSTRAP_FITS = 100  # times, for intervals of a fit by least squares
 _WORST = 1e12
 
 
-class Parameter(NamedTuple):
+class FitParameter(NamedTuple):
     name: str
     scale: Literal["log", "logit", "plain"]
     """On which it is searched for: above zero, between 0 and 1, any number."""
@@ -54,7 +54,7 @@ class Fitted(Lifetime):
     """A form with parameters, which are the fields of the dataclass, in this order."""
 
     __slots__ = ()
-    PARAMETERS: ClassVar[tuple[Parameter, ...]]
+    PARAMETERS: ClassVar[tuple[FitParameter, ...]]
 
     def __post_init__(self) -> None:
         for parameter in self.PARAMETERS:
@@ -84,9 +84,9 @@ class Fitted(Lifetime):
         `weights`: for how much each counts; 1 by default.
         """
         t, died = observations(hours, ended)
-        if died.sum() < LEAST_DEATHS:
+        if died.sum() < MIN_DEATHS:
             what = "1 revocation" if died.sum() else "no revocation"
-            raise SettingError(f"lifetimes: {what} among {len(t)} machines; at least {LEAST_DEATHS} are needed")
+            raise SettingError(f"lifetimes: {what} among {len(t)} machines; at least {MIN_DEATHS} are needed")
         if by not in get_args(By):
             raise SettingError(f"lifetimes: by {by!r} must be one of {', '.join(map(repr, get_args(By)))}")
         counts = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=float)
@@ -148,8 +148,8 @@ class Fitted(Lifetime):
         check_level(level)
         if by == "least_squares":
             rng = np.random.default_rng(seed)
-            rows = (rng.integers(len(t), size=len(t)) for _ in range(REDRAWN))
-            drawn = [type(self).fit(t[row], died[row], by=by) for row in rows if died[row].sum() >= LEAST_DEATHS]
+            rows = (rng.integers(len(t), size=len(t)) for _ in range(BOOTSTRAP_FITS))
+            drawn = [type(self).fit(t[row], died[row], by=by) for row in rows if died[row].sum() >= MIN_DEATHS]
             alike = [each for model in drawn if len(each := model.values()) == len(self.values())]
             tails = np.quantile(alike, [0.5 - level / 2, 0.5 + level / 2], axis=0)
             return {p.name: (float(a), float(b)) for p, a, b in zip(self.PARAMETERS, *tails, strict=False)}
@@ -199,7 +199,7 @@ def clock(t: Array, died: Any) -> float:
     if counts[counts > 1].sum() <= TIED * counts.sum():
         return 0.0
     least = float(np.diff(told).min()) if len(told) > 1 else 0.01 * float(told[0])
-    return 0.5 * max(least, LEAST_HOURS)
+    return 0.5 * max(least, MIN_LIFETIME_HOURS)
 
 
 def _log_likelihoods(model: Lifetime, t: Array, died: Any, within: float) -> Array:

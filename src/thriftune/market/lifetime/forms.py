@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from thriftune.market.lifetime.base import Array
-from thriftune.market.lifetime.fitting import Fitted, Parameter, Starts
+from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
 _MOST = 600.0  # of an exponent
 
@@ -18,7 +18,7 @@ class Exponential(Fitted):
 
     mean_hours: float
 
-    PARAMETERS = (Parameter("mean_hours", "log"),)
+    PARAMETERS = (FitParameter("mean_hours", "log"),)
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
@@ -38,7 +38,7 @@ class Weibull(Fitted):
     scale_hours: float
     shape: float
 
-    PARAMETERS = (Parameter("scale_hours", "log"), Parameter("shape", "log", width=2.0))
+    PARAMETERS = (FitParameter("scale_hours", "log"), FitParameter("shape", "log", width=2.0))
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
@@ -63,7 +63,7 @@ class GompertzMakeham(Fitted):
     ageing: float
     growth: float
 
-    PARAMETERS = (Parameter("rate", "log"), Parameter("ageing", "log"), Parameter("growth", "log"))
+    PARAMETERS = (FitParameter("rate", "log"), FitParameter("ageing", "log"), FitParameter("growth", "log"))
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from thriftune.market.lifetime.base import LEAST_HOURS, Array
-from thriftune.market.lifetime.fitting import Fitted, Parameter, Starts
+from thriftune.market.lifetime.base import MIN_LIFETIME_HOURS, Array
+from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
 LAST, LAST_DEATHS = 0.95, 3.0
 """So many must have died at so much of the latest age or later, before an end of life is looked for."""
@@ -33,13 +33,13 @@ class Phases(Fitted):
     spread_hours: float = 1.0
 
     PARAMETERS = (
-        Parameter("young", "logit", width=3.0),
-        Parameter("young_hours", "log", width=2.0),
-        Parameter("scale_hours", "log", width=5.0),
+        FitParameter("young", "logit", width=3.0),
+        FitParameter("young_hours", "log", width=2.0),
+        FitParameter("scale_hours", "log", width=5.0),
         # Else a single machine's end would be a spike.
-        Parameter("shape", "log", width=0.7),
-        Parameter("end_hours", "log"),
-        Parameter("spread_hours", "log", width=0.7),
+        FitParameter("shape", "log", width=0.7),
+        FitParameter("end_hours", "log"),
+        FitParameter("spread_hours", "log", width=0.7),
     )
 
     def values(self) -> list[float]:
@@ -50,7 +50,7 @@ class Phases(Fitted):
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
         latest, usual = float(t.max()), float(counts @ t / (counts @ died))
         deaths = np.sort(t[died > 0])
-        early = max(float(np.median(deaths[: max(1, len(deaths) // 2)])), 10 * LEAST_HOURS)
+        early = max(float(np.median(deaths[: max(1, len(deaths) // 2)])), 10 * MIN_LIFETIME_HOURS)
         phases = [[0.3, early, 2.0 * usual, 1.0], [0.6, 2.0 * early, 4.0 * usual, 0.7]]
         # The end of life, if there is one, is where the last ones died close together: a single one may always be
         # the last.

@@ -11,7 +11,7 @@ from thriftune.errors import SettingError
 from thriftune.market.lifetime.base import observations
 from thriftune.market.lifetime.phases import Phases
 
-WORTH = 16.0
+MAX_RELATIVE_WEIGHT = 16.0
 """For so many observations, relatives of one degree count at most. On recorded lifetimes the held-out likelihood
 grows up to 80 for types with 13 observations; from 40 on, the CDF of types with more than a hundred gets worse."""
 
@@ -31,6 +31,9 @@ def fit_lifetime(hours: Any, ended: Any, *, relatives: Sequence[Observed] = ()) 
             raise SettingError("relatives: must be a list of pairs, each of hours and whether they ended")
     given = [each for each in ((hours, ended), *relatives) if np.size(each[0])] or [(hours, ended)]
     groups = [observations(*each) for each in given]
-    weights = [np.full(len(t), 1.0 if i == 0 else min(1.0, WORTH / len(t))) for i, (t, _) in enumerate(groups)]
+    weights = [
+        np.full(len(t), 1.0 if i == 0 else min(1.0, MAX_RELATIVE_WEIGHT / len(t)))
+        for i, (t, _) in enumerate(groups)
+    ]
     together = (np.concatenate(part) for part in zip(*groups, strict=True))
     return Phases.fit(*together, weights=np.concatenate(weights))

@@ -1,4 +1,4 @@
-"""Will the price rise above my maximum within the hour? Models of one market each, behind one interface."""
+"""Models of the probability that a spot price rises above a maximum within the next hour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from thriftune.market.revocation.logistic import LogisticRegression
 from thriftune.market.revocation.model import RevocationModel
 from thriftune.market.revocation.networks import RevPred, Tributary
-from thriftune.market.revocation.steps import Series
+from thriftune.market.revocation.price_curve import Series
 from thriftune.market.revocation.survival import as_survival
 
 __all__ = [
@@ -25,14 +25,14 @@ __all__ = [
 
 
 class RevocationPredictor(Protocol):
-    """What every model does. Times are unix seconds, prices dollars an hour."""
+    """The interface of every model. Times are unix seconds, prices dollars per hour."""
 
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> Self:
-        """Learns from the prices of one market; the same series and rng give the same model."""
+        """Fit the prices of one market; the same series and rng give the same model."""
 
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | NDArray[np.float64]:
-        """That a machine with this maximum price is revoked in the hour after `t`, from the prices up to `t`.
+        """Return the probability of a revocation in the hour after `t`, given the prices up to `t`.
 
-        `t` and `max_price` are broadcast to the answer's shape; a float for floats. 1 where the price at `t` is
-        above the maximum.
+        A machine with this maximum price is revoked when the price rises above it. `t` and `max_price` are
+        broadcast; floats give a float. Where the price at `t` is already above the maximum, the probability is 1.
         """

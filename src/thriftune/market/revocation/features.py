@@ -1,7 +1,7 @@
-"""What does the history say about this maximum price? The features of the default model, of times up to t only.
+"""The features of the default revocation model, computed from prices up to t only.
 
-Those that depend on the maximum price each rise with it or each fall, so that trees which are monotone in each of
-them are monotone in the price.
+Each feature that depends on the maximum price only rises or only falls with it. Trees that are monotone in these
+features are therefore monotone in the maximum price.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.market.revocation.steps import DAY, HOUR, Floats, Steps
+from thriftune.market.revocation.price_curve import DAY, HOUR, Floats, PriceCurve
 
 Narrow = NDArray[np.float32]
 
-_OF_PRICE = {  # feature: whether more of it makes a revocation more likely (1) or less (-1)
+# Features that depend on the maximum price: 1 if a larger value makes a revocation likelier, -1 if less likely.
+_PRICE_DIRECTIONS = {
     "margin": -1,
     "margin_by_volatility": -1,
     "over_highest_1h": -1,
@@ -33,7 +34,7 @@ _OF_PRICE = {  # feature: whether more of it makes a revocation more likely (1) 
     "exceeded_this_time_7d": 1,
     "exceeded_by_ratio_this_time_7d": 1,
 }
-_OF_TIME = (
+_TIME_FEATURES = (
     "price_over_mean_1h",
     "price_over_mean_6h",
     "price_over_mean_1d",
@@ -48,42 +49,43 @@ _OF_TIME = (
     "last_change",
     "hour_of_day",
 )
-NAMES = (*_OF_PRICE, *_OF_TIME)
-DIRECTIONS: NDArray[np.int8] = np.array([*_OF_PRICE.values(), *([0] * len(_OF_TIME))], np.int8)
+NAMES = (*_PRICE_DIRECTIONS, *_TIME_FEATURES)
+DIRECTIONS: NDArray[np.int8] = np.array([*_PRICE_DIRECTIONS.values(), *([0] * len(_TIME_FEATURES))], np.int8)
 
-# The past is looked up at moments on a grid, each with the highest price of the hour that followed it.
-_GRID = 300.0  # seconds
-_HOUR, _DAY = round(HOUR / _GRID), round(DAY / _GRID)  # moments
-_WEEK = np.arange(_HOUR, 7 * _DAY, _HOUR // 2)  # moments ago: half-hourly, from the last whose next hour is over
-_DAYS = np.arange(1, 8)[:, None] * _DAY
-_AT_THIS_TIME = (_DAYS + np.arange(-2, 3)).ravel()
-_AT_ONCE = 2048  # questions, so that the past of all of them stays in the processor's cache
+# The past is sampled at grid points. Each has its price and the highest price of the hour that followed it.
+_GRID_SECONDS = 300.0
+_HOUR, _DAY = round(HOUR / _GRID_SECONDS), round(DAY / _GRID_SECONDS)  # in grid points
+# Grid points before the query: half-hourly over a week, beginning with the last one whose next hour is over.
+_PAST_WEEK = np.arange(_HOUR, 7 * _DAY, _HOUR // 2)
+_PAST_DAYS = np.arange(1, 8)[:, None] * _DAY
+_SAME_TIME_OF_DAY = (_PAST_DAYS + np.arange(-2, 3)).ravel()
+_BATCH_QUERIES = 2048  # their past fits in the processor's cache
 
 
-def features(steps: Steps, t: Floats, max_price: Floats) -> Narrow:
-    """One row a question, one column a name."""
+def features(curve: PriceCurve, t: Floats, max_price: Floats) -> Narrow:
+    """Return one row per query and one column per name in `NAMES`."""
     if not t.size:
         return np.empty((0, len(NAMES)), np.float32)
-    past = _Past(steps, t)
-    parts = (slice(i, i + _AT_ONCE) for i in range(0, len(t), _AT_ONCE))
-    return np.concatenate([_features(steps, past, t[part], max_price[part]) for part in parts])
+    past = _Past(curve, t)
+    batches = (slice(i, i + _BATCH_QUERIES) for i in range(0, len(t), _BATCH_QUERIES))
+    return np.concatenate([_features(curve, past, t[batch], max_price[batch]) for batch in batches])
 
 
-def _features(steps: Steps, past: _Past, t: Floats, max_price: Floats) -> Narrow:
-    at = steps.index(t)
-    price, most = steps.logs[at], np.log(max_price)
-    changes_1h, rises_1h, moved_1h = steps.changes(t - HOUR, t)
-    changes_6h = steps.changes(t - 6 * HOUR, t)[0]
-    changes_1d, _, moved_1d = steps.changes(t - DAY, t)
-    moved_hourly = moved_1d / np.clip((t - steps.start) / HOUR, 1.0, 24.0)
-    mean_1h, mean_6h, mean_1d, mean_7d = (np.log(steps.mean(t - s, t)) for s in (HOUR, 6 * HOUR, DAY, 7 * DAY))
+def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> Narrow:
+    at = curve.index(t)
+    price, maximum = curve.logs[at], np.log(max_price)
+    changes_1h, rises_1h, moves_1h = curve.changes(t - HOUR, t)
+    changes_6h = curve.changes(t - 6 * HOUR, t)[0]
+    changes_1d, _, moves_1d = curve.changes(t - DAY, t)
+    moves_per_hour = moves_1d / np.clip((t - curve.start) / HOUR, 1.0, 24.0)
+    mean_1h, mean_6h, mean_1d, mean_7d = (np.log(curve.mean(t - s, t)) for s in (HOUR, 6 * HOUR, DAY, 7 * DAY))
     columns = [
-        most - price,
-        (most - price) / (moved_hourly + 0.01),
-        *(most - np.log(steps.highest(t - s, t)) for s in (HOUR, 6 * HOUR, DAY, 7 * DAY)),
-        most - mean_1d,
-        np.minimum(steps.seconds_since_above(max_price, t), 7 * DAY),
-        *past.exceeded(t, price.astype(np.float32), most.astype(np.float32)),
+        maximum - price,
+        (maximum - price) / (moves_per_hour + 0.01),
+        *(maximum - np.log(curve.highest(t - s, t)) for s in (HOUR, 6 * HOUR, DAY, 7 * DAY)),
+        maximum - mean_1d,
+        np.minimum(curve.seconds_since_above(max_price, t), 7 * DAY),
+        *past.exceeded_shares(t, price.astype(np.float32), maximum.astype(np.float32)),
         price - mean_1h,
         price - mean_6h,
         price - mean_1d,
@@ -92,59 +94,71 @@ def _features(steps: Steps, past: _Past, t: Floats, max_price: Floats) -> Narrow
         changes_6h,
         changes_1d,
         rises_1h,
-        moved_1h,
-        moved_hourly,
-        t - steps.times[at],
-        price - steps.logs[np.maximum(at - 1, 0)],
+        moves_1h,
+        moves_per_hour,
+        t - curve.times[at],
+        price - curve.logs[np.maximum(at - 1, 0)],
         np.floor(t % DAY / HOUR),
     ]
     return np.stack([column.astype(np.float32) for column in columns], axis=1)
 
 
 class _Past:
-    """Moments whose following hour is over: from how many of them was this maximum price exceeded?"""
+    """Prices at grid points before the queries, for counting how often a maximum price was exceeded."""
 
-    def __init__(self, steps: Steps, t: Floats) -> None:
-        first = max(np.floor(t.min() / _GRID) - _DAYS[-1, 0] - 2, np.ceil(steps.start / _GRID))
-        self._before = round(first) - 1  # stands for all that was before the series, or before any question
-        over = max(round(np.floor(t.max() / _GRID)) - _HOUR, self._before)  # the last whose hour is
-        moments = np.arange(self._before, over + 1) * _GRID
-        now = steps.price(moments)
-        self._price: Narrow = np.log(now).astype(np.float32)
-        self._highest: Narrow = np.log(np.maximum(steps.highest_after(moments, HOUR), now)).astype(np.float32)
+    def __init__(self, curve: PriceCurve, t: Floats) -> None:
+        first = max(
+            np.floor(t.min() / _GRID_SECONDS) - _PAST_DAYS[-1, 0] - 2, np.ceil(curve.start / _GRID_SECONDS)
+        )
+        # The grid point of index 0 stands for all times before the series, or before any query needs them.
+        self._origin = round(first) - 1
+        last = max(round(np.floor(t.max() / _GRID_SECONDS)) - _HOUR, self._origin)  # its next hour is over
+        grid = np.arange(self._origin, last + 1) * _GRID_SECONDS
+        price = curve.price(grid)
+        self._price: Narrow = np.log(price).astype(np.float32)
+        self._highest: Narrow = np.log(np.maximum(curve.highest_after(grid, HOUR), price)).astype(np.float32)
 
-    def exceeded(self, t: Floats, price: Narrow, most: Narrow) -> list[Narrow]:
-        """Shares of the moments before `t`, in pairs: above the maximum, and by its ratio to the price then."""
-        above, by_ratio, known, away = self._look(t, _WEEK, price, most)
-        # What is near follows the market: a third of the usual distance from the present price.
-        reach = (away * known).sum(axis=1) / np.maximum(known.sum(axis=1), 1.0) / 3.0 + 0.005
-        near = known / (1.0 + np.square(away / reach[:, None]))
+    def exceeded_shares(self, t: Floats, price: Narrow, maximum: Narrow) -> list[Narrow]:
+        """Return the shares of past grid points at which the maximum was exceeded within the hour.
+
+        They come in pairs: the maximum price itself was exceeded; its ratio to the present price was exceeded,
+        applied to the price at the grid point.
+        """
+        above, by_ratio, known, distance = self._look_up(t, _PAST_WEEK, price, maximum)
+        # Weight grid points by how near their price is to the present one. The scale follows the market: a third
+        # of the mean distance.
+        scale = (distance * known).sum(axis=1) / np.maximum(known.sum(axis=1), 1.0) / 3.0 + 0.005
+        near = known / (1.0 + np.square(distance / scale[:, None]))
         day = np.s_[:, : (_DAY - _HOUR) // (_HOUR // 2)]
-        shares = [_shares(above[day], by_ratio[day], known[day])]
-        shares += [_shares(above, by_ratio, known), _shares(above, by_ratio, near)]
-        above, by_ratio, known, _ = self._look(t, _AT_THIS_TIME, price, most)
-        two = np.s_[:, : 2 * len(_AT_THIS_TIME) // len(_DAYS)]
-        shares += [_shares(above[two], by_ratio[two], known[two]), _shares(above, by_ratio, known)]
-        return [one for both in shares for one in both]
+        pairs = [_shares(above[day], by_ratio[day], known[day])]
+        pairs += [_shares(above, by_ratio, known), _shares(above, by_ratio, near)]
+        above, by_ratio, known, _ = self._look_up(t, _SAME_TIME_OF_DAY, price, maximum)
+        two_days = np.s_[:, : 2 * len(_SAME_TIME_OF_DAY) // len(_PAST_DAYS)]
+        pairs += [_shares(above[two_days], by_ratio[two_days], known[two_days]), _shares(above, by_ratio, known)]
+        return [share for pair in pairs for share in pair]
 
-    def _look(
-        self, t: Floats, ago: NDArray[np.int64], price: Narrow, most: Narrow
+    def _look_up(
+        self, t: Floats, points_before: NDArray[np.int64], price: Narrow, maximum: Narrow
     ) -> tuple[Narrow, Narrow, Narrow, Narrow]:
-        """At the moments so long ago: exceeded or not, by ratio or not, known or not, and the price's distance."""
-        place = (np.floor(t / _GRID).astype(np.int32) - np.int32(self._before))[:, None] - ago.astype(np.int32)
+        """Return, per query and grid point: exceeded, exceeded by ratio, known (each 0 or 1), price distance."""
+        place = (np.floor(t / _GRID_SECONDS).astype(np.int32) - np.int32(self._origin))[:, None]
+        place = place - points_before.astype(np.int32)
         known = place > 0
         np.maximum(place, 0, out=place)
-        then, highest = self._price[place], self._highest[place]
-        above = (highest > most[:, None]) & known
-        by_ratio = (highest - then > (most - price)[:, None]) & known
-        away = np.abs(then - price[:, None])
-        return above.astype(np.float32), by_ratio.astype(np.float32), known.astype(np.float32), away
+        price_then, highest = self._price[place], self._highest[place]
+        above = (highest > maximum[:, None]) & known
+        by_ratio = (highest - price_then > (maximum - price)[:, None]) & known
+        distance = np.abs(price_then - price[:, None])
+        return above.astype(np.float32), by_ratio.astype(np.float32), known.astype(np.float32), distance
 
 
 def _shares(above: Narrow, by_ratio: Narrow, weights: Narrow) -> tuple[Narrow, Narrow]:
-    """Weighted; as if one more moment had been a tenth of a revocation, since none seen is no certainty."""
-    among = weights.sum(axis=1) + np.float32(1.0)
+    """Return the weighted shares, with one more grid point that was exceeded with probability 0.1.
+
+    Without it, a share of 0 would claim that a revocation is impossible.
+    """
+    total = weights.sum(axis=1) + np.float32(1.0)
     return (
-        (np.einsum("ij,ij->i", above, weights) + np.float32(0.1)) / among,
-        (np.einsum("ij,ij->i", by_ratio, weights) + np.float32(0.1)) / among,
+        (np.einsum("ij,ij->i", above, weights) + np.float32(0.1)) / total,
+        (np.einsum("ij,ij->i", by_ratio, weights) + np.float32(0.1)) / total,
     )

@@ -1,4 +1,4 @@
-"""How far does a straight line get? Logistic regression on the paper's six features and the maximum price."""
+"""Logistic regression on SpotTune's six price features and the maximum price: the simplest baseline."""
 
 from __future__ import annotations
 
@@ -8,53 +8,60 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from thriftune.errors import SettingError
-from thriftune.market.revocation.records import random_max_prices, records, training_times
-from thriftune.market.revocation.steps import Floats, Series, Steps, answer, questions, revoked
+from thriftune.market.revocation.price_curve import (
+    Floats,
+    PriceCurve,
+    Series,
+    flat_queries,
+    revoked,
+    shaped_answer,
+)
+from thriftune.market.revocation.spottune_inputs import price_records, random_max_prices, training_times
 
-_ROWS = 50_000
-_RIDGE = 1e-4  # on the mean loss
+_MAX_ROWS = 50_000  # minutes of the history that are fitted
+_RIDGE = 1e-4  # weight of the squared coefficients beside the mean loss
 
 
 class LogisticRegression:
-    """The simplest baseline of SpotTune Fig. 10; trained on random maximum prices, one for each minute."""
+    """The baseline of SpotTune Fig. 10, trained on one random maximum price per minute."""
 
     def __init__(self) -> None:
         self._weights: Floats | None = None
-        self._centre = self._spread = np.zeros(0)
+        self._means = self._scales = np.zeros(0)
 
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> LogisticRegression:
         rng = rng or np.random.default_rng(0)
-        steps = Steps(series)
-        t = training_times(steps, _ROWS, "LogisticRegression")
-        max_price = random_max_prices(steps, t, rng)
-        x, y = _inputs(steps, t, max_price), revoked(steps, t, max_price)
-        self._centre, self._spread = x.mean(axis=0), x.std(axis=0)
-        self._spread[self._spread == 0.0] = 1.0
+        curve = PriceCurve(series)
+        t = training_times(curve, _MAX_ROWS, "LogisticRegression")
+        max_price = random_max_prices(curve, t, rng)
+        x, y = _inputs(curve, t, max_price), revoked(curve, t, max_price)
+        self._means, self._scales = x.mean(axis=0), x.std(axis=0)
+        self._scales[self._scales == 0.0] = 1.0
         x = self._scaled(x)
 
-        def loss(weights: Floats) -> tuple[float, Floats]:
-            told = x @ weights
-            value = (
-                np.mean(np.logaddexp(0.0, np.where(y, -told, told))) + 0.5 * _RIDGE * weights[:-1] @ weights[:-1]
-            )
-            slope = x.T @ (expit(told) - y) / len(y)
-            slope[:-1] += _RIDGE * weights[:-1]
-            return float(value), slope
+        def loss_and_gradient(weights: Floats) -> tuple[float, Floats]:
+            log_odds = x @ weights
+            log_loss = np.mean(np.logaddexp(0.0, np.where(y, -log_odds, log_odds)))
+            loss = log_loss + 0.5 * _RIDGE * weights[:-1] @ weights[:-1]
+            gradient = x.T @ (expit(log_odds) - y) / len(y)
+            gradient[:-1] += _RIDGE * weights[:-1]
+            return float(loss), gradient
 
-        self._weights = minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
+        self._weights = minimize(loss_and_gradient, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x
         return self
 
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | Floats:
         if self._weights is None:
             raise SettingError("LogisticRegression: not fitted yet; call fit(series) first")
-        steps = Steps(series)
-        when, most, shape = questions(steps, t, max_price)
-        told = expit(self._scaled(_inputs(steps, when, most)) @ self._weights)
-        return answer(steps, when, most, told, shape)
+        curve = PriceCurve(series)
+        times, max_prices, shape = flat_queries(curve, t, max_price)
+        probability = expit(self._scaled(_inputs(curve, times, max_prices)) @ self._weights)
+        return shaped_answer(curve, times, max_prices, probability, shape)
 
     def _scaled(self, x: Floats) -> Floats:
-        return np.column_stack([(x - self._centre) / self._spread, np.ones(len(x))])
+        """Return standardised features with a column of ones for the intercept."""
+        return np.column_stack([(x - self._means) / self._scales, np.ones(len(x))])
 
 
-def _inputs(steps: Steps, t: Floats, max_price: Floats) -> Floats:
-    return np.column_stack([records(steps, t), max_price])
+def _inputs(curve: PriceCurve, t: Floats, max_price: Floats) -> Floats:
+    return np.column_stack([price_records(curve, t), max_price])

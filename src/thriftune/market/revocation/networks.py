@@ -1,6 +1,6 @@
-"""What do the papers' networks say? RevPred (SpotTune III-B) and Tributary's predictor, an LSTM each.
+"""The papers' LSTM networks: RevPred (SpotTune III-B) and Tributary's predictor.
 
-Torch is needed here only, and comes with the extra `revpred`.
+They need torch, which the extra `revpred` installs.
 """
 
 from __future__ import annotations
@@ -16,29 +16,37 @@ from numpy.typing import ArrayLike
 from scipy.special import expit
 
 from thriftune.errors import MissingExtra, SettingError
-from thriftune.market.revocation.records import (
+from thriftune.market.revocation.price_curve import (
+    Floats,
+    PriceCurve,
+    Series,
+    flat_queries,
+    revoked,
+    shaped_answer,
+)
+from thriftune.market.revocation.spottune_inputs import (
     border_max_prices,
-    past_records,
+    past_price_records,
+    price_records,
     random_max_prices,
-    records,
     training_times,
 )
-from thriftune.market.revocation.steps import Floats, Series, Steps, answer, questions, revoked
 
 _WIDTH = 32  # of every layer; the papers do not say
-_BORDER = 0.25  # share of RevPred's training maximum prices that are Algorithm 2's
-_LEAST_MARGIN = 1e-6  # of the price
-_AT_ONCE = 4096  # questions
+_BORDER_SHARE = 0.25  # of RevPred's training rows, with a maximum price of Algorithm 2
+_MIN_MARGIN = 1e-6  # of the maximum above the price, as a share of the price; its logarithm is an input
+_BATCH_QUERIES = 4096
 
 Inputs = tuple[Floats, ...]
 
 
-class Limits(TypedDict, total=False):
-    """How long a network is trained.
+class TrainingLimits(TypedDict, total=False):
+    """Limits of a network's training.
 
-    - `rows`: minutes of the history, evenly chosen; 20,000.
-    - `epochs`: 10; `batch`: 256 rows.
-    - `seconds`: training ends then even in the middle of an epoch; the result depends on the machine's speed.
+    - `rows`: evenly spaced minutes of the history, 20,000 by default.
+    - `epochs`: 10 by default.
+    - `batch`: rows per gradient step, 256 by default.
+    - `seconds`: training stops after this time, even within an epoch; the result then depends on the machine.
     """
 
     rows: int
@@ -48,13 +56,13 @@ class Limits(TypedDict, total=False):
 
 
 class _Network(ABC):
-    """What both share: scaled inputs, class weights phi- and phi+, Adam, and the correction by Eq. 3."""
+    """The common part: scaled inputs, the class weights phi- and phi+, Adam, and the correction by Eq. 3."""
 
     _name: ClassVar[str]
-    _as_printed = False
+    _as_printed: bool = False
 
-    def __init__(self, **limits: Unpack[Limits]) -> None:
-        self._limits: Limits = {"rows": 20_000, "epochs": 10, "batch": 256, "seconds": None, **limits}
+    def __init__(self, **limits: Unpack[TrainingLimits]) -> None:
+        self._limits: TrainingLimits = {"rows": 20_000, "epochs": 10, "batch": 256, "seconds": None, **limits}
         self._network: Any = None
         self._scales: list[tuple[Floats, Floats]] = []
         self._positive_share = 0.5
@@ -62,12 +70,12 @@ class _Network(ABC):
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> Self:
         torch = _torch()
         rng = rng or np.random.default_rng(0)
-        steps = Steps(series)
-        t = training_times(steps, self._limits["rows"], self._name)
-        max_price = self._max_prices(steps, t, rng)
-        y = revoked(steps, t, max_price)
-        inputs = self._inputs(steps, t, max_price)
-        self._scales = [_scale(x) for x in inputs]
+        curve = PriceCurve(series)
+        t = training_times(curve, self._limits["rows"], self._name)
+        max_price = self._max_prices(curve, t, rng)
+        y = revoked(curve, t, max_price)
+        inputs = self._inputs(curve, t, max_price)
+        self._scales = [_mean_and_scale(x) for x in inputs]
         self._positive_share = float(y.mean())
         device = "cuda" if torch.cuda.is_available() else "cpu"
         with torch.random.fork_rng():
@@ -80,93 +88,97 @@ class _Network(ABC):
         if self._network is None:
             raise SettingError(f"{self._name}: not fitted yet; call fit(series) first")
         torch = _torch()
-        steps = Steps(series)
-        when, most, shape = questions(steps, t, max_price)
+        curve = PriceCurve(series)
+        times, max_prices, shape = flat_queries(curve, t, max_price)
         device = next(self._network.parameters()).device
-        told = [np.zeros(0)]
+        log_odds = [np.zeros(0)]
         self._network.eval()
         with torch.no_grad():
-            for i in range(0, len(when), _AT_ONCE):
-                scaled = self._scaled(self._inputs(steps, when[i : i + _AT_ONCE], most[i : i + _AT_ONCE]))
+            for i in range(0, len(times), _BATCH_QUERIES):
+                batch = slice(i, i + _BATCH_QUERIES)
+                scaled = self._scaled(self._inputs(curve, times[batch], max_prices[batch]))
                 inputs = [torch.as_tensor(x, dtype=torch.float32, device=device) for x in scaled]
-                told.append(self._network(*inputs).double().cpu().numpy())
-        odds = unweighted_log_odds(np.concatenate(told), self._positive_share, self._as_printed)
-        return answer(steps, when, most, expit(odds), shape)
+                log_odds.append(self._network(*inputs).double().cpu().numpy())
+        corrected = unweighted_log_odds(np.concatenate(log_odds), self._positive_share, self._as_printed)
+        return shaped_answer(curve, times, max_prices, expit(corrected), shape)
 
     def _train(self, torch: Any, device: str, inputs: Inputs, y: Any, rng: np.random.Generator) -> None:
         tensors = [torch.as_tensor(x, dtype=torch.float32, device=device) for x in inputs]
-        truth = torch.as_tensor(y, dtype=torch.float32, device=device)
+        labels = torch.as_tensor(y, dtype=torch.float32, device=device)
         share = self._positive_share
-        weights = torch.where(truth > 0.5, 1.0 - share, share)
-        weights = weights / weights.mean().clamp(min=1e-6)  # the scale of a loss, not its minimum
+        weights = torch.where(labels > 0.5, 1.0 - share, share)
+        weights = weights / weights.mean().clamp(min=1e-6)  # scales the loss; its minimum stays
         optimizer = torch.optim.Adam(self._network.parameters(), lr=1e-3)
-        loss_of = torch.nn.functional.binary_cross_entropy_with_logits
+        weighted_loss = torch.nn.functional.binary_cross_entropy_with_logits
         batch, seconds = self._limits["batch"], self._limits["seconds"]
-        until = math.inf if seconds is None else time.monotonic() + seconds
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         self._network.train()
         for _ in range(self._limits["epochs"]):
             order = rng.permutation(len(y))
             for i in range(0, len(y), batch):
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     return
                 rows = torch.as_tensor(order[i : i + batch], device=device)
-                told = self._network(*(x[rows] for x in tensors))
-                loss = loss_of(told, truth[rows], weight=weights[rows])
+                log_odds = self._network(*(x[rows] for x in tensors))
+                loss = weighted_loss(log_odds, labels[rows], weight=weights[rows])
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(self._network.parameters(), 1.0)
                 optimizer.step()
 
     def _scaled(self, inputs: Inputs) -> Inputs:
-        return tuple((x - centre) / spread for x, (centre, spread) in zip(inputs, self._scales, strict=True))
+        return tuple((x - mean) / scale for x, (mean, scale) in zip(inputs, self._scales, strict=True))
 
     @abstractmethod
-    def _max_prices(self, steps: Steps, t: Floats, rng: np.random.Generator) -> Floats:
-        """Those that it is trained with."""
+    def _max_prices(self, curve: PriceCurve, t: Floats, rng: np.random.Generator) -> Floats:
+        """Return the maximum prices to train with."""
 
     @abstractmethod
-    def _inputs(self, steps: Steps, t: Floats, max_price: Floats) -> Inputs:
-        """What the network sees of each question."""
+    def _inputs(self, curve: PriceCurve, t: Floats, max_price: Floats) -> Inputs:
+        """Return the network's inputs for each query."""
 
     @abstractmethod
     def _build(self, torch: Any) -> Any:
-        """The network, from these inputs to log odds."""
+        """Return an untrained network from these inputs to log odds."""
 
 
 class RevPred(_Network):
-    """SpotTune's: 59 past records through three LSTM layers, the present one with the maximum price through three
-    dense layers, both together to one probability.
+    """SpotTune's network: an LSTM on past records, joined with dense layers on the present one.
 
-    The paper trains on the maximum prices of Algorithm 2 alone, which are hardly above the price, and asks about
-    prices up to 0.2 dollars above: its network has never seen such a margin, and foretells far too many
-    revocations. Here a quarter are Algorithm 2's and the rest random, and the network sees how far the maximum is
-    above the price, in logarithms, since margins of a thousandth and of a half are both asked about. `as_printed`
-    trains on Algorithm 2 alone, sees the maximum price itself and corrects the odds in the direction of the
-    printed Eq. 3, to reproduce the paper.
+    The 59 past records go through three LSTM layers. The present record and the maximum price go through three
+    dense layers.
+
+    The paper trains on the maximum prices of Algorithm 2 alone, which are hardly above the price, but bids up to
+    0.2 dollars above it. A network that never saw such a margin predicts far too many revocations. Here a quarter
+    of the training rows use Algorithm 2 and the rest random maximum prices. The input is the logarithm of the
+    margin above the price, because margins from a thousandth to a half occur.
+
+    `as_printed` reproduces the paper: it trains on Algorithm 2 alone, uses the maximum price itself as input, and
+    corrects the odds in the direction of the printed Eq. 3.
     """
 
     _name = "RevPred"
 
-    def __init__(self, *, as_printed: bool = False, **limits: Unpack[Limits]) -> None:
+    def __init__(self, *, as_printed: bool = False, **limits: Unpack[TrainingLimits]) -> None:
         super().__init__(**limits)
         self._as_printed = as_printed
 
-    def _max_prices(self, steps: Steps, t: Floats, rng: np.random.Generator) -> Floats:
-        border = border_max_prices(steps, t)
+    def _max_prices(self, curve: PriceCurve, t: Floats, rng: np.random.Generator) -> Floats:
+        border = border_max_prices(curve, t)
         if self._as_printed:
             return border
-        return np.where(rng.random(t.shape) < _BORDER, border, random_max_prices(steps, t, rng))
+        return np.where(rng.random(t.shape) < _BORDER_SHARE, border, random_max_prices(curve, t, rng))
 
-    def _inputs(self, steps: Steps, t: Floats, max_price: Floats) -> Inputs:
-        present = records(steps, t)
-        margin = np.maximum(max_price / present[:, 0] - 1.0, _LEAST_MARGIN)
-        asked = np.log(max_price if self._as_printed else margin)
-        return _logs(past_records(steps, t)), np.column_stack([_logs(present), asked])
+    def _inputs(self, curve: PriceCurve, t: Floats, max_price: Floats) -> Inputs:
+        present = price_records(curve, t)
+        margin = np.maximum(max_price / present[:, 0] - 1.0, _MIN_MARGIN)
+        price_input = np.log(max_price if self._as_printed else margin)
+        return _log_prices(past_price_records(curve, t)), np.column_stack([_log_prices(present), price_input])
 
     def _build(self, torch: Any) -> Any:
         nn = torch.nn
 
-        class Two(nn.Module):  # type: ignore[misc, name-defined]
+        class PastAndPresent(nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 self.past = nn.LSTM(6, _WIDTH, num_layers=3, batch_first=True)
@@ -178,62 +190,66 @@ class RevPred(_Network):
                 both = torch.cat([self.past(past)[0][:, -1], self.present(present)], dim=1)
                 return self.out(both)[:, 0]
 
-        return Two()
+        return PastAndPresent()
 
 
 class Tributary(_Network):
-    """As SpotTune describes it: all 60 records, each with the maximum price, through the LSTM layers.
+    """Tributary's network as SpotTune describes it: 60 records, each with the maximum price, through an LSTM.
 
-    Trained on random maximum prices. The paper names no other difference, so that depth, class weights and
-    correction are RevPred's.
+    It trains on random maximum prices. The paper names no other difference, so depth, class weights and
+    correction are those of RevPred.
     """
 
     _name = "Tributary"
 
-    def _max_prices(self, steps: Steps, t: Floats, rng: np.random.Generator) -> Floats:
-        return random_max_prices(steps, t, rng)
+    def _max_prices(self, curve: PriceCurve, t: Floats, rng: np.random.Generator) -> Floats:
+        return random_max_prices(curve, t, rng)
 
-    def _inputs(self, steps: Steps, t: Floats, max_price: Floats) -> Inputs:
-        whole = _logs(np.concatenate([past_records(steps, t), records(steps, t)[:, None]], axis=1))
-        asked = np.broadcast_to(np.log(max_price)[:, None, None], (*whole.shape[:2], 1))
-        return (np.concatenate([whole, asked], axis=2),)
+    def _inputs(self, curve: PriceCurve, t: Floats, max_price: Floats) -> Inputs:
+        records = np.concatenate([past_price_records(curve, t), price_records(curve, t)[:, None]], axis=1)
+        records = _log_prices(records)
+        price_input = np.broadcast_to(np.log(max_price)[:, None, None], (*records.shape[:2], 1))
+        return (np.concatenate([records, price_input], axis=2),)
 
     def _build(self, torch: Any) -> Any:
         nn = torch.nn
 
-        class One(nn.Module):  # type: ignore[misc, name-defined]
+        class PastOnly(nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
                 super().__init__()
                 self.records = nn.LSTM(7, _WIDTH, num_layers=3, batch_first=True)
                 self.out = nn.Linear(_WIDTH, 1)
 
-            def forward(self, seen: Any) -> Any:
-                return self.out(self.records(seen)[0][:, -1])[:, 0]
+            def forward(self, records: Any) -> Any:
+                return self.out(self.records(records)[0][:, -1])[:, 0]
 
-        return One()
+        return PastOnly()
 
 
 def unweighted_log_odds(log_odds: Floats, positive_share: float, as_printed: bool = False) -> Floats:
-    """The true log odds, from those of a model that was trained with class weights (SpotTune Eq. 3).
+    """Undo the effect of class weights on a model's log odds (SpotTune Eq. 3).
 
-    Weight phi- on positives and phi+ on negatives multiplies the model's odds by phi-/phi+, so that they are
-    divided by it. As printed they are multiplied once more; that is here to reproduce the paper.
+    The weight phi- on positives and phi+ on negatives multiplies the model's odds by phi-/phi+, so the correction
+    divides by it. The printed equation multiplies once more; `as_printed` reproduces that.
     """
     share = min(max(positive_share, 1e-6), 1.0 - 1e-6)
     shift = math.log(1.0 - share) - math.log(share)
     return log_odds + (shift if as_printed else -shift)
 
 
-def _logs(rows: Floats) -> Floats:
-    """Prices as logarithms: a spike to ten times the price would leave all others next to one another."""
-    return np.concatenate([np.log(rows[..., :2]), rows[..., 2:]], axis=-1)
+def _log_prices(records: Floats) -> Floats:
+    """Return the records with logarithms of their two prices.
+
+    Otherwise a spike to ten times the price would squeeze all other prices together.
+    """
+    return np.concatenate([np.log(records[..., :2]), records[..., 2:]], axis=-1)
 
 
-def _scale(x: Floats) -> tuple[Floats, Floats]:
-    """Mean and spread of each feature; those that never change stay as they are."""
-    over = tuple(range(x.ndim - 1))
-    spread = x.std(axis=over)
-    return x.mean(axis=over), np.where(spread > 0.0, spread, 1.0)
+def _mean_and_scale(x: Floats) -> tuple[Floats, Floats]:
+    """Return the mean and standard deviation of each feature; the scale of a constant feature is 1."""
+    axes = tuple(range(x.ndim - 1))
+    scale = x.std(axis=axes)
+    return x.mean(axis=axes), np.where(scale > 0.0, scale, 1.0)
 
 
 def _torch() -> Any:

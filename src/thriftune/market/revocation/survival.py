@@ -1,4 +1,4 @@
-"""How long will it live, if that is how probable its loss within the hour is? What a policy over machines asks."""
+"""The lifetime distribution of a machine whose probability of a revocation within the hour is known."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.lifetime.forms import Exponential
 
-_LEAST, _MOST = 1e-9, 1.0 - 1e-9
+# Probabilities are kept this far from 0 and 1, where the mean lifetime would be infinite or zero.
+_MIN_PROBABILITY, _MAX_PROBABILITY = 1e-9, 1.0 - 1e-9
 
 
 def as_survival(probability: float) -> Exponential:
-    """A machine that is lost within the next hour with this probability, and in every hour after as probably:
-    prices tell of the next hour, and nothing of what comes later."""
+    """Return the memoryless lifetime of a machine that is revoked in any hour with this probability.
+
+    Prices predict the next hour only, so the same probability is assumed for every later hour.
+    """
     if np.ndim(probability) or not isinstance(probability, Real) or not 0.0 <= probability <= 1.0:
         raise SettingError(f"probability {probability!r} must be one number between 0 and 1")
-    return Exponential(-1.0 / math.log1p(-min(max(probability, _LEAST), _MOST)))
+    return Exponential(-1.0 / math.log1p(-min(max(probability, _MIN_PROBABILITY), _MAX_PROBABILITY)))

@@ -1,7 +1,8 @@
-"""Which rows are positive, how likely? Gradient-boosted trees on binned features, monotone where asked.
+"""Gradient-boosted trees for binary labels on binned features, monotone in chosen features.
 
-Newton steps on the logistic loss, trees of one depth grown level by level on histograms. A split on a monotone
-feature must order its two values, and bounds their subtrees by the middle, so that the sum is monotone as well.
+Each tree is a Newton step on the logistic loss. Trees have one depth and grow level by level from histograms.
+A split on a monotone feature must order the values of its two children, and the middle of these values bounds all
+leaves below them. So every tree is monotone, and their sum is.
 """
 
 from __future__ import annotations
@@ -16,30 +17,34 @@ Floats = NDArray[np.float64]
 Bins = NDArray[np.uint8]
 
 _BINS = 48
-_WORTH = 1e-6  # of log loss; where nothing ever happened, trees would go on forever to say so more loudly
+_ALL_LEFT = 255  # the bin of a node without a split: no row's bin is above it
+# Improvement of the log loss that counts. Without it, where no label is positive, each tree would still lower the
+# loss a little, without end.
+_MIN_IMPROVEMENT = 1e-6
+_MIN_GAIN = 1e-9  # of a split, above the noise of float sums
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees grow: few, shallow and shrunken, since neighbouring minutes tell nearly the same."""
+    """Settings of the growth of trees: shallow and shrunken, because neighbouring minutes are nearly identical."""
 
     depth: int = 4
-    rate: float = 0.08
-    rows: float = 0.5  # share that each tree sees
-    columns: float = 0.6
+    learning_rate: float = 0.08
+    row_share: float = 0.5  # of the rows, drawn for each tree
+    column_share: float = 0.6
     ridge: float = 10.0
-    least: float = 5.0  # sum of p (1 - p) in a leaf
+    min_curvature: float = 5.0  # sum of p (1 - p) over the rows of a leaf
 
 
 @dataclass
 class Trees:
-    """Complete binary trees of one depth, their inner nodes in heap order."""
+    """Complete binary trees of one depth, with the inner nodes in heap order."""
 
-    edges: list[Floats]  # by feature: a value belongs to the bin of as many edges as lie below it
+    edges: list[Floats]  # per feature, rising; a value's bin is the number of edges below it
     start: float  # log odds before the first tree
     depth: int
     features: list[NDArray[np.intp]] = field(default_factory=list)
-    bins: list[Bins] = field(default_factory=list)  # go right where the feature's bin is above
+    bins: list[Bins] = field(default_factory=list)  # a row goes right if its feature's bin is above
     values: list[Floats] = field(default_factory=list)  # of the leaves
 
     def binned(self, x: NDArray[np.float32]) -> Bins:
@@ -47,9 +52,9 @@ class Trees:
         return np.stack(columns, axis=1).astype(np.uint8)
 
     def log_odds(self, x: NDArray[np.float32]) -> Floats:
-        told = np.full(len(x), self.start)
+        log_odds = np.full(len(x), self.start)
         if not self.features or not len(x):
-            return told
+            return log_odds
         binned = self.binned(x).T.ravel()
         rows = np.arange(len(x))
         features, bins = np.stack(self.features), np.stack(self.bins)
@@ -60,8 +65,8 @@ class Trees:
             inner = nodes + first
             nodes = 2 * nodes + 1 + (binned[offset.ravel()[inner] + rows] > bins.ravel()[inner])
         leaves = nodes - (2**self.depth - 1) + (np.arange(len(features)) * 2**self.depth)[:, None]
-        told += np.stack(self.values).ravel()[leaves].sum(axis=0)
-        return told
+        log_odds += np.stack(self.values).ravel()[leaves].sum(axis=0)
+        return log_odds
 
 
 def boost(
@@ -69,43 +74,47 @@ def boost(
     y: NDArray[np.bool_],
     directions: NDArray[np.int8],
     rng: np.random.Generator,
-    trees: int,
+    tree_count: int,
     growth: Growth,
-    judge: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None,
+    validation: tuple[NDArray[np.float32], NDArray[np.bool_]] | None = None,
     patience: int = 20,
 ) -> Trees:
-    """Fits `trees` trees; with `judge`, those up to its least log loss, once `patience` more do not lower it."""
+    """Fit `tree_count` trees, or fewer if they do not improve the validation loss.
+
+    `directions` has one entry per feature: 1 rising, -1 falling, 0 free. With `validation` (features and labels),
+    the trees up to its smallest log loss are kept, and fitting stops after `patience` trees without improvement.
+    """
     odds = (y.sum() + 0.5) / (len(y) - y.sum() + 0.5)
-    model = Trees([_edges(column) for column in x.T], float(np.log(odds)), growth.depth)
+    model = Trees([_bin_edges(column) for column in x.T], float(np.log(odds)), growth.depth)
     binned = model.binned(x)
-    told = np.full(len(y), model.start)
-    judged, truth, best, least = None, None, 0, np.inf
-    if judge is not None:
-        judged, truth = model.binned(judge[0]), judge[1]
-        guess = np.full(len(truth), model.start)
-        least = _loss(guess, truth)
-    for count in range(1, trees + 1):
-        p = expit(told)
-        rows = np.flatnonzero(rng.random(len(y)) < growth.rows)
-        columns = np.sort(rng.permutation(x.shape[1])[: max(1, round(growth.columns * x.shape[1]))])
+    log_odds = np.full(len(y), model.start)
+    valid_binned, valid_y, best_count, best_loss = None, None, 0, np.inf
+    if validation is not None:
+        valid_binned, valid_y = model.binned(validation[0]), validation[1]
+        valid_log_odds = np.full(len(valid_y), model.start)
+        best_loss = _log_loss(valid_log_odds, valid_y)
+    for count in range(1, tree_count + 1):
+        p = expit(log_odds)
+        rows = np.flatnonzero(rng.random(len(y)) < growth.row_share)
+        columns = np.sort(rng.permutation(x.shape[1])[: max(1, round(growth.column_share * x.shape[1]))])
         tree = _grow(binned, p - y, p * (1.0 - p), rows, columns, directions, growth)
         model.features.append(tree[0])
         model.bins.append(tree[1])
         model.values.append(tree[2])
-        told += _walk(tree, binned, growth.depth)
-        if judged is not None and truth is not None:
-            guess += _walk(tree, judged, growth.depth)
-            loss = _loss(guess, truth)
-            if loss < least - _WORTH:
-                best, least = count, loss
-            elif count - best >= patience:
+        log_odds += _predict(tree, binned, growth.depth)
+        if valid_binned is not None and valid_y is not None:
+            valid_log_odds += _predict(tree, valid_binned, growth.depth)
+            loss = _log_loss(valid_log_odds, valid_y)
+            if loss < best_loss - _MIN_IMPROVEMENT:
+                best_count, best_loss = count, loss
+            elif count - best_count >= patience:
                 break
-    if judge is not None:
-        del model.features[best:], model.bins[best:], model.values[best:]
+    if validation is not None:
+        del model.features[best_count:], model.bins[best_count:], model.values[best_count:]
     return model
 
 
-_Tree = tuple[NDArray[np.intp], Bins, Floats]
+_Tree = tuple[NDArray[np.intp], Bins, Floats]  # features and bins of the inner nodes, values of the leaves
 
 
 def _grow(
@@ -117,68 +126,70 @@ def _grow(
     directions: NDArray[np.int8],
     growth: Growth,
 ) -> _Tree:
-    inner = 2**growth.depth - 1
-    features, bins = np.zeros(inner, np.intp), np.full(inner, 255, np.uint8)  # 255: all go left
-    seen = binned[np.ix_(rows, columns)]
-    codes = seen + np.arange(len(columns)) * _BINS
+    """Grow one tree on these rows and columns, from the first and second derivatives of the loss."""
+    inner_count = 2**growth.depth - 1
+    features, bins = np.zeros(inner_count, np.intp), np.full(inner_count, _ALL_LEFT, np.uint8)
+    sample = binned[np.ix_(rows, columns)]
+    codes = sample + np.arange(len(columns)) * _BINS
     weights = [np.repeat(w[rows], len(columns)) for w in (slope, curvature)]
-    way = directions[columns][None, :, None]
+    column_directions = directions[columns][None, :, None]
     nodes = np.zeros(len(rows), np.intp)
-    low, high = np.full(1, -np.inf), np.full(1, np.inf)
+    low, high = np.full(1, -np.inf), np.full(1, np.inf)  # bounds of each node's leaves
     for level in range(growth.depth + 1):
-        many = 2**level
+        width = 2**level
         size = len(columns) * _BINS
         if level == growth.depth:
-            g, h = (np.bincount(nodes, w[rows], many) for w in (slope, curvature))
-            return features, bins, growth.rate * np.clip(-g / (h + growth.ridge), low, high)
-        place = (codes + (nodes * size)[:, None]).ravel()
-        shape = (many, len(columns), _BINS)
-        g_left, h_left = (np.bincount(place, w, many * size).reshape(shape).cumsum(axis=2) for w in weights)
+            g, h = (np.bincount(nodes, w[rows], width) for w in (slope, curvature))
+            return features, bins, growth.learning_rate * np.clip(-g / (h + growth.ridge), low, high)
+        cells = (codes + (nodes * size)[:, None]).ravel()
+        shape = (width, len(columns), _BINS)
+        g_left, h_left = (np.bincount(cells, w, width * size).reshape(shape).cumsum(axis=2) for w in weights)
         g_all, h_all = g_left[:, :1, -1:], h_left[:, :1, -1:]
-        bound = low[:, None, None], high[:, None, None]
-        left, gain_left = _leaf(g_left, h_left, bound, growth.ridge)
-        right, gain_right = _leaf(g_all - g_left, h_all - h_left, bound, growth.ridge)
-        gain = gain_left + gain_right - _leaf(g_all, h_all, bound, growth.ridge)[1]
-        fine = (h_left >= growth.least) & (h_all - h_left >= growth.least) & (way * (right - left) >= 0.0)
-        gain = np.where(fine, gain, 0.0).reshape(many, -1)
-        chosen = gain.argmax(axis=1)
-        column, cut = chosen // _BINS, chosen % _BINS
-        split = gain[np.arange(many), chosen] > 1e-9
-        here = np.arange(many - 1, 2 * many - 1)
-        features[here] = np.where(split, columns[column], 0)
-        bins[here] = np.where(split, cut, 255)
-        middle = 0.5 * (left.reshape(many, -1) + right.reshape(many, -1))[np.arange(many), chosen]
-        way_here = np.where(split, directions[columns[column]], 0)
+        bounds = low[:, None, None], high[:, None, None]
+        left, gain_left = _best_value(g_left, h_left, bounds, growth.ridge)
+        right, gain_right = _best_value(g_all - g_left, h_all - h_left, bounds, growth.ridge)
+        gain = gain_left + gain_right - _best_value(g_all, h_all, bounds, growth.ridge)[1]
+        allowed = (h_left >= growth.min_curvature) & (h_all - h_left >= growth.min_curvature)
+        allowed &= column_directions * (right - left) >= 0.0
+        gain = np.where(allowed, gain, 0.0).reshape(width, -1)
+        best = gain.argmax(axis=1)
+        column, cut = best // _BINS, best % _BINS
+        split = gain[np.arange(width), best] > _MIN_GAIN
+        level_nodes = np.arange(width - 1, 2 * width - 1)
+        features[level_nodes] = np.where(split, columns[column], 0)
+        bins[level_nodes] = np.where(split, cut, _ALL_LEFT)
+        middle = 0.5 * (left.reshape(width, -1) + right.reshape(width, -1))[np.arange(width), best]
+        direction = np.where(split, directions[columns[column]], 0)
         lows, highs = np.repeat(low, 2), np.repeat(high, 2)
-        highs[0::2] = np.where(way_here > 0, middle, high)
-        lows[1::2] = np.where(way_here > 0, middle, low)
-        lows[0::2] = np.where(way_here < 0, middle, low)
-        highs[1::2] = np.where(way_here < 0, middle, high)
+        highs[0::2] = np.where(direction > 0, middle, high)
+        lows[1::2] = np.where(direction > 0, middle, low)
+        lows[0::2] = np.where(direction < 0, middle, low)
+        highs[1::2] = np.where(direction < 0, middle, high)
         low, high = lows, highs
-        nodes = 2 * nodes + (seen[np.arange(len(rows)), column[nodes]] > bins[here][nodes])
+        nodes = 2 * nodes + (sample[np.arange(len(rows)), column[nodes]] > bins[level_nodes][nodes])
     raise AssertionError("unreachable")
 
 
-def _leaf(g: Floats, h: Floats, bound: tuple[Floats, Floats], ridge: float) -> tuple[Floats, Floats]:
-    """The best value within the bounds, and how far it lowers the loss."""
-    value = np.clip(-g / (h + ridge), *bound)
+def _best_value(g: Floats, h: Floats, bounds: tuple[Floats, Floats], ridge: float) -> tuple[Floats, Floats]:
+    """Return the leaf value within the bounds that lowers the loss most, and by how much it does."""
+    value = np.clip(-g / (h + ridge), *bounds)
     return value, -(g * value + 0.5 * (h + ridge) * value * value)
 
 
-def _walk(tree: _Tree, binned: Bins, depth: int) -> Floats:
+def _predict(tree: _Tree, binned: Bins, depth: int) -> Floats:
     features, bins, values = tree
     nodes, rows = np.zeros(len(binned), np.intp), np.arange(len(binned))
     for _ in range(depth):
         nodes = 2 * nodes + 1 + (binned[rows, features[nodes]] > bins[nodes])
-    told: Floats = values[nodes - (2**depth - 1)]
-    return told
+    leaf_values: Floats = values[nodes - (2**depth - 1)]
+    return leaf_values
 
 
-def _edges(column: NDArray[np.float32]) -> Floats:
-    """At most _BINS - 1 values that part the column into bins of about equal mass."""
+def _bin_edges(column: NDArray[np.float32]) -> Floats:
+    """Return at most _BINS - 1 values that divide the column into bins of about equal mass."""
     cuts = np.quantile(column.astype(float), np.arange(1, _BINS) / _BINS, method="lower")
     return np.unique(cuts)
 
 
-def _loss(log_odds: Floats, y: NDArray[np.bool_]) -> float:
+def _log_loss(log_odds: Floats, y: NDArray[np.bool_]) -> float:
     return float(np.mean(np.logaddexp(0.0, np.where(y, -log_odds, log_odds))))

@@ -1,4 +1,4 @@
-"""The paper's records and maximum prices, against its words; and Eq. 3."""
+"""The paper's price_records and maximum prices, against its words; and Eq. 3."""
 
 from __future__ import annotations
 
@@ -11,75 +11,75 @@ from scipy.special import expit, logit
 from tests.market.revocation.markets import START, Prices, spiky
 from thriftune.errors import SettingError
 from thriftune.market.revocation.networks import unweighted_log_odds
-from thriftune.market.revocation.records import (
+from thriftune.market.revocation.price_curve import HOUR, PriceCurve
+from thriftune.market.revocation.spottune_inputs import (
     border_max_prices,
-    past_records,
+    past_price_records,
+    price_records,
     random_max_prices,
-    records,
     training_times,
 )
-from thriftune.market.revocation.steps import HOUR, Steps
 
 
 def test_a_record_has_the_six_features() -> None:
     times = np.array([0.0, 1800.0, 3000.0]) + START  # a Thursday, 0 h
-    steps = Steps(Prices(times, np.array([0.1, 0.3, 0.2]), START + 9000.0))
-    told = records(steps, np.array([START + 3600.0]))[0]
+    curve = PriceCurve(Prices(times, np.array([0.1, 0.3, 0.2]), START + 9000.0))
+    told = price_records(curve, np.array([START + 3600.0]))[0]
     mean = (0.1 * 1800 + 0.3 * 1200 + 0.2 * 600) / 3600
     assert told.tolist() == pytest.approx([0.2, mean, 2.0, 10.0, 1.0, 1.0])
 
 
 def test_saturdays_and_sundays_are_no_workdays() -> None:
-    steps = Steps(spiky(8.0))
-    days = records(steps, START + 86400.0 * np.arange(8.0))[:, 4]
+    curve = PriceCurve(spiky(8.0))
+    days = price_records(curve, START + 86400.0 * np.arange(8.0))[:, 4]
     assert days.tolist() == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # Thursday, Friday, Saturday, ...
 
 
 def test_the_past_is_59_minutes_oldest_first() -> None:
-    steps = Steps(spiky(2.0))
+    curve = PriceCurve(spiky(2.0))
     t = START + 86400.0 + np.array([0.0, 777.0])
-    told = past_records(steps, t)
+    told = past_price_records(curve, t)
     assert told.shape == (2, 59, 6)
-    assert np.array_equal(told[:, 0], records(steps, t - 59 * 60.0))
-    assert np.array_equal(told[:, -1], records(steps, t - 60.0))
+    assert np.array_equal(told[:, 0], price_records(curve, t - 59 * 60.0))
+    assert np.array_equal(told[:, -1], price_records(curve, t - 60.0))
 
 
 def test_algorithm_2_by_hand() -> None:
     """One cent up each minute for half an hour, then still: 29 deltas of a cent and 30 of none."""
     times = START + 60.0 * np.arange(31.0)
-    steps = Steps(Prices(times, 0.1 + 0.01 * np.arange(31.0), START + 9000.0))
+    curve = PriceCurve(Prices(times, 0.1 + 0.01 * np.arange(31.0), START + 9000.0))
     deltas = np.sort([0.01] * 29 + [0.0] * 30)
     kept = [delta for i, delta in enumerate(deltas) if 0.2 * 59 < i < 0.8 * 59]
-    told = border_max_prices(steps, np.array([START + 3600.0]))
+    told = border_max_prices(curve, np.array([START + 3600.0]))
     assert told[0] == pytest.approx(0.4 + sum(kept) / (0.6 * 59))
 
 
 def test_algorithm_2_interpolates_only_what_is_known() -> None:
     """A jump after an hour of stillness was, in between, a slope; before it comes, nothing is known of it."""
     series = Prices(START + np.array([0.0, 7200.0]), np.array([0.1, 0.22]), START + 9000.0)
-    told = border_max_prices(Steps(series), START + np.array([7100.0, 7200.0]))
+    told = border_max_prices(PriceCurve(series), START + np.array([7100.0, 7200.0]))
     assert told[0] == pytest.approx(0.1)
     assert told[1] == pytest.approx(0.22 + 0.001 * 36 / 35.4)
 
 
 def test_random_maximum_prices_are_slightly_above() -> None:
-    steps = Steps(spiky(2.0))
+    curve = PriceCurve(spiky(2.0))
     t = START + np.linspace(0.0, 86400.0, 500)
-    above = random_max_prices(steps, t, np.random.default_rng(0)) - steps.price(t)
+    above = random_max_prices(curve, t, np.random.default_rng(0)) - curve.price(t)
     assert above.min() >= 0.00001 - 1e-12
     assert above.max() <= 0.2
     assert above.mean() == pytest.approx(0.1, abs=0.01)
 
 
 def test_training_times_have_a_past_and_a_future_hour() -> None:
-    steps = Steps(spiky(2.0))
-    t = training_times(steps, 10**6, "it")
+    curve = PriceCurve(spiky(2.0))
+    t = training_times(curve, 10**6, "it")
     assert t[0] == START + HOUR
-    assert t[-1] + HOUR <= steps.end
+    assert t[-1] + HOUR <= curve.end
     assert set(np.diff(t)) == {60.0}
-    assert len(training_times(steps, 100, "it")) == 100
+    assert len(training_times(curve, 100, "it")) == 100
     with pytest.raises(SettingError, match=r"it: a price series of 12\.0 h is too short"):
-        training_times(Steps(spiky(0.5)), 100, "it")
+        training_times(PriceCurve(spiky(0.5)), 100, "it")
 
 
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.market.revocation.markets import START, Floats, Prices, small_markets, spiky
 from thriftune.errors import SettingError
-from thriftune.market.revocation.steps import HOUR, Steps, questions, revoked
+from thriftune.market.revocation.price_curve import HOUR, PriceCurve, flat_queries, revoked
 
 
 def naive_price(series: Prices, t: float) -> float:
@@ -30,18 +30,18 @@ CENTS = st.integers(0, 20).map(lambda half: (half + 0.0) / 200.0 + 0.0001)
 @given(small_markets(), MOMENT, CENTS, st.integers(1, 9000))
 def test_labels_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
     then = (series.times > t) & (series.times <= t + seconds)
-    told = revoked(Steps(series), np.array([t]), np.array([max_price]), seconds)
+    told = revoked(PriceCurve(series), np.array([t]), np.array([max_price]), seconds)
     assert told.tolist() == [bool((series.prices[then] > max_price).any())]
 
 
 @settings(max_examples=100, deadline=None)
 @given(small_markets(), MOMENT, CENTS, st.integers(0, 9000))
 def test_windows_are_those_of_a_scan(series: Prices, t: float, max_price: float, seconds: int) -> None:
-    steps = Steps(series)
+    curve = PriceCurve(series)
     t0, t1 = np.array([t - seconds]), np.array([t])
-    assert steps.highest(t0, t1)[0] == naive_prices(series, t - seconds, t).max()
+    assert curve.highest(t0, t1)[0] == naive_prices(series, t - seconds, t).max()
     inside = (series.times > max(t - seconds, START)) & (series.times <= t)
-    changes, rises, moved = (float(one[0]) for one in steps.changes(t0, t1))
+    changes, rises, moved = (float(one[0]) for one in curve.changes(t0, t1))
     assert changes == inside.sum()
     ratios = np.diff(np.log(series.prices), prepend=np.log(series.prices[0]))[inside]
     assert rises == (ratios > 0).sum()
@@ -50,13 +50,13 @@ def test_windows_are_those_of_a_scan(series: Prices, t: float, max_price: float,
     if len(seen):
         mean = np.mean([naive_price(series, second) for second in seen[:: max(1, len(seen) // 200)]])
         if seconds <= 200:  # the scan is exact at every whole second
-            assert steps.mean(t0, t1)[0] == pytest.approx(mean)
+            assert curve.mean(t0, t1)[0] == pytest.approx(mean)
 
 
 @settings(max_examples=100, deadline=None)
 @given(small_markets(), MOMENT, CENTS)
 def test_time_since_above_is_that_of_a_scan(series: Prices, t: float, max_price: float) -> None:
-    told = Steps(series).seconds_since_above(np.array([max_price]), np.array([t]))[0]
+    told = PriceCurve(series).seconds_since_above(np.array([max_price]), np.array([t]))[0]
     known = series.times <= t
     above = np.flatnonzero(series.prices[known] > max_price)
     if not len(above):
@@ -69,20 +69,20 @@ def test_time_since_above_is_that_of_a_scan(series: Prices, t: float, max_price:
 
 def test_the_hour_is_open_at_its_start_and_closed_at_its_end() -> None:
     series = Prices(np.array([0.0, 100.0]), np.array([1.0, 2.0]), 9000.0)
-    told = revoked(Steps(series), np.array([100.0 - HOUR - 1, 100.0 - HOUR, 99.0, 100.0]), np.full(4, 1.5))
+    told = revoked(PriceCurve(series), np.array([100.0 - HOUR - 1, 100.0 - HOUR, 99.0, 100.0]), np.full(4, 1.5))
     assert told.tolist() == [False, True, True, False]
-    assert not revoked(Steps(series), np.array([50.0]), np.array([2.0]))[0]  # as high is not above
+    assert not revoked(PriceCurve(series), np.array([50.0]), np.array([2.0]))[0]  # as high is not above
 
 
 def test_what_cannot_be_asked_is_refused() -> None:
-    steps = Steps(spiky(1.0))
+    curve = PriceCurve(spiky(1.0))
     with pytest.raises(SettingError, match="before the first price"):
-        questions(steps, START - 1.0, 0.1)
+        flat_queries(curve, START - 1.0, 0.1)
     with pytest.raises(SettingError, match="max_price 0 must be above 0"):
-        questions(steps, START + 1.0, 0.0)
+        flat_queries(curve, START + 1.0, 0.0)
     with pytest.raises(SettingError, match="before the first price"):
-        questions(steps, float("nan"), 0.1)
+        flat_queries(curve, float("nan"), 0.1)
     with pytest.raises(SettingError, match="is empty"):
-        Steps(Prices(np.zeros(0), np.zeros(0), 0.0))
+        PriceCurve(Prices(np.zeros(0), np.zeros(0), 0.0))
     with pytest.raises(SettingError, match="prices must be above 0"):
-        Steps(Prices(np.zeros(1), np.zeros(1), 0.0))
+        PriceCurve(Prices(np.zeros(1), np.zeros(1), 0.0))

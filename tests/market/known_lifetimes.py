@@ -96,7 +96,7 @@ class Steps:
 Machine = Exponential | Uniform | Bathtub | Steps
 
 
-class Lives:
+class LifetimeDraws:
     """Machines one after the other: the ages at which they are lost, drawn."""
 
     def __init__(self, machine: Machine, seed: int) -> None:
