@@ -130,9 +130,7 @@ def revocations(series: PriceSeries, max_price: float) -> Revocations:
         max_price=max_price,
         times=times,
         lived_hours=(times - series.times[begins[: len(ends)]]) / HOUR,
-        available_share=seconds / (series.end - series.start)
-        if series.end > series.start
-        else float(allowed.mean()),
+        available_share=seconds / total_seconds if total_seconds > 0.0 else float(allowed.mean()),
         within_an_hour=float(revoked.mean()),
         mean_price=dollar_seconds / seconds if seconds else math.nan,
     )
@@ -292,7 +290,7 @@ def checkpoint_figures(
         except SettingError:
             raise SettingError(
                 f"a job of {hours:g} h: these machines do not live long enough for it, with checkpoints of "
-                f"{checkpoint_hours:g} h; give a shorter job or shorter checkpoint_figures"
+                f"{checkpoint_hours:g} h; give a shorter job or shorter checkpoints"
             ) from None
         without = float(expected_hours(survival, hours, restart_hours=restart_hours))
         yield CheckpointFigures(hours, without, young_daly_schedule(job, survival), best)
