@@ -10,6 +10,7 @@ from tests.support.tables import Table
 from thriftune.common import formatting
 from thriftune.common.text import escaped, last_line, plain
 from thriftune.loop.failures import failure_text
+from thriftune.results.trial_states import count_state_words, counts_line
 from thriftune.show import describe as words
 from thriftune.space.objectives import parse_constraints
 from thriftune.state import events as ev
@@ -253,17 +254,17 @@ def test_what_was_paused_in_a_finished_study_was_stopped_early() -> None:
     table.history.finish_reason = "all done"
     assert words.waits_for(table.trial(0), table.history, spec, False) is None
     assert words.state_line(table.trial(0), table.history, False) == "stopped early"
-    assert words.counts_line(table.history, False).endswith("1 stopped early")
+    assert counts_line(table.history, False).endswith("1 stopped early")
 
 
 def test_the_states_of_a_finished_study() -> None:
     numbers = {State.PAUSED: 2, State.FAILED: 1, State.STOPPED: 3, State.COMPLETED: 4, State.WAITING: 0}
-    assert list(words.state_counts(numbers, True).items()) == [
+    assert list(count_state_words(numbers, True).items()) == [
         ("completed", 4),
         ("stopped early", 5),
         ("failed", 1),
     ]
-    assert words.state_counts(numbers, False) == {"completed": 4, "paused": 2, "stopped early": 3, "failed": 1}
+    assert count_state_words(numbers, False) == {"completed": 4, "paused": 2, "stopped early": 3, "failed": 1}
 
 
 def test_a_unit_that_fits() -> None:

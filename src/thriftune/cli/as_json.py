@@ -8,11 +8,12 @@ from typing import Any
 from thriftune.errors import NoBestTrial
 from thriftune.launch.warm_start import taken
 from thriftune.results.models import BestModel, find_best_model, find_model
+from thriftune.results.result import Result
+from thriftune.results.trial_states import count_states, state_of
 from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.trial_record import Report, TrialRecord
 from thriftune.store.protocol import Store
-from thriftune.study.result import Result
 
 
 def report_json(report: Report) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def trial_json(trial: TrialRecord, history: History, driven: bool) -> dict[str, 
     found = find_model(trial, verify=False)
     return {
         "trial": trial.id,
-        "state": str(words.state_of(trial, driven)),
+        "state": str(state_of(trial, driven)),
         "finished": trial.finished,
         "converged": trial.converged,
         "ended_early": trial.ended_early,
@@ -125,7 +126,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
         },
         "attrs": dict(history.attrs),
         "known": history.known_count,
-        "counts": {str(state): count for state, count in words.counts(history, driven).items()},
+        "counts": {str(state): count for state, count in count_states(history, driven).items()},
         "warnings": history.all_warnings,
         "best": best_json(history, driven),
         "best_model": None if model is None else model_json(model),

@@ -12,6 +12,7 @@ from thriftune.common.command_hints import logs_line
 from thriftune.common.text import plain
 from thriftune.errors import SettingError
 from thriftune.results.loading import catch_up, load_history, load_spec
+from thriftune.results.trial_states import state_of
 from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
@@ -75,7 +76,7 @@ def _list(history: History, name: str, store: Store) -> None:
         click.echo(f"no trial of study {name!r} has printed anything that is kept", err=True)
         return
     driven = store.driver(name) is not None
-    found.sort(key=lambda each: (_ORDER.get(words.state_of(each[0], driven), 2), -each[0].id))
+    found.sort(key=lambda each: (_ORDER.get(state_of(each[0], driven), 2), -each[0].id))
     for trial, attempts in found[:_LISTED]:
         which = f"attempts {', '.join(map(str, attempts))}" if len(attempts) > 1 else f"attempt {attempts[0]}"
         click.echo(f"trial {trial.id}  {words.state_line(trial, history, driven)}  {which}")

@@ -18,14 +18,15 @@ from thriftune.errors import NoBestTrial
 from thriftune.launch.drive import drive, enter, resume
 from thriftune.launch.warm_start import in_folder, same_store
 from thriftune.results.loading import load_spec
+from thriftune.results.result import Result
+from thriftune.results.trial_states import counts_line
 from thriftune.settings.study_file import read_study_file
-from thriftune.show.describe import config_line, counts_line, model, settings, values_line, which
+from thriftune.show.describe import config_line, model, settings, values_line, which
 from thriftune.show.progress import make_view
 from thriftune.state.spec import ChangePolicy, Spec
 from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
-from thriftune.study.result import Result
 
 _FRONT_SHOWN = 10
 

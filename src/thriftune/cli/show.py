@@ -25,6 +25,8 @@ from thriftune.launch.warm_start import taken
 from thriftune.results.curves import best_so_far, learning_curve
 from thriftune.results.ledger import Ledger
 from thriftune.results.models import find_model
+from thriftune.results.result import Result
+from thriftune.results.trial_states import counts_line
 from thriftune.show import describe as words
 from thriftune.show import plot_style as pictures
 from thriftune.show.figures import FIGURES
@@ -35,7 +37,6 @@ from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.protocol import Store
 from thriftune.study.ask_tell import load
-from thriftune.study.result import Result
 
 _BEST_SHOWN, _RECENT_SHOWN, _FAILED_SHOWN, _WAITING_SHOWN = 5, 5, 3, 5
 _FRONT_SHOWN = 20
@@ -229,7 +230,7 @@ def _what_runs(spec: Spec) -> str:
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
     of = f" of {spec.trials}" if spec.trials else ""
-    return f"{words.ended(history)}{of} ended: {words.counts_line(history, driven)}"
+    return f"{words.ended(history)}{of} ended: {counts_line(history, driven)}"
 
 
 def _tables(console: Console, spec: Spec, history: History, driven: bool) -> None:

@@ -15,10 +15,11 @@ from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import Recording, of_result
 from thriftune.replay.simulation import simulate
-from thriftune.show.describe import counts, counts_line, values_and_progress
+from thriftune.results.result import Result
+from thriftune.results.trial_states import count_states, counts_line
+from thriftune.show.describe import values_and_progress
 from thriftune.space.objectives import parse_objectives
 from thriftune.study.ask_tell import load
-from thriftune.study.result import Result
 
 # What is only needed on rented machines is imported when it is.
 
@@ -188,7 +189,7 @@ def _numbers(result: Result) -> dict[str, object]:
     return {
         "finished": result.finished,
         "trials": len(result.trials),
-        "counts": {str(state): count for state, count in counts(result.history, driven=False).items()},
+        "counts": {str(state): count for state, count in count_states(result.history, driven=False).items()},
         "best": None
         if best is None
         else {"value": best.value, "config": dict(best.config), "finished": best.finished, "step": step},

@@ -14,11 +14,11 @@ from thriftune.cli.screen import facts_table, listed, open_console, section, tab
 from thriftune.cli.system_json import profile_json, study_json, why_nothing
 from thriftune.common.formatting import energy, energy_line, format_seconds, several
 from thriftune.errors import ThriftuneError
+from thriftune.results.result import Result
 from thriftune.results.system_decisions import Decided, Explained, Pace, TrialStory, explain
 from thriftune.state.events import PROBE
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
-from thriftune.study.result import Result
 from thriftune.system.heat_map import draw, heat_map
 from thriftune.system.joules import NO_METER
 from thriftune.system.probing import in_words

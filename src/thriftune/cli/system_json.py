@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from thriftune.results.result import Result
 from thriftune.results.system_decisions import Counts, Explained, Pace, TrialStory
 from thriftune.state.events import UsageMeasured
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.study.result import Result
 from thriftune.system.heat_map import heat_map
 
 

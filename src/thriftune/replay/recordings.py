@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from thriftune.errors import SettingError, SpaceError
 from thriftune.replay.simulated_engine import Curve
+from thriftune.results.result import Result
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import (
     Constraint,
@@ -35,7 +36,6 @@ from thriftune.space.objectives import (
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
-from thriftune.study.result import Result
 
 
 @dataclass(frozen=True)

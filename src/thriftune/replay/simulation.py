@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, overload
 
 from thriftune.common.durations import Duration, seconds
 from thriftune.errors import SettingError, ThriftuneError
@@ -17,6 +17,7 @@ from thriftune.replay.curve_tables import read_table
 from thriftune.replay.recordings import InOrder, Nearest, Recording, of_result
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
+from thriftune.results.result import Result
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
 from thriftune.space.objectives import Names, parse_objectives
@@ -26,17 +27,24 @@ from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.checks import check_needs
 from thriftune.stopping.protocol import Stopper
-from thriftune.study.result import Result
 
 if TYPE_CHECKING:
     from thriftune.replay.traces import Trace
     from thriftune.replay.what_if import Compared
-    from thriftune.study.ask_tell import Study
 
 MACHINE = "simulated"
 
 Curves = Callable[[ev.Config], Curve]
-Source: TypeAlias = "Study | Result | Recording | Curves | str | Path"
+
+
+class HasResult(Protocol):
+    """A study as a source of simulate(), such as tt.Study."""
+
+    @property
+    def result(self) -> Result: ...
+
+
+Source: TypeAlias = HasResult | Result | Recording | Curves | str | Path
 
 
 class Settings(TypedDict, total=False):

@@ -19,7 +19,7 @@ _WHOLE = "Int64"
 
 
 def trials_frame(history: History) -> pd.DataFrame:
-    """Return one row a trial. See Looking.to_pandas() for the columns."""
+    """Return one row a trial. See StudyViews.to_pandas() for the columns."""
     pandas = _pandas()
     metrics = _metric_names(history, (trial.metrics for trial in history.trials))
     columns: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def trials_frame(history: History) -> pd.DataFrame:
 
 
 def reports_frame(history: History) -> pd.DataFrame:
-    """Return one row a report, in the order of trials and steps. See Looking.to_pandas() for the columns."""
+    """Return one row a report, in the order of trials and steps. See StudyViews.to_pandas() for the columns."""
     pandas = _pandas()
     rows = [(trial.id, report) for trial in history.trials for report in trial.reports]
     metrics = _metric_names(history, (report.metrics for _, report in rows))

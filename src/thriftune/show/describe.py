@@ -20,6 +20,7 @@ from thriftune.common.text import escaped, last_line
 from thriftune.errors import NoBestTrial
 from thriftune.results.ledger import SPOT_PRICE_UNKNOWN
 from thriftune.results.models import find_best_model
+from thriftune.results.trial_states import state_of, state_word
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state import events as ev
 from thriftune.state.history import History
@@ -38,20 +39,6 @@ def settings(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(escaped(name), escaped(str(value))) for name, value in config.items()]
 
 
-def state_of(trial: TrialRecord, driven: bool) -> State:
-    """What ran when its driver was killed runs no more, though the log has it so until the next drive."""
-    if trial.state is State.RUNNING and not driven and trial.machine != ev.OUTSIDE:
-        return State.WAITING
-    return trial.state
-
-
-def state_word(state: State, finished: bool) -> str:
-    """Return a state as people read it. In a finished study, a trial that a rule has paused was stopped early."""
-    if state is State.STOPPED or (finished and state is State.PAUSED):
-        return "stopped early"
-    return state.lower()
-
-
 def state_line(trial: TrialRecord, history: History, driven: bool) -> str:
     """Return its state for a table: "converged" where a rule found that, "known" for a known result."""
     if trial.origin == ev.KNOWN and trial.finished:
@@ -59,27 +46,6 @@ def state_line(trial: TrialRecord, history: History, driven: bool) -> str:
     return (
         "converged" if trial.converged else state_word(state_of(trial, driven), history.finish_reason is not None)
     )
-
-
-def counts(history: History, driven: bool) -> Counter[State]:
-    """Of trials in each state, those with any, in the order of a trial's life. Known results do not count."""
-    found = Counter(state_of(history.trials[i], driven) for i in history.created_ids)
-    return Counter({state: found[state] for state in State if found[state]})
-
-
-def state_counts(numbers: Mapping[State, int], finished: bool) -> dict[str, int]:
-    """Return how many trials there are by the words for their states."""
-    found: Counter[str] = Counter()
-    for state in (State.WAITING, State.RUNNING, State.COMPLETED, State.PAUSED, State.STOPPED, State.FAILED):
-        if count := numbers.get(state, 0):
-            found[state_word(state, finished)] += count
-    return dict(found)
-
-
-def counts_line(history: History, driven: bool) -> str:
-    """Return how many trials are in each state, such as "2 completed, 6 stopped early"."""
-    found = state_counts(counts(history, driven), history.finish_reason is not None)
-    return ", ".join(f"{count} {word}" for word, count in found.items()) or "no trials yet"
 
 
 def seconds_of(trial: TrialRecord, driven: bool, now: float) -> float:

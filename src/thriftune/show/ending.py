@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from thriftune.common import formatting
 from thriftune.common.formatting import format_seconds
+from thriftune.results.trial_states import counts_line
 from thriftune.show import describe as words
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -12,7 +13,7 @@ from thriftune.state.trial_record import State
 
 def end_line(spec: Spec, history: History, now: float) -> str:
     """Return why a study ended, its trials by state, the best one and the cost."""
-    counts = words.counts_line(history, driven=False)
+    counts = counts_line(history, driven=False)
     best = str(words.found(history))
     model = f"model: {better}" if (better := words.model(history)) else ""
     cost = f"{format_seconds(history.driven_seconds(now))}, {words.cost_line(history, now)}"

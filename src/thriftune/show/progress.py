@@ -12,6 +12,7 @@ from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.common.text import last_line, plain
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.loop.driver import View
+from thriftune.results.trial_states import count_state_words
 from thriftune.show import describe as words
 from thriftune.show.ending import end_line, short_end_line
 from thriftune.state.history import History
@@ -232,7 +233,7 @@ def frame(
     facts.add_column()
     ended = words.ended(history)
     by_state = Text(no_wrap=True, overflow="ellipsis")
-    for word, count in words.state_counts(history.counts, history.finish_reason is not None).items():
+    for word, count in count_state_words(history.counts, history.finish_reason is not None).items():
         by_state.append(f"{count} {word}  ", style=_STYLES[word])
     if spec.trials:
         bar = Table.grid(padding=(0, 2))

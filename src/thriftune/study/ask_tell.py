@@ -30,6 +30,8 @@ from thriftune.loop.conductor import Conductor
 from thriftune.loop.driver import record
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.results.loading import catch_up, load_spec, new_history
+from thriftune.results.result import Result
+from thriftune.results.views import StudyViews
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
 from thriftune.settings.deadlines import Deadline
@@ -50,8 +52,6 @@ from thriftune.stopping import STOPPERS
 from thriftune.stopping.protocol import Stopper
 from thriftune.store.opening import open_store, use_store
 from thriftune.store.protocol import Store
-from thriftune.study.looking import Looking
-from thriftune.study.result import Result
 from thriftune.system import System
 from thriftune.training.trial import Trial
 
@@ -258,7 +258,7 @@ def _sources(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
 # --- ask and tell -----------------------------------------------------------------------------------------
 
 
-class Study(Looking):
+class Study(StudyViews):
     """A study whose trials the user runs: ask for a configuration, tell what came of it.
 
     Without a name and a store it lives in memory; else it is kept in the store, and any number of processes may

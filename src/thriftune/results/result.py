@@ -1,4 +1,4 @@
-"""What came of a study? Its trials, its best one, and what it cost."""
+"""Define the result of a study: its trials, the best one, and their cost."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 
 from thriftune.common.formatting import format_dollars, format_seconds
 from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger
+from thriftune.results.trial_states import counts_line
+from thriftune.results.views import StudyViews
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
-from thriftune.study.looking import Looking
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """The time and dollars that the machines of a study took.
 
-    - `estimate`: the dollars are not, or not only, providers' bills but come from list prices.
-    - `rented`: all machines were rented. For a machine of one's own, the dollars are what a like one rents for.
-    - `prices_known`: False if a spot machine without a known price is counted at an on-demand price.
+    - `estimate`: some or all of the dollars come from list prices and not from a provider's bill.
+    - `rented`: all machines were rented. The user's own machine costs as much as a similar one rents for.
+    - `prices_known`: False if a spot machine without a known price is counted at its on-demand price.
     """
 
     seconds: float
@@ -43,8 +44,8 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Looking):
-    """A study as it stands: what tune() returns."""
+class Result(StudyViews):
+    """The state of a study, as tune() returns it."""
 
     spec: Spec
     history: History
@@ -55,19 +56,19 @@ class Result(Looking):
 
     @property
     def best(self) -> TrialRecord:
-        """The trial whose configuration to use: the best value of those that meet all constraints.
+        """The trial with the best value among those that meet all constraints.
 
-        While any of them has finished, only finished trials compete. Until then those compete that have come
-        furthest, and `best.finished` is False. Raises NoBestTrial if there is none, and with several objectives,
-        which leave no single best: see `front`.
+        Only finished trials compete. While none has finished, the trials with the most steps compete, and
+        `best.finished` is False. Raises NoBestTrial if no trial qualifies, or if the study has several
+        objectives: then use `front`.
         """
         return self.history.best
 
     @property
     def front(self) -> Sequence[TrialRecord]:
-        """The trials that meet all constraints and that no other dominates, the best by the first objective first.
+        """The feasible trials that no other dominates, sorted by the first objective, the best first.
 
-        Those compete that compete for `best`. With a single objective, all trials that have the best value.
+        The same trials compete as for `best`. With a single objective, returns all trials with the best value.
         """
         return tuple(self.history.front)
 
@@ -77,12 +78,12 @@ class Result(Looking):
 
     @property
     def finished(self) -> str | None:
-        """Why nothing is left to do; None if something is."""
+        """The reason why the study is complete; None while it is not."""
         return self.history.finish_reason
 
     @property
     def seconds(self) -> float:
-        """How long it was driven, over all its drives."""
+        """The time for which a driver ran the study, over all its runs."""
         return self.history.driven_seconds(self.history.last_at)
 
     @property
@@ -94,11 +95,9 @@ class Result(Looking):
 
     @property
     def ledger(self) -> Ledger:
-        """What each machine cost, and what came of it."""
+        """The cost of each machine, and the work that it did."""
         return Ledger.of(self.history, self.history.last_at)
 
     def __repr__(self) -> str:
-        from thriftune.show.describe import counts_line
-
         front = f"; {len(self.front)} on the front" if len(self.spec.objectives) > 1 else ""
         return f"<Result of {self.name}: {counts_line(self.history, driven=True)}{front}>"
