@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.common import Row, main, say
 from thriftune.planning import CloudProfile, JobSpec, Latency, Profile, frontier, hyperband, successive_halving
-from thriftune.replay.plan_simulation import carry_out
+from thriftune.replay.plan_simulation import execute_plan
 
 SECONDS = {1: 4.0, 2: 2.2, 4: 1.3, 8: 0.9}
 PROFILE = Profile(SECONDS, std=0.05 * SECONDS[1], startup=3.0, checkpoint=1.0)
@@ -48,7 +48,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
             every = frontier(spec, PROFILE, cloud, points=24)
             chosen = [every[i] for i in sorted({round(x) for x in np.linspace(0, len(every) - 1, PLANS)})]
             for plan in chosen:
-                found = [carry_out(plan, seed) for seed in range(SEEDS)]
+                found = [execute_plan(plan, seed) for seed in range(SEEDS)]
                 seconds, dollars = [each.seconds for each in found], [each.dollars for each in found]
                 errors = np.mean(seconds) / plan.duration - 1.0, np.mean(dollars) / plan.cost - 1.0
                 off.append(errors)

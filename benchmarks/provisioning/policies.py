@@ -13,7 +13,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import SETTINGS, synthetic
 from benchmarks.provisioning.studies import study, true_speeds
 from thriftune.market.billing import EC2_SPOT, PER_SECOND
-from thriftune.replay.what_if import Compared, compare
+from thriftune.replay.what_if import PolicySummary, compare_policies
 
 HOURS, SLACKS, SEEDS = 20.0, (1.15, 2.5), 6
 OURS = "thrifty"
@@ -34,7 +34,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
                 what = f"{name}, {'refunds' if refunds else 'no refunds'}, {slack:g} times the time"
                 asked, terms = study(billed, HOURS, slack)
                 seeds = 1 if options.quick else SEEDS
-                found = compare(asked, billed, policies, terms, seeds=seeds, speeds=true_speeds(billed))
+                found = compare_policies(asked, billed, policies, terms, seeds=seeds, speeds=true_speeds(billed))
                 say(what)
                 ours, rivals = found[0], [each for each in found[1:] if each.deadline_met >= IN_TIME]
                 ratio = ours.cost / min(each.cost for each in rivals)
@@ -65,13 +65,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def _told(each: Compared) -> str:
+def _told(each: PolicySummary) -> str:
     late = "" if each.deadline_met >= IN_TIME else f" (in time {each.deadline_met:.0%})"
     ratio = "" if each.oracle_ratio is None else f" {each.oracle_ratio:.2f}"
     return f"{each.policy} ${each.cost:.2f} +- {each.cost_spread:.2f}{ratio}{late}"
 
 
-def _data(found: list[Compared]) -> dict[str, object]:
+def _data(found: list[PolicySummary]) -> dict[str, object]:
     return {each.policy: each.to_json() for each in found}
 
 

@@ -14,14 +14,14 @@ from benchmarks.search.tables import data
 from thriftune.market.lifetime import Lifetimes
 from thriftune.market.prices import PriceHistory
 from thriftune.replay.traces import (
-    Conditions,
+    RentalConditions,
     Trace,
-    Type,
-    by_cores,
-    of_availability,
-    of_lifetimes,
-    of_prices,
-    of_prices_and_lifetimes,
+    TypeData,
+    speed_with_cores,
+    trace_from_availability,
+    trace_from_lifetimes,
+    trace_from_prices,
+    trace_from_prices_and_lifetimes,
 )
 
 ON_DEMAND_2021 = {  # cores, dollars an hour
@@ -31,14 +31,14 @@ ON_DEMAND_2021 = {  # cores, dollars an hour
 ACCELERATED = {  # how many times as fast as the first, dollars an hour
     "g4dn.xlarge": (1.0, 0.526), "g6.xlarge": (1.6, 0.8048), "g5.xlarge": (2.0, 1.006), "p3.2xlarge": (2.6, 3.06),
 }  # fmt: skip
-V100 = Type(1.0, 3.06)
+V100 = TypeData(1.0, 3.06)
 V100_SPOT = 0.918
 
 _PRICES = "spot_prices_useast1_{}.csv.gz"
 
 
-def _by_cores(table: Mapping[str, tuple[int, float]]) -> dict[str, Type]:
-    return {type: Type(by_cores(cores), price) for type, (cores, price) in table.items()}
+def _by_cores(table: Mapping[str, tuple[int, float]]) -> dict[str, TypeData]:
+    return {type: TypeData(speed_with_cores(cores), price) for type, (cores, price) in table.items()}
 
 
 def _lifetimes() -> Lifetimes:
@@ -52,21 +52,21 @@ def prices_of_2016() -> PriceHistory:
 @cache
 def prices_2016() -> Trace:
     """Where the price decides."""
-    return of_prices(prices_of_2016(), _by_cores(ON_DEMAND_2016))
+    return trace_from_prices(prices_of_2016(), _by_cores(ON_DEMAND_2016))
 
 
 @cache
 def prices_2021() -> Trace:
     """Where it does not: machines live as preemptible ones did."""
     history = PriceHistory.read(data() / _PRICES.format("2021-03_2021-05"))
-    return of_prices_and_lifetimes(history, _lifetimes(), _by_cores(ON_DEMAND_2021))
+    return trace_from_prices_and_lifetimes(history, _lifetimes(), _by_cores(ON_DEMAND_2021))
 
 
 @cache
 def prices_2024() -> Trace:
     history = PriceHistory.read(data() / _PRICES.format("2024-01_2026-03"))
-    return of_prices_and_lifetimes(
-        history, _lifetimes(), {type: Type(*each) for type, each in ACCELERATED.items()}
+    return trace_from_prices_and_lifetimes(
+        history, _lifetimes(), {type: TypeData(*each) for type, each in ACCELERATED.items()}
     )
 
 
@@ -85,15 +85,15 @@ def availability(*zones: str) -> Trace:
         if name.startswith("availability/1-node/aws-02-15-2023")
     }
     chosen = {zone: trace for zone, trace in found.items() if not zones or zone in zones}
-    return of_availability(chosen, "V100", V100, V100_SPOT, Conditions(notice_seconds=0.0))
+    return trace_from_availability(chosen, "V100", V100, V100_SPOT, RentalConditions(notice_seconds=0.0))
 
 
 @cache
 def synthetic() -> Trace:
     """Where there are no records: lives drawn as those of preemptible machines are spread."""
-    types = {f"synthetic-{cores}": Type(by_cores(cores), 0.035 * cores) for cores in (2, 16)}
+    types = {f"synthetic-{cores}": TypeData(speed_with_cores(cores), 0.035 * cores) for cores in (2, 16)}
     spot = {type: 0.2 * each.on_demand_price for type, each in types.items()}
-    return of_lifetimes(recorded(quick=True), types, spot, Conditions(notice_seconds=30.0))
+    return trace_from_lifetimes(recorded(quick=True), types, spot, RentalConditions(notice_seconds=30.0))
 
 
 SETTINGS: dict[str, Callable[[], Trace]] = {

@@ -26,7 +26,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         took, days = [], 0.0
         for _ in range(1 if options.quick else TIMES):
             say(name)
-            cloud = SimulatedCloud(trace.kinds, trace.fates(0))
+            cloud = SimulatedCloud(trace.kinds, trace.preemptions(0))
             made = policy(name, trace.kinds, terms)
             given = asked.spec, asked.curves(), asked.searcher(), asked.stopper()
             began = time.perf_counter()

@@ -25,7 +25,7 @@ from benchmarks.reproduce.spottune_studies import (
     types,
 )
 from thriftune.replay import recorded
-from thriftune.replay.traces import Trace, of_prices
+from thriftune.replay.traces import Trace, trace_from_prices
 
 SEEDS = 4
 OTHERS = (CHEAPEST, FASTEST)
@@ -41,7 +41,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         if options.quick:
             trace = synthetic()
         else:
-            trace = of_prices(prices_of_2016(), known) if trace is None else paced(trace, known)
+            trace = trace_from_prices(prices_of_2016(), known) if trace is None else paced(trace, known)
         found = compared(name, trace, 1 if options.quick else SEEDS)
         cheapest, fastest = (found[other] for other in OTHERS)
         told = []

@@ -8,7 +8,7 @@ from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace
-from thriftune.replay.what_if import Asked
+from thriftune.replay.what_if import ReplayedStudy
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
@@ -23,7 +23,7 @@ MISJUDGED = 0.1  # how far machines are from the speed that they promise, as a s
 
 def study(
     trace: Trace, hours: float, slack: float, *, trials: int = TRIALS, steps: int = STEPS
-) -> tuple[Asked, Workload]:
+) -> tuple[ReplayedStudy, Workload]:
     """`hours`: of the middle trial, on the machine on demand with the fewest dollars a step. `slack`: of the
     deadline, over the longest trial there."""
     best = min((kind for kind in trace.kinds if kind.lasts), key=_dollars)
@@ -45,7 +45,7 @@ def study(
         restart_seconds=30.0,
         save_seconds=10.0,
     )
-    return Asked(spec, lambda: curve, Random, lambda: None), terms
+    return ReplayedStudy(spec, lambda: curve, Random, lambda: None), terms
 
 
 def _dollars(kind: MachineType) -> float:

@@ -18,8 +18,8 @@ from thriftune.market.running_time import expected_hours, failure_probability, s
 from thriftune.market.synthetic import synthetic_lifetimes
 from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_engine import Curve
-from thriftune.replay.traces import Conditions, Trace, Type, by_cores, of_lifetimes
-from thriftune.replay.what_if import Asked, Compared, compare
+from thriftune.replay.traces import RentalConditions, Trace, TypeData, speed_with_cores, trace_from_lifetimes
+from thriftune.replay.what_if import PolicySummary, ReplayedStudy, compare_policies
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
@@ -148,9 +148,9 @@ def preemptible(lives: Lifetimes) -> Trace:
     """Machines at the list's prices, which are taken away as these were."""
     cores = {type: int(type.rpartition("-")[2]) for type in lives.types}
     cores = {type: each for type, each in cores.items() if each in SIZES}
-    types = {type: Type(by_cores(each), ON_DEMAND_A_CORE * each) for type, each in cores.items()}
+    types = {type: TypeData(speed_with_cores(each), ON_DEMAND_A_CORE * each) for type, each in cores.items()}
     spot = {type: PREEMPTIBLE_A_CORE * each for type, each in cores.items()}
-    return of_lifetimes(lives, types, spot, Conditions(notice_seconds=30.0))
+    return trace_from_lifetimes(lives, types, spot, RentalConditions(notice_seconds=30.0))
 
 
 def bag(trace: Trace, jobs: int, seeds: int, told: Callable[[str], object] = lambda _: None) -> list[Bag]:
@@ -161,13 +161,13 @@ def bag(trace: Trace, jobs: int, seeds: int, told: Callable[[str], object] = lam
     seconds = 60.0 * BAG_MINUTES * speed
     curve = Curve([1], [{"loss": 1.0}], [seconds])
     spec = Spec("bag", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=jobs, max_steps=1)
-    asked = Asked(spec, lambda: lambda _: curve, Random, lambda: None)
+    asked = ReplayedStudy(spec, lambda: lambda _: curve, Random, lambda: None)
     terms = Workload(BAG_AT_A_TIME, jobs, seconds_per_step=seconds, restart_seconds=10.0)
-    found = compare(asked, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, told=told)
+    found = compare_policies(asked, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=told)
     return [_bag(each) for each in found]
 
 
-def _bag(found: Compared) -> Bag:
+def _bag(found: PolicySummary) -> Bag:
     stays = [trial.past_attempts for outcome in found.outcomes for trial in outcome.replayed.result.trials]
     spent = sum(stay.ended_at - stay.started_at for own in stays for stay in own)
     useful = sum(own[-1].ended_at - own[-1].started_at for own in stays)

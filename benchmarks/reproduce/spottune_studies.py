@@ -20,10 +20,10 @@ from thriftune.market.prices import PriceHistory
 from thriftune.market.revocation.spottune_inputs import HIGHEST_DELTA, LOWEST_DELTA
 from thriftune.market.synthetic import ZONES, synthetic_prices
 from thriftune.replay import recorded
-from thriftune.replay.cloud_simulation import Replayed
+from thriftune.replay.cloud_simulation import CloudReplay
 from thriftune.replay.simulation import simulate
-from thriftune.replay.traces import Trace, Type, of_prices
-from thriftune.replay.what_if import Compared
+from thriftune.replay.traces import Trace, TypeData, trace_from_prices
+from thriftune.replay.what_if import PolicySummary
 from thriftune.state.trial_record import TrialRecord
 from thriftune.stopping.early_curve import EarlyCurve
 
@@ -60,7 +60,7 @@ class Market:
 
     def trace(self, name: str) -> Trace:
         """As fast as its machines are for that workload."""
-        return of_prices(self.prices, types(name, self.machines))
+        return trace_from_prices(self.prices, types(name, self.machines))
 
     def outbid(self, delta: tuple[float, float]) -> list[float]:
         """Of each market: the share of machines that are lost within an hour, whose maximum price is the price and
@@ -94,12 +94,12 @@ def market(request: Request) -> Market:
     return Market(PriceHistory(history[each] for each in markets), ON_DEMAND_2016, recorded=True)
 
 
-def types(name: str, machines: Machines) -> dict[str, Type]:
+def types(name: str, machines: Machines) -> dict[str, TypeData]:
     """As fast as they are for that workload."""
-    return {type: Type(1.0 / recorded.pace(name, cores), price) for type, (cores, price) in machines.items()}
+    return {type: TypeData(1.0 / recorded.pace(name, cores), price) for type, (cores, price) in machines.items()}
 
 
-def paced(trace: Trace, types: Mapping[str, Type]) -> Trace:
+def paced(trace: Trace, types: Mapping[str, TypeData]) -> Trace:
     """The same machines, as fast as they are for another workload: the market is learnt once."""
     kinds = [replace(kind, speed=types[kind.name.split(" ")[0]].speed) for kind in trace.kinds]
     return replace(trace, kinds=kinds)
@@ -108,7 +108,7 @@ def paced(trace: Trace, types: Mapping[str, Type]) -> Trace:
 # --- what is run ------------------------------------------------------------------------------------------
 
 
-def compared(name: str, trace: Trace, seeds: int) -> dict[str, Compared]:
+def compared(name: str, trace: Trace, seeds: int) -> dict[str, PolicySummary]:
     """The four approaches of Fig. 7."""
     whole = simulate(
         recorded.load(name),
@@ -123,7 +123,7 @@ def compared(name: str, trace: Trace, seeds: int) -> dict[str, Compared]:
     return found
 
 
-def at_theta(name: str, trace: Trace, theta: float, seeds: int) -> Compared:
+def at_theta(name: str, trace: Trace, theta: float, seeds: int) -> PolicySummary:
     """SpotTune's policy and rule; the best three go on to their end."""
     rule = EarlyCurve(theta=theta, top=TOP)
     (found,) = simulate(
@@ -155,7 +155,7 @@ class Selected:
     refunded: float
 
 
-def until_selected(run: Replayed, theta: float) -> Selected:
+def until_selected(run: CloudReplay, theta: float) -> Selected:
     """The best are selected when the last trial has come to theta of its steps, or to its own end before."""
     steps = run.result.spec.max_steps
     assert steps is not None, "a recording has a last step"
@@ -186,7 +186,7 @@ Runs = Sequence[Selected]
 """Of one workload and approach, by seed."""
 
 
-def runs_of(found: Compared, theta: float) -> Runs:
+def runs_of(found: PolicySummary, theta: float) -> Runs:
     return [until_selected(each.replayed, theta) for each in found.outcomes]
 
 

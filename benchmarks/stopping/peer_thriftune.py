@@ -12,10 +12,10 @@ import numpy as np
 import thriftune as tt
 from benchmarks.stopping.replay import Nearest, Trace, seconds_limit
 from benchmarks.stopping.tables import CurveTable
+from thriftune.replay import simulated_driver
 from thriftune.replay import simulated_engine as simulated
-from thriftune.replay import simulation
+from thriftune.replay.simulated_driver import Curves
 from thriftune.replay.simulated_engine import Curve
-from thriftune.replay.simulation import Curves
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Objective
@@ -30,7 +30,7 @@ _LOSS = "loss"
 def study(
     table: CurveTable, seed: int, workers: int, options: dict[str, Any]
 ) -> tuple[Spec, Curves, Searcher, Stopper]:
-    """What simulation.run() takes. `options`: of the searcher and of the rule, the name and its own options."""
+    """The arguments of simulated_driver.run(); `options`: the searcher and rule, each a name and its options."""
     (searcher, searcher_options), (rule, rule_options) = options["searcher"], options["rule"]
     spec = Spec(
         table.name,
@@ -81,7 +81,7 @@ def _curve(table: CurveTable, row: int) -> Curve:
 
 def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
     limit = seconds_limit(table, workers)
-    result = simulation.run(*study(table, seed, workers, options))
+    result = simulated_driver.run(*study(table, seed, workers, options))
     reports = [
         (report.at, report.metrics[_LOSS])
         for trial in result.trials
@@ -99,6 +99,6 @@ def version() -> str:
     """Of the code that decides, so that a report can tell runs of another state of it."""
     home = Path(tt.__file__).parent
     files = [*(home / "search").rglob("*.py"), *(home / "stopping").rglob("*.py")]
-    files += [Path(simulation.__file__), Path(simulated.__file__)]
+    files += [Path(simulated_driver.__file__), Path(simulated.__file__)]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)))
     return f"{tt.__version__}+{digest.hexdigest()[:10]}"

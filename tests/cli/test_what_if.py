@@ -62,7 +62,7 @@ def test_programs_get_one_object_a_policy(study: Path) -> None:
     told = json.loads(result.stdout)
     assert [each["policy"] for each in told] == ["thrifty", "cheapest_spot"]
     assert set(told[0]) >= {"cost", "duration", "steps_lost", "deadline_met", "oracle_ratio"}
-    assert "what trials report is made up" in result.stderr
+    assert "the reports of trials are synthetic" in result.stderr
 
 
 def test_a_picture_of_the_first(study: Path, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_options_that_would_do_nothing_are_refused(option: str, value: str) -> N
 def test_functions_are_not_rented_and_a_limit_of_machines_is_kept_to(study: Path) -> None:
     text = study.read_text()
     study.write_text(text.replace('name = "stays"', 'name = "stays"\nbilling = "per_function"'))
-    assert "functions are not rented" in typed(study, status=1).stderr
+    assert "a policy cannot rent functions" in typed(study, status=1).stderr
     study.write_text(text.replace('name = "stays"', 'name = "stays"\nmax_machines = 1'))
     one = json.loads(typed(study, "--policy", "on_demand", "--json").stdout)[0]
     study.write_text(text)
@@ -147,7 +147,7 @@ def test_machines_of_a_record_stand_in_for_those_of_the_file(study: Path, tmp_pa
     assert told[0]["finished"] == 1.0
     assert "there is none; write [cloud]" in typed(study, status=1).stderr
     (tmp_path / "empty.json").write_text("[]")
-    assert "must be an object of zones" in typed(study, "--cloud", tmp_path / "empty.json", status=1).stderr
+    assert "must be a JSON object of zones" in typed(study, "--cloud", tmp_path / "empty.json", status=1).stderr
 
 
 def test_trials_differ_as_the_profile_says(study: Path) -> None:

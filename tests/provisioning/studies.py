@@ -20,7 +20,12 @@ from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.preemptions import (
+    AvailabilityPreemptions,
+    LifetimePreemptions,
+    Preemptions,
+    PricePreemptions,
+)
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
 from thriftune.results.ledger import Ledger
@@ -73,7 +78,7 @@ class Where:
     """A cloud: what may be rented there, and what becomes of it."""
 
     kinds: Sequence[MachineType]
-    fates: Mapping[str, Fate] = field(default_factory=dict)
+    preemptions: Mapping[str, Preemptions] = field(default_factory=dict)
     seed: int = 0
 
 
@@ -84,7 +89,7 @@ def on_demand(name: str = "stays", price: float = 1.0, speed: float = 1.0, **set
 def by_price(seed: int = 0) -> Where:
     """Two markets with a notice and refunds."""
     rng = np.random.default_rng((seed, 7))
-    kinds, fates = [], {}
+    kinds, preemptions = [], {}
     for name, level, speed in (("calm", 0.3, 1.0), ("wild", 0.5, 2.0)):
         times = np.concatenate([[-8.0 * HOUR], np.cumsum(rng.exponential(2000.0, 400)) - 8.0 * HOUR + 1.0])
         wild = 0.6 if name == "wild" else 0.15
@@ -95,8 +100,8 @@ def by_price(seed: int = 0) -> Where:
                 init=60.0, on_demand_price=1.2 * speed,
             )
         )  # fmt: skip
-        fates[name] = AbovePrice(series)
-    return Where([*kinds, on_demand()], fates, seed)
+        preemptions[name] = PricePreemptions(series)
+    return Where([*kinds, on_demand()], preemptions, seed)
 
 
 def by_chance(seed: int = 0) -> Where:
@@ -107,20 +112,22 @@ def by_chance(seed: int = 0) -> Where:
         MachineType("long", 0.55, 2, 1.3, survival=long, billing=EC2_SPOT, init=45.0, on_demand_price=1.9),
         on_demand(),
     ]
-    return Where(kinds, {"short": Drawn(short, seed), "long": Drawn(long, seed + 1000)}, seed)
+    return Where(
+        kinds, {"short": LifetimePreemptions(short, seed), "long": LifetimePreemptions(long, seed + 1000)}, seed
+    )
 
 
 def by_room(seed: int = 0) -> Where:
     """There are some, and at times none."""
     rng = np.random.default_rng((seed, 8))
-    kinds, fates = [], {}
+    kinds, preemptions = [], {}
     for name in ("east", "west"):
         times = np.concatenate([[0.0], np.cumsum(rng.exponential(4000.0, 300)) + 1.0])
-        fates[name] = Available(times, rng.integers(0, 4, len(times)), FOREVER)
+        preemptions[name] = AvailabilityPreemptions(times, rng.integers(0, 4, len(times)), FOREVER)
         kinds.append(
             MachineType(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0)
         )  # fmt: skip
-    return Where([*kinds, on_demand()], fates, seed)
+    return Where([*kinds, on_demand()], preemptions, seed)
 
 
 def with_notice(seed: int = 0) -> Where:
@@ -129,13 +136,13 @@ def with_notice(seed: int = 0) -> Where:
     changes = np.append(0.0, np.cumsum(rng.exponential(1500.0, 600)) + 1.0)
     prices = 0.3 * np.exp(0.4 * rng.standard_normal(601))
     series = PriceSeries("price", "a", changes - 8.0 * HOUR, prices, end=FOREVER)
-    room = Available(changes, rng.integers(0, 4, 601), FOREVER)
+    room = AvailabilityPreemptions(changes, rng.integers(0, 4, 601), FOREVER)
     kinds = [
         MachineType("price", series, revocation=Steep(), notice_seconds=300.0),
         MachineType("room", 0.3, survival=Exponential(1.0), notice_seconds=300.0, billing=EC2_SPOT),
         MachineType("stays", 1.0),
     ]
-    return Where(kinds, {"price": AbovePrice(series), "room": room}, seed)
+    return Where(kinds, {"price": PricePreemptions(series), "room": room}, seed)
 
 
 def at_once(seed: int = 0) -> Where:
@@ -146,7 +153,9 @@ def at_once(seed: int = 0) -> Where:
         MachineType("too", 0.2, 2, survival=life, billing=PER_SECOND),
         MachineType("stays", 1.0),
     ]
-    return Where(kinds, {"now": Drawn(life, seed), "too": Drawn(life, seed + 1000)}, seed)
+    return Where(
+        kinds, {"now": LifetimePreemptions(life, seed), "too": LifetimePreemptions(life, seed + 1000)}, seed
+    )
 
 
 def that_stay(seed: int = 0) -> Where:
@@ -220,7 +229,7 @@ def run(
         replace(kind, price=Known(kind.price, clock)) if isinstance(kind.price, PriceSeries) else kind
         for kind in where.kinds
     ]
-    cloud = SimulatedCloud(kinds, where.fates, where.seed)
+    cloud = SimulatedCloud(kinds, where.preemptions, where.seed)
 
     def paced(_: Run, machine: str) -> float:
         kind = cloud.kind_of(machine)

@@ -27,7 +27,7 @@ from thriftune.planning.cloud_profile import BillingMode
 from thriftune.planning.cost_model import CostModel
 from thriftune.planning.plan import make
 from thriftune.provisioning.plan_follower import PlanFollower
-from thriftune.replay.plan_simulation import _Stages, carry_out
+from thriftune.replay.plan_simulation import _Stages, execute_plan
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
 from thriftune.stopping.brackets import BracketStage
@@ -56,7 +56,7 @@ def planned(spec: JobSpec, *shape: tuple[int, int, int], profile: Profile | None
 def test_where_nothing_is_random_it_takes_and_costs_what_was_said(spec: JobSpec, billing: BillingMode) -> None:
     cloud = replace(CLOUD, billing=billing)
     for plan in frontier(spec, Profile(SECONDS, startup=2.0, checkpoint=1.0), cloud, points=5):
-        found = carry_out(plan)
+        found = execute_plan(plan)
         assert found.seconds == pytest.approx(plan.duration)
         assert found.dollars == pytest.approx(plan.cost)
         trials = found.result.trials
@@ -78,7 +78,7 @@ def test_any_plan_is_carried_out_as_predicted(data: st.DataObject) -> None:
         need = CLOUD.machines_for(at_a_time, workers)
         shape.append((need + data.draw(st.integers(0, 2)), at_a_time, workers))
     plan = planned(JobSpec.of(stages), *shape)
-    found = carry_out(plan)
+    found = execute_plan(plan)
     assert found.seconds == pytest.approx(plan.duration)
     assert found.dollars == pytest.approx(plan.cost)
 
@@ -87,19 +87,19 @@ def test_on_average_it_is_what_was_predicted() -> None:
     profile = Profile(SECONDS, std=0.6, startup=2.0, checkpoint=1.0)
     cloud = CloudProfile(slots=4, price_per_hour=12.24, queue=Latency(10, 4), init=Latency(15, 6), minimum=60.0)
     for plan in frontier(successive_halving(16, 1, 31, 2), profile, cloud, points=3):
-        found = [carry_out(plan, seed) for seed in range(60)]
+        found = [execute_plan(plan, seed) for seed in range(60)]
         for told, expected in (("seconds", plan.duration), ("dollars", plan.cost)):
             values = np.array([getattr(each, told) for each in found])
             assert abs(values.mean() - expected) < 4.0 * values.std() / np.sqrt(len(values))
 
 
-def test_what_it_cannot_carry_out_is_said() -> None:
+def test_plan_with_spot_machines_cannot_be_executed() -> None:
     spot = CloudProfile(slots=4, price_per_hour=1.0, survival=Exponential(5.0))
     plan = make(
         CostModel(JobSpec.of([(2, 1)]), Profile({1: 1.0})), [StageAllocation(spot, 1, Allocation(2, 1))], "test"
     )
-    with pytest.raises(SettingError, match="one kind of machine that is not taken away"):
-        carry_out(plan)
+    with pytest.raises(SettingError, match="one kind of machine that is never preempted"):
+        execute_plan(plan)
 
 
 # --- event by event

@@ -13,7 +13,7 @@ from thriftune.market.reuse import reuse
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.preemptions import Drawn
+from thriftune.replay.preemptions import LifetimePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
@@ -94,7 +94,9 @@ def test_each_kind_is_tried(at_a_time: int) -> None:
 @pytest.mark.parametrize("hours", [9, 23, 30])
 def test_a_trial_may_take_longer_than_machines_live(hours: int) -> None:
     long = Curve(range(1, hours + 1), [{"loss": 1.0}] * hours, [HOUR] * hours)
-    where = Where([MachineType("a", 0.3, survival=LIFE, queue=60.0, init=60.0)], {"a": Drawn(LIFE, 1)})
+    where = Where(
+        [MachineType("a", 0.3, survival=LIFE, queue=60.0, init=60.0)], {"a": LifetimePreemptions(LIFE, 1)}
+    )
     ran = run(Reuse, where, Workload(1, 2, seconds_per_step=HOUR), a_spec(2, steps=hours), curves=lambda _: long)
     assert len(ran.of(ev.Rent)) < 20
 

@@ -17,7 +17,7 @@ from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.preemptions import AbovePrice
+from thriftune.replay.preemptions import PricePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 
@@ -158,7 +158,7 @@ def test_machines_that_are_preempted_within_minutes_are_not_paid() -> None:
     spiky = MachineType("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
     calm = MachineType("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
     terms = Workload(1, 1, seconds_per_step=20.0)
-    ran = run(StepCost, Where([spiky, calm], {"spiky": AbovePrice(series)}), terms, curves=_quick_steps)
+    ran = run(StepCost, Where([spiky, calm], {"spiky": PricePreemptions(series)}), terms, curves=_quick_steps)
     assert {row.offer for row in ran.ledger.rows} == {"spiky"}
     assert ran.ledger.dollars <= 240.0 / HOUR * 0.3
 

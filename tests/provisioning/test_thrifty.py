@@ -21,7 +21,7 @@ from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.thrifty import LOOK_SECONDS, Thrifty
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.preemptions import Drawn
+from thriftune.replay.preemptions import LifetimePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 from thriftune.state.trial_record import State
@@ -177,7 +177,7 @@ def test_where_losses_are_let_off_machines_are_used_in_turns() -> None:
     flat = Curve(range(1, 201), [{"loss": 1.0}] * 200, [seconds] * 200)
     dollars, hours = 0.0, 0.0
     for seed in range(8):
-        where = Where([kind], {"free": Drawn(life, seed)}, seed)
+        where = Where([kind], {"free": LifetimePreemptions(life, seed)}, seed)
         ran = run(
             Thrifty,
             where,
@@ -263,7 +263,9 @@ def test_no_trial_is_lost_to_machines_that_live_no_longer_than_a_step() -> None:
     ]
     terms = Workload(2, 4, 100_000.0, seconds_per_step=seconds, save_seconds=60.0)
     for seed in range(4):
-        ran = run(Thrifty, Where(kinds, {"k": Drawn(life, seed)}, seed), terms, curves=lambda _: flat)
+        ran = run(
+            Thrifty, Where(kinds, {"k": LifetimePreemptions(life, seed)}, seed), terms, curves=lambda _: flat
+        )
         assert ran.history.counts[State.COMPLETED] == 4
 
 
@@ -274,7 +276,9 @@ def test_machines_that_live_for_minutes_are_not_rented_in_vain() -> None:
         "short", 0.675, speed=1.3, survival=life, billing=EC2_SPOT, notice_seconds=120.0, queue=200.0
     )
     terms = Workload(1, 1, 41_200.0, seconds_per_step=1500.0, restart_seconds=20.0, save_seconds=10.0)
-    where = Where([short, MachineType("stays", 1.0, queue=200.0, init=60.0)], {"short": Drawn(life, 1)})
+    where = Where(
+        [short, MachineType("stays", 1.0, queue=200.0, init=60.0)], {"short": LifetimePreemptions(life, 1)}
+    )
     ran = run(Thrifty, where, terms, curves=lambda _: flat)
     came = {entry.machine for entry in ran.of(ev.MachineReady)}
     assert len(came - {entry.machine for entry in ran.of(ev.Place)}) <= 3

@@ -14,7 +14,7 @@ from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import PATIENCE_SECONDS
 from thriftune.provisioning.uniform_progress import UniformProgress
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.preemptions import Available
+from thriftune.replay.preemptions import AvailabilityPreemptions
 from thriftune.replay.simulated_engine import Curve
 
 SPOT = MachineType("spot", 0.3, survival=Exponential(3.0), queue=60.0, init=60.0)
@@ -114,6 +114,6 @@ def test_the_trials_that_come_after_count() -> None:
     kinds = [MachineType("spot", 0.9, survival=Exponential(500.0)), MachineType("stays", 1.0)]
     flat = Curve(range(1, 11), [{"loss": 1.0}] * 10, [600.0] * 10)
     terms = Workload(1, 4, deadline_seconds=10 * HOUR, seconds_per_step=600.0)
-    nowhere = Where(kinds, {"spot": Available([0.0], [0], 1e9)})
+    nowhere = Where(kinds, {"spot": AvailabilityPreemptions([0.0], [0], 1e9)})
     ran = run(UniformProgress, nowhere, terms, a_spec(4, steps=10), curves=lambda _: flat)
     assert ran.now <= 10 * HOUR

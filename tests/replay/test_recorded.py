@@ -1,4 +1,4 @@
-"""The recordings that come with thriftune: whole, small, and replayed in a moment."""
+"""Tests of the recordings that are shipped with thriftune."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ WORKLOADS = ROOT / "examples" / "workloads"
 NAMES = ["convolutional", "linear", "logistic", "residual", "svm", "trees"]
 
 
-def last(curve: Curve, metric: str) -> float:
+def last_value(curve: Curve, metric: str) -> float:
     return curve.metrics[-1][metric]
 
 
-def test_there_are_six() -> None:
+def test_names_lists_all_six() -> None:
     assert recorded.names() == NAMES
     assert tt.recorded.names() == NAMES
 
 
-def test_all_of_them_are_small() -> None:
+def test_files_are_small() -> None:
     folder = Path(recorded.__file__).parent
     assert all((folder / f"{name}.npz").stat().st_size < 50_000 for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_is_the_whole_grid_of_its_study_file(name: str) -> None:
+def test_recording_has_the_full_grid_of_its_study_file(name: str) -> None:
     recording, spec = recorded.load(name), read_study_file(WORKLOADS / f"{name}.toml").spec
     assert (recording.space, recording.objectives) == (spec.space, spec.objectives)
     assert [config for config, _ in recording.rows] == list(spec.space.every())
@@ -52,7 +52,7 @@ def test_each_is_the_whole_grid_of_its_study_file(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_curves_fall(name: str) -> None:
+def test_values_decrease(name: str) -> None:
     recording = recorded.load(name)
     (objective,) = recording.objectives
     for _, curve in recording.rows:
@@ -62,17 +62,17 @@ def test_curves_fall(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["convolutional", "residual"])
-def test_where_the_learning_rate_drops_by_much_a_curve_goes_on_lower(name: str) -> None:
+def test_values_are_lower_after_the_learning_rate_drops(name: str) -> None:
     recording = recorded.load(name)
-    falls = []
+    drops = []
     for config, curve in recording.rows:
         values, drop = [metrics["cross_entropy"] for metrics in curve.metrics], config["drop_epoch"]
-        falls.append(np.mean(values[drop - 8 : drop]) - np.mean(values[drop : drop + 8]))
-    assert np.mean(np.array(falls) > 0.0) > 0.9
+        drops.append(np.mean(values[drop - 8 : drop]) - np.mean(values[drop : drop + 8]))
+    assert np.mean(np.array(drops) > 0.0) > 0.9
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_trial_takes_the_same_time_each_step(name: str) -> None:
+def test_steps_of_a_trial_take_the_same_time(name: str) -> None:
     for _, curve in recorded.load(name).rows:
         assert len(set(curve.seconds)) == 1
         assert 1e-4 < curve.seconds[0] < 1.0
@@ -81,21 +81,21 @@ def test_a_trial_takes_the_same_time_each_step(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_early_curve_finds_one_of_the_best_in_fewer_steps(name: str) -> None:
     recording = recorded.load(name)
-    found = tt.simulate(recording, stopping=tt.stopping.EarlyCurve(theta=0.7, top=3), workers=4)
-    whole = tt.simulate(recording, stopping="none", workers=4)
-    assert found.finished
-    assert sum(trial.step for trial in found.trials) < 0.8 * sum(trial.step for trial in whole.trials)
+    stopped_early = tt.simulate(recording, stopping=tt.stopping.EarlyCurve(theta=0.7, top=3), workers=4)
+    full = tt.simulate(recording, stopping="none", workers=4)
+    assert stopped_early.finished
+    assert sum(trial.step for trial in stopped_early.trials) < 0.8 * sum(trial.step for trial in full.trials)
     (objective,) = recording.objectives
-    ends = sorted(last(curve, objective.metric) for _, curve in recording.rows)
-    assert found.best.value is not None
-    assert found.best.value <= ends[2]
+    ends = sorted(last_value(curve, objective.metric) for _, curve in recording.rows)
+    assert stopped_early.best.value is not None
+    assert stopped_early.best.value <= ends[2]
 
 
 # --- cores --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_more_cores_are_never_slower_and_never_faster_than_they_can_be(name: str) -> None:
+def test_more_cores_are_faster_within_limits(name: str) -> None:
     measured = recorded.seconds_by_cores(name)
     assert set(measured) == {1, 2}
     assert all(seconds > 0.0 for seconds in measured.values())
@@ -106,45 +106,52 @@ def test_more_cores_are_never_slower_and_never_faster_than_they_can_be(name: str
 
 
 @pytest.mark.parametrize(
-    ("two", "four_cores"),
+    ("two_cores_seconds", "four_cores"),
     [(1.0, 0.25), (1.5, 0.5 + 0.5 / 4), (2.0, 1.0), (2.4, 1.0), (0.8, 0.25)],
 )
-def test_between_and_beyond_them_amdahls_law(
-    two: float, four_cores: float, monkeypatch: pytest.MonkeyPatch
+def test_pace_follows_amdahls_law(
+    two_cores_seconds: float, four_cores: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     curve = Curve([1], [{"loss": 0.5}], [1.0])
     objectives = recorded.load("svm").objectives
-    made = Recording(tt.Space({"x": tt.Int(0, 1)}), objectives, [({"x": 0}, curve)], (), {1: 2.0, 2: two})
-    monkeypatch.setattr(recorded, "load", lambda _: made)
-    assert recorded.pace("made", 1) == 1.0
-    assert recorded.pace("made", 4) == pytest.approx(four_cores)
+    recording = Recording(
+        tt.Space({"x": tt.Int(0, 1)}), objectives, [({"x": 0}, curve)], (), {1: 2.0, 2: two_cores_seconds}
+    )
+    monkeypatch.setattr(recorded, "load", lambda _: recording)
+    assert recorded.pace("recording", 1) == 1.0
+    assert recorded.pace("recording", 4) == pytest.approx(four_cores)
 
 
-def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(SettingError, match="recording 'resnet' does not come with thriftune; there are convolut"):
+def test_unknown_recording_and_invalid_cores_are_refused() -> None:
+    with pytest.raises(
+        SettingError, match="recording 'resnet' is not shipped with thriftune; choose one of convolut"
+    ):
         recorded.load("resnet")
     with pytest.raises(SettingError, match="cores: 0 must be a whole number, at least 1"):
         recorded.pace("svm", 0)
 
 
-# --- the functions that were trained ------------------------------------------------------------------------
+# --- the training functions ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_study_file_is_a_grid_of_two_to_the_fourth(name: str) -> None:
-    told = tomllib.loads((WORKLOADS / f"{name}.toml").read_text())
-    assert len(list(product(*(parameter["choices"] for parameter in told["space"].values())))) == told["trials"]
-    assert told["stopping"] == "none"
+def test_study_file_has_one_trial_for_each_configuration(name: str) -> None:
+    study_file = tomllib.loads((WORKLOADS / f"{name}.toml").read_text())
+    assert (
+        len(list(product(*(parameter["choices"] for parameter in study_file["space"].values()))))
+        == study_file["trials"]
+    )
+    assert study_file["stopping"] == "none"
 
 
 @pytest.mark.parametrize("name", ["svm", "trees", pytest.param("residual", marks=needs_torch)])
-def test_a_workload_trained_anew_comes_to_what_was_recorded(name: str, tmp_path: Path) -> None:
-    """As far as its first trial's first three steps go."""
+def test_training_again_gives_the_recorded_values(name: str, tmp_path: Path) -> None:
+    """Compare the first three steps of the first trial."""
     study = read_study_file(WORKLOADS / f"{name}.toml", {"trials": 1, "max_steps": 3})
     with open_store(tmp_path / "s.db") as store:
         result = Result(*drive(store, enter(store, study.spec), make_view(study.spec, False)))
-    ((config, curve),) = recordings.of_result(result)[0].rows
-    then, metric = recorded.load(name).rows[0], study.spec.metric
-    assert config == then[0]
-    values = [[metrics[metric] for metrics in each.metrics[:3]] for each in (curve, then[1])]
+    ((config, curve),) = recordings.recording_from_result(result)[0].rows
+    recorded_row, metric = recorded.load(name).rows[0], study.spec.metric
+    assert config == recorded_row[0]
+    values = [[metrics[metric] for metrics in each.metrics[:3]] for each in (curve, recorded_row[1])]
     assert values[0] == pytest.approx(values[1], rel=1e-2)

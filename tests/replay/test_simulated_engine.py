@@ -1,4 +1,4 @@
-"""The engine on a virtual clock."""
+"""Tests of the simulated engine."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def engine(clock: VirtualClock) -> SimulatedEngine:
     return SimulatedEngine(curves, clock, restart_seconds=0.5)
 
 
-def short(events: list[Event]) -> list[tuple[object, ...]]:
-    told = []
+def brief(events: list[Event]) -> list[tuple[object, ...]]:
+    events_seen = []
     for event in events:
-        what: tuple[object, ...] = (type(event).__name__, event.at)
-        told.append((*what, event.trial, event.step) if isinstance(event, Reported) else what)
-    return told
+        entry: tuple[object, ...] = (type(event).__name__, event.at)
+        events_seen.append((*entry, event.trial, event.step) if isinstance(event, Reported) else entry)
+    return events_seen
 
 
 def all_of(engine: Engine) -> list[tuple[object, ...]]:
-    told = []
+    events_seen = []
     while events := engine.wait(None):
-        told += short(events)
-    return told
+        events_seen += brief(events)
+    return events_seen
 
 
-def test_it_tells_what_happens_in_the_order_of_time(engine: SimulatedEngine) -> None:
+def test_events_come_in_the_order_of_time(engine: SimulatedEngine) -> None:
     engine.start(run(0, 2, pace=2.0), HERE)
     engine.start(run(1, 3, pace=1.5), HERE)
     assert all_of(engine) == [
@@ -69,21 +69,21 @@ def test_it_tells_what_happens_in_the_order_of_time(engine: SimulatedEngine) -> 
     ]
 
 
-def test_what_is_at_the_same_time_comes_in_the_order_of_its_start(engine: SimulatedEngine) -> None:
+def test_simultaneous_events_come_in_the_order_of_start(engine: SimulatedEngine) -> None:
     for trial in (3, 1, 2):
         engine.start(run(trial, 1), HERE)
-    assert [told[2] for told in all_of(engine) if told[0] == "Reported"] == [3, 1, 2]
+    assert [event[2] for event in all_of(engine) if event[0] == "Reported"] == [3, 1, 2]
 
 
-def test_waiting_takes_no_longer_than_it_may(engine: SimulatedEngine, clock: VirtualClock) -> None:
+def test_wait_ends_at_its_timeout(engine: SimulatedEngine, clock: VirtualClock) -> None:
     engine.start(run(0, 1), HERE)
     assert engine.wait(0.25) == []
     assert clock.now() == 0.25
-    assert short(engine.wait(10.0)) == [("Reported", 1.0, 0, 1)]
+    assert brief(engine.wait(10.0)) == [("Reported", 1.0, 0, 1)]
     assert clock.now() == 1.0
 
 
-def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngine) -> None:
+def test_end_requested_at_a_report_ends_at_once(engine: SimulatedEngine) -> None:
     engine.start(run(0, 9), HERE)
     engine.wait(None)
     engine.request_end(0, 1)
@@ -95,7 +95,7 @@ def test_told_to_end_it_ends_after_the_step_it_has_told_of(engine: SimulatedEngi
     assert engine.wait(None) == []
 
 
-def test_killed_it_is_gone(engine: SimulatedEngine) -> None:
+def test_killed_trial_reports_no_more(engine: SimulatedEngine) -> None:
     engine.start(run(0, 9), HERE)
     engine.wait(0.5)
     engine.kill(0, 1)
@@ -106,17 +106,17 @@ def test_killed_it_is_gone(engine: SimulatedEngine) -> None:
     assert engine.wait(None) == []
 
 
-def test_taken_up_again_it_goes_on_after_its_checkpoint(engine: SimulatedEngine) -> None:
+def test_resumed_trial_continues_after_its_checkpoint(engine: SimulatedEngine) -> None:
     engine.start(run(0, 5, attempt=2, resume=3), HERE)
     assert all_of(engine) == [("Reported", 1.5, 0, 4), ("Reported", 2.5, 0, 5), ("Ended", 2.5)]
 
 
-def test_it_ends_with_the_last_step_there_is(engine: SimulatedEngine) -> None:
+def test_trial_ends_at_max_steps(engine: SimulatedEngine) -> None:
     engine.start(run(0, 5, max_steps=2), HERE)
     assert all_of(engine)[-1] == ("Ended", 2.0)
 
 
-def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
+def test_curve_with_an_error_fails(engine: SimulatedEngine) -> None:
     engine.start(run(0, 1, error="loss is nan at step 2"), HERE)
     engine.wait(None)
     (failed,) = engine.wait(None)
@@ -124,12 +124,12 @@ def test_a_curve_may_end_badly(engine: SimulatedEngine) -> None:
     assert failed.error == "loss is nan at step 2"
 
 
-def test_cut_short_of_it_a_bad_end_does_not_come(engine: SimulatedEngine) -> None:
+def test_trial_that_ends_before_the_error_does_not_fail(engine: SimulatedEngine) -> None:
     engine.start(run(0, 3, error="later", max_steps=2), HERE)
     assert all_of(engine)[-1] == ("Ended", 2.0)
 
 
-def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualClock) -> None:
+def test_start_save_and_worker_times(clock: VirtualClock) -> None:
     engine = SimulatedEngine(
         curves, clock, 0.5, start_seconds=2.0, save_seconds=1.0, pace=lambda run, _: 1.0 / run.workers
     )
@@ -138,29 +138,29 @@ def test_what_it_takes_to_start_to_save_and_with_more_workers(clock: VirtualCloc
     assert all_of(engine) == [("Reported", 3.0, 0, 1), ("Reported", 5.0, 0, 2), ("Ended", 5.0)]
     assert engine.worker_seconds == 4 * 5.0
     engine.start(replace(run(1, 4, pace=4.0, attempt=2, resume=2), workers=2, save_every=None), HERE)
-    assert short(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
+    assert brief(engine.wait(None)) == [("Reported", 7.5, 1, 3)]
     engine.request_end(1, 2)
-    assert all_of(engine) == [("Reported", 8.5, 1, 3), ("Ended", 8.5)]  # now with its state
+    assert all_of(engine) == [("Reported", 8.5, 1, 3), ("Ended", 8.5)]  # with its checkpoint
     assert engine.worker_seconds == 4 * 5.0 + 2 * 3.5
 
 
-def saved(engine: SimulatedEngine) -> list[tuple[float, int, bool]]:
+def reports_of(engine: SimulatedEngine) -> list[tuple[float, int, bool]]:
     found = []
     while events := engine.wait(None):
         found += [(event.at, event.step, event.saved) for event in events if isinstance(event, Reported)]
     return found
 
 
-def test_it_saves_as_often_as_it_is_to(clock: VirtualClock) -> None:
+def test_checkpoints_are_saved_at_the_interval_of_the_run(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
     engine.start(replace(run(0, 6), save_every=2.0), HERE)
-    # Steps of a second; from one save on, two seconds pass until the next.
-    assert saved(engine) == [
+    # Steps take a second; the next save is due two seconds after the last one.
+    assert reports_of(engine) == [
         (1.0, 1, False), (2.5, 2, True), (3.5, 3, False), (5.0, 4, True), (6.0, 5, False), (7.5, 6, True),
     ]  # fmt: skip
 
 
-def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualClock) -> None:
+def test_end_requested_within_a_step_completes_and_saves_it(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
     engine.start(replace(run(0, 9), save_every=None), HERE)
     engine.wait(1.4)
@@ -170,27 +170,27 @@ def test_told_to_end_within_a_step_it_does_that_one_and_saves(clock: VirtualCloc
     assert all_of(engine) == [("Reported", 2.5, 0, 2), ("Ended", 2.5)]
 
 
-def test_told_to_end_within_a_step_that_will_be_saved_anyhow(clock: VirtualClock) -> None:
+def test_end_requested_within_a_step_that_saves_anyway(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, save_seconds=0.5)
     engine.start(run(0, 9), HERE)
     engine.wait(0.4)
     engine.request_end(0, 1)
-    assert saved(engine) == [(1.5, 1, True)]
+    assert reports_of(engine) == [(1.5, 1, True)]
 
 
-def test_a_machine_that_is_lost_takes_what_runs_there(clock: VirtualClock) -> None:
+def test_lost_machine_ends_its_trials(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock)
     engine.start(run(0, 3), {"a": 1})
     engine.start(run(1, 2), {"b": 1})
     engine.wait(0.5)
     engine.machine_lost("a")
-    engine.machine_lost("never there")
+    engine.machine_lost("unknown")
     assert all_of(engine) == [("Reported", 1.0, 1, 1), ("Reported", 2.0, 1, 2), ("Ended", 2.0)]
     assert engine.worker_seconds == 0.5 + 2.0
     assert engine.status() == []
 
 
-def test_machines_may_be_faster_than_others(clock: VirtualClock) -> None:
+def test_pace_differs_by_machine(clock: VirtualClock) -> None:
     engine = SimulatedEngine(curves, clock, pace=lambda _, machine: {"fast": 0.5, "slow": 2.0}[machine])
     engine.start(run(0, 2), {"fast": 1})
     engine.start(run(1, 1), {"slow": 1})

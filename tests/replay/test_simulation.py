@@ -1,4 +1,4 @@
-"""Studies, tables and functions replayed on a virtual clock."""
+"""Tests of simulate(): studies, tables and functions replayed on a virtual clock."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import thriftune as tt
 from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
-from thriftune.replay.recordings import Recording, of_result
+from thriftune.replay.recordings import Recording, recording_from_result
+from thriftune.replay.simulated_driver import run
 from thriftune.replay.simulated_engine import Curve
-from thriftune.replay.simulation import run
 from thriftune.search.random import Random
 from thriftune.show.describe import found
 from thriftune.space.objectives import Objective
@@ -40,18 +40,18 @@ def train(trial: tt.Trial) -> None:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tt.Result:
-    """A real study."""
+    """Run a real study."""
     store = tmp_path_factory.mktemp("simulate") / "s.db"
     space = {"x": tt.Float(0.0, 1.0)}
-    how = {"searcher": "random", "seed": 3, "retries": 0, "name": "done", "store": store, "progress": False}
-    how |= {"minimize": "loss", "stopping": "none"}
-    return tt.tune(train, space, trials=12, max_steps=STEPS, **how)  # type: ignore[arg-type]
+    arguments = {"searcher": "random", "seed": 3, "retries": 0, "name": "done", "store": store, "progress": False}
+    arguments |= {"minimize": "loss", "stopping": "none"}
+    return tt.tune(train, space, trials=12, max_steps=STEPS, **arguments)  # type: ignore[arg-type]
 
 
 # --- a study ----------------------------------------------------------------------------------------------
 
 
-def test_a_study_replayed_as_it_was_comes_to_the_same(done: tt.Result) -> None:
+def test_replay_of_a_study_gives_the_same_trials(done: tt.Result) -> None:
     again = tt.simulate(done, stopping="none", workers=2)
     assert [trial.config for trial in again.trials] == [trial.config for trial in done.trials]
     assert [trial.state for trial in again.trials] == [trial.state for trial in done.trials]
@@ -62,15 +62,15 @@ def test_a_study_replayed_as_it_was_comes_to_the_same(done: tt.Result) -> None:
     assert again.best.value == done.best.value
 
 
-def test_another_rule_takes_fewer_steps(done: tt.Result) -> None:
+def test_stopping_rule_takes_fewer_steps(done: tt.Result) -> None:
     again = tt.simulate(done, stopping="asha")
     assert again.best.value == done.best.value
     assert sum(t.step for t in again.trials) < sum(t.step for t in done.trials)
     assert again.spec.stopping == "asha"
 
 
-def test_times_are_those_that_were_recorded(done: tt.Result) -> None:
-    recording, left_out = of_result(done)
+def test_recording_has_the_times_of_the_study(done: tt.Result) -> None:
+    recording, left_out = recording_from_result(done)
     assert left_out == 0
     for (_, curve), trial in zip(recording.rows, done.trials, strict=True):
         assert len(curve.seconds) == len(trial.reports)
@@ -79,17 +79,17 @@ def test_times_are_those_that_were_recorded(done: tt.Result) -> None:
         assert list(curve.seconds[1:]) == pytest.approx(later)
 
 
-def test_trials_that_did_not_come_to_their_end_are_left_out(done: tt.Result) -> None:
+def test_stopped_trials_are_left_out(done: tt.Result) -> None:
     stopped = tt.simulate(done, stopping="asha")
-    recording, left_out = of_result(stopped)
+    recording, left_out = recording_from_result(stopped)
     assert len(recording.rows) + left_out == len(stopped.trials)
     assert left_out == stopped.history.counts[State.STOPPED]
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss")
-    with pytest.raises(SettingError, match="has no trial that came to its end, so there is nothing to replay"):
+    with pytest.raises(SettingError, match="has no completed or failed trial, so it has nothing to replay"):
         tt.simulate(study)
 
 
-def test_a_study_that_was_told_by_hand_can_be_replayed() -> None:
+def test_ask_and_tell_study_can_be_replayed() -> None:
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", searcher="random", seed=0)
     for _ in range(3):
         trial = study.ask()
@@ -97,7 +97,7 @@ def test_a_study_that_was_told_by_hand_can_be_replayed() -> None:
     assert tt.simulate(study).best.value == study.best.value
 
 
-def test_a_searcher_gets_the_nearest_recorded_configuration(done: tt.Result) -> None:
+def test_suggestions_become_the_nearest_recorded_configurations(done: tt.Result) -> None:
     again = tt.simulate(done, searcher="sobol", seed=5)
     assert len(again.trials) == len(done.trials)
     known = {trial.config["x"] for trial in done.trials}
@@ -108,7 +108,7 @@ def test_a_searcher_gets_the_nearest_recorded_configuration(done: tt.Result) -> 
 # --- limits, cost -----------------------------------------------------------------------------------------
 
 
-def test_a_function_is_replayed_within_its_limits() -> None:
+def test_function_is_replayed_within_the_limits() -> None:
     space = {"x": tt.Float(0.0, 1.0)}
     result = tt.simulate(a_curve, space=space, minimize="loss", trials=5, workers=2, price_per_hour=3600.0)
     assert [trial.step for trial in result.trials] == [STEPS] * 5
@@ -119,7 +119,7 @@ def test_a_function_is_replayed_within_its_limits() -> None:
     assert cut.finished == "deadline reached"
 
 
-def test_taking_up_again_costs_what_it_is_said_to() -> None:
+def test_resumed_trials_take_the_restart_time() -> None:
     space = {"x": tt.Float(0.0, 1.0)}
     times = [
         tt.simulate(
@@ -128,10 +128,10 @@ def test_taking_up_again_costs_what_it_is_said_to() -> None:
         ).seconds
         for seconds in (0.0, 1.0)
     ]  # fmt: skip
-    assert times[1] - times[0] == 4.0  # three are promoted, and then one of them
+    assert times[1] - times[0] == 4.0  # three trials are promoted, and then one of them again
 
 
-def test_the_same_seed_the_same_run() -> None:
+def test_same_seed_gives_the_same_run() -> None:
     space = {"x": tt.Float(0.0, 1.0)}
     runs = [
         tt.simulate(a_curve, space=space, minimize="loss", trials=20, stopping="asha", seed=4) for _ in range(2)
@@ -140,24 +140,28 @@ def test_the_same_seed_the_same_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "how", "says"),
+    ("source", "arguments", "message"),
     [
         (a_curve, {}, "to simulate a function, give its space= and a limit"),
         (3, {}, "3 is no study, table or function"),
-        ("curves.txt", {"minimize": "loss"}, "curves.txt: is none of .csv, .parquet, .npz"),
+        (
+            "curves.txt",
+            {"minimize": "loss"},
+            "curves.txt: a table is a file of one of these types: .csv, .parquet, .npz",
+        ),
         (Recording, {"stopping": "never"}, "stopping 'never' is not known"),
         (lambda _: [1], {"space": {"x": tt.Float(0, 1)}, "minimize": "x", "trials": 1}, "it must return a Curve"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(source: Any, how: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=says):
-        tt.simulate(source, **how)
+def test_invalid_sources_are_refused(source: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        tt.simulate(source, **arguments)
 
 
 # --- tables -----------------------------------------------------------------------------------------------
 
 
-def test_a_table_as_export_writes_it(tmp_path: Path) -> None:
+def test_csv_table_with_the_columns_of_export(tmp_path: Path) -> None:
     with (tmp_path / "t.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["trial", "step", "at", "config.lr", "config.act", "config.n", "metrics.loss"])
@@ -176,7 +180,7 @@ def test_a_table_as_export_writes_it(tmp_path: Path) -> None:
     assert tt.simulate(tmp_path / "t.csv", minimize="loss").best.value == 0.2
 
 
-def test_a_table_of_arrays(tmp_path: Path) -> None:
+def test_npz_table(tmp_path: Path) -> None:
     values = np.array([[0.9, 0.8, 0.7], [0.9, np.nan, np.nan], [0.3, 0.2, 0.1]])
     np.savez(tmp_path / "t.npz", values=values, seconds=np.array([1.0, 2.0, 3.0]), lr=np.array([0.1, 0.2, 0.3]))
     result = tt.simulate(tmp_path / "t.npz", minimize="loss")
@@ -187,7 +191,7 @@ def test_a_table_of_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "says"),
+    ("arrays", "message"),
     [
         ({"loss": np.ones(3)}, r"needs an array 'values' \(trials, steps\); its arrays: loss \(3,\)"),
         ({"values": np.ones((3, 0)), "x": np.ones(3)}, r"needs an array 'values'"),
@@ -195,43 +199,45 @@ def test_a_table_of_arrays(tmp_path: Path) -> None:
             {"values": np.ones((3, 2)), "x": np.ones(3), "seconds": np.ones((2, 2))},
             r"'seconds' \(2, 2\) must have",
         ),
-        ({"values": np.ones((3, 2))}, "has no parameter: an array of its own for each"),
-        ({"values": np.ones((3, 2)), "x": np.ones(2)}, r"must have 3 values, one a trial, but there is x \(2,\)"),
-        ({"values": np.full((3, 2), np.nan), "x": np.ones(3)}, "none has a value"),
+        ({"values": np.ones((3, 2))}, "has no parameter; add an array for each"),
+        ({"values": np.ones((3, 2)), "x": np.ones(2)}, r"must have 3 values, one a trial, unlike x \(2,\)"),
+        ({"values": np.full((3, 2), np.nan), "x": np.ones(3)}, "no trial reported a value"),
         ({"values": np.ones((3, 2)), "x": np.ones(3), "seconds": -np.ones(3)}, "takes -1.0 seconds"),
         ({"values": np.ones((3, 2)), "x": np.array([{}] * 3, dtype=object)}, "array 'x' holds Python objects"),
     ],
 )
-def test_arrays_that_are_no_table(tmp_path: Path, arrays: dict[str, Any], says: str) -> None:
+def test_invalid_npz_tables_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
-    with pytest.raises(SettingError, match=says):
+    with pytest.raises(SettingError, match=message):
         read_table(tmp_path / "t.npz", LOSS)
 
 
-def test_a_file_that_is_no_npz(tmp_path: Path) -> None:
+def test_text_file_named_npz_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.npz").write_text("1 2 3")
-    with pytest.raises(SettingError, match=r"t.npz: is no npz file"):
+    with pytest.raises(SettingError, match=r"t.npz: is not an npz file"):
         read_table(tmp_path / "t.npz", LOSS)
 
 
-def test_rows_that_are_no_table(tmp_path: Path) -> None:
+def test_csv_without_rows_or_metric_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("trial,step,loss\n")
-    with pytest.raises(SettingError, match=r"empty.csv: there is no row"):
+    with pytest.raises(SettingError, match=r"empty.csv: the table has no row"):
         read_table(tmp_path / "empty.csv", LOSS)
     (tmp_path / "other.csv").write_text("trial,step,accuracy,config.x\n0,1,0.5,1\n")
-    with pytest.raises(SettingError, match=r"has no column 'loss'; there are trial, step, accuracy, config\.x"):
+    with pytest.raises(
+        SettingError, match=r"has no column 'loss'; its columns are trial, step, accuracy, config\.x"
+    ):
         read_table(tmp_path / "other.csv", LOSS)
 
 
-# --- what a new user came upon ------------------------------------------------------------------------------
+# --- special cases ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", ["halving", "hyperband", "early_curve", "auto", tt.stopping.ASHA(how="pause")])
-def test_rules_that_wait_for_more_trials_learn_that_there_are_none(done: tt.Result, rule: Any) -> None:
+def test_rules_that_wait_for_more_trials_finish(done: tt.Result, rule: Any) -> None:
     assert tt.simulate(done, stopping=rule, workers=1).finished
 
 
-def test_each_record_of_a_configuration_is_replayed(tmp_path: Path) -> None:
+def test_each_trial_of_a_repeated_configuration_is_replayed(tmp_path: Path) -> None:
     lines = ["trial,step,config.x,loss", *(f"{trial},1,{trial % 2},{trial / 10}" for trial in range(6))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     result = tt.simulate(tmp_path / "t.csv", minimize="loss", stopping="none")
@@ -245,7 +251,7 @@ def a_table(folder: Path, rows: list[str], columns: str = "trial,step,config.x,m
     return folder / "t.csv"
 
 
-def test_a_table_leaves_out_who_did_not_come_to_the_end_and_the_time_that_was_spent_waiting(
+def test_table_leaves_out_paused_trials_and_waiting_time(
     tmp_path: Path,
 ) -> None:
     rows = ["0,COMPLETED,1,1,0.0,0.5,9", "0,COMPLETED,2,1,1.0,0.5,8", "0,COMPLETED,3,2,99.0,0.5,7"]
@@ -254,37 +260,37 @@ def test_a_table_leaves_out_who_did_not_come_to_the_end_and_the_time_that_was_sp
     result = tt.simulate(table, minimize="loss", stopping="none", space={"x": tt.Float(0, 1)})
     assert [trial.value for trial in result.trials] == [7.0]
     assert result.seconds == pytest.approx(3.0)
-    with pytest.raises(SettingError, match="no trial in it came to its end"):
+    with pytest.raises(SettingError, match="the table has no completed or failed trial"):
         tt.simulate(a_table(tmp_path, ["1,PAUSED,1,0.1,1"], "trial,state,step,config.x,loss"), minimize="loss")
 
 
-def test_reports_without_the_objective_and_values_that_are_no_numbers(tmp_path: Path) -> None:
+def test_reports_without_the_objective_and_nan_values(tmp_path: Path) -> None:
     rows = ["0,1,0.5,3", "0,2,0.5,", "0,3,0.5,1", "1,1,0.6,2", "1,2,0.6,nan", "1,3,0.6,0"]
     result = tt.simulate(a_table(tmp_path, rows), minimize="loss", stopping="none")
     assert [(str(trial.state), len(trial.reports)) for trial in result.trials] == [("COMPLETED", 3), ("FAILED", 1)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
         (["0,1.5,0.5,3"], r"trial 0: its steps must be whole numbers from 1, each once; they are \[1.5\]"),
         (["0,1,0.5,3", "0,1,0.5,3"], r"each once; they are \[1, 1\]"),
-        (["0,1,0.5,high"], "loss is 'high' at step 1, which is no number"),
+        (["0,1,0.5,high"], "loss is 'high' at step 1; it must be a number"),
         (["0"], "its steps must be whole numbers"),
     ],
 )
-def test_rows_that_cannot_be(tmp_path: Path, rows: list[str], says: str) -> None:
-    with pytest.raises(SettingError, match=says):
+def test_invalid_rows_are_refused(tmp_path: Path, rows: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         tt.simulate(a_table(tmp_path, rows), minimize="loss")
 
 
-def test_a_study_has_its_own_objectives(done: tt.Result) -> None:
+def test_study_takes_no_other_objective(done: tt.Result) -> None:
     with pytest.raises(SettingError, match="a study has its own objectives"):
         tt.simulate(done, maximize="loss")
 
 
-def test_the_best_is_a_trial_that_finished_although_one_cut_by_the_deadline_has_a_lower_value() -> None:
-    """The loss rises while training, so every trial looks best at its first step."""
+def test_best_is_a_finished_trial_even_if_an_unfinished_one_has_a_lower_value() -> None:
+    """Use a loss that increases, so that every trial has its best value at its first step."""
 
     def curve(config: Config) -> Curve:
         steps = range(1, 11)
@@ -303,7 +309,7 @@ def test_the_best_is_a_trial_that_finished_although_one_cut_by_the_deadline_has_
     assert found(result.history).text == f"loss {result.best.value:.6g} (trial {result.best.id})"
 
 
-def test_while_no_trial_has_finished_the_leader_says_how_far_it_has_come() -> None:
+def test_unfinished_best_trial_shows_its_step() -> None:
     def curve(config: Config) -> Curve:
         steps = range(1, 11)
         return Curve(steps, [{"loss": config["x"] - 0.1 * step} for step in steps], [1.0] * 10)

@@ -21,10 +21,15 @@ from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.present_machines import PresentMachines
-from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.preemptions import (
+    AvailabilityPreemptions,
+    LifetimePreemptions,
+    Preemptions,
+    PricePreemptions,
+)
 from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_driver import drive
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.replay.simulation import drive
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Float
@@ -44,10 +49,10 @@ def cloud(seed: int, billing: Billing | None = None) -> SimulatedCloud:
     rng = np.random.default_rng((seed, 1))
     times = np.concatenate([[0.0], np.cumsum(rng.exponential(1500.0, 400)) + 1.0])
     prices = PriceSeries("price", "a", times, np.round(rng.lognormal(-0.7, 0.8, 401), 4), end=FOREVER)
-    counts = Available(times[::4], rng.integers(0, 6, len(times[::4])), FOREVER)
-    fates: dict[str, Fate] = {
-        "price": AbovePrice(prices),
-        "chance": Drawn(Exponential(float(rng.uniform(0.2, 3.0))), seed),
+    counts = AvailabilityPreemptions(times[::4], rng.integers(0, 6, len(times[::4])), FOREVER)
+    preemptions: dict[str, Preemptions] = {
+        "price": PricePreemptions(prices),
+        "chance": LifetimePreemptions(Exponential(float(rng.uniform(0.2, 3.0))), seed),
         "room": counts,
     }
 
@@ -62,7 +67,7 @@ def cloud(seed: int, billing: Billing | None = None) -> SimulatedCloud:
         MachineType("room", 0.333, 4, billing=rules(), data_gb=1.7),
         MachineType("stays", 1.01, 2, billing=rules(), init=45.0),
     ]
-    return SimulatedCloud(kinds, fates, seed)
+    return SimulatedCloud(kinds, preemptions, seed)
 
 
 @dataclass

@@ -41,11 +41,11 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     _check_output(output)
     by_cores = {} if profile is None else Profile.read(profile).seconds_per_step
     with existing_store(store) as opened:
-        recording, left_out = recordings.of_result(load(name, opened).result)
+        recording, left_out = recordings.recording_from_result(load(name, opened).result)
     if left_out:
         click.echo(f"trials of {name} that did not come to their end, and are left out: {left_out}", err=True)
     recording = replace(recording, seconds_by_cores=by_cores)
-    recordings.write(recordings.steady(recording) if steady else recording, output)
+    recordings.write(recordings.with_steady_steps(recording) if steady else recording, output)
     reports = sum(len(curve.steps) for _, curve in recording.rows)
     size = f"{output.stat().st_size / 1000:.1f} kB"
     click.echo(f"{several(len(recording.rows), 'trial')}, {several(reports, 'report')}: {size} in {output}")

@@ -13,7 +13,7 @@ from thriftune.common.durations import seconds as duration
 from thriftune.common.formatting import format_seconds
 from thriftune.errors import SettingError
 from thriftune.replay.curve_tables import read_table
-from thriftune.replay.recordings import Recording, of_result
+from thriftune.replay.recordings import Recording, recording_from_result
 from thriftune.replay.simulation import simulate
 from thriftune.results.result import Result
 from thriftune.results.trial_states import count_states, counts_line
@@ -115,9 +115,9 @@ def simulate_command(
     }  # fmt: skip
     source: Any
     if file is not None:
-        from thriftune.replay.synthetic_curves import read_not_run
+        from thriftune.replay.synthetic_curves import read_synthetic_study
 
-        source, cloud_of_file, of_study = read_not_run(file, rented_elsewhere=cloud is not None)
+        source, cloud_of_file, of_study = read_synthetic_study(file, rented_elsewhere=cloud is not None)
         settings |= {name: value for name, value in of_study.items() if settings.get(name) is None}
         rented: Any = cloud_of_file if cloud is None else cloud
     else:
@@ -154,7 +154,7 @@ def _recorded(
         assert table is not None
         return read_table(table, parse_objectives(minimize, maximize) if minimize or maximize else ())
     with existing_store(store) as opened:
-        source, left_out = of_result(load(study, opened).result)
+        source, left_out = recording_from_result(load(study, opened).result)
     if left_out:
         click.echo(f"{left_out} trials of {study} did not come to their end, and are left out", err=True)
     return source

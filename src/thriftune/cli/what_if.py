@@ -15,7 +15,7 @@ from thriftune.common.durations import seconds
 from thriftune.common.formatting import format_dollars, format_seconds, several
 from thriftune.replay.simulation import simulate
 from thriftune.replay.traces import Trace, read_trace
-from thriftune.replay.what_if import Compared
+from thriftune.replay.what_if import PolicySummary
 
 
 def show_policies(
@@ -51,7 +51,7 @@ def show_policies(
         _show(found, trace, settings, seeds)
 
 
-def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], seeds: int) -> None:
+def _show(found: Sequence[PolicySummary], trace: Trace, settings: Mapping[str, Any], seeds: int) -> None:
     console = open_console()
     facts = facts_table()
     spot = sum(not kind.lasts for kind in trace.kinds)
@@ -78,7 +78,7 @@ def _show(found: Sequence[Compared], trace: Trace, settings: Mapping[str, Any], 
         console.print(Text(text, style="dim"))
 
 
-def _row(each: Compared, deadline: float | None, unfinished: bool) -> tuple[str, ...]:
+def _row(each: PolicySummary, deadline: float | None, unfinished: bool) -> tuple[str, ...]:
     cost, spread = format_dollars(each.cost), format_dollars(each.cost_spread)
     told = [each.policy, cost, spread, format_seconds(each.duration), f"{each.steps_lost:.1f}"]
     told += [f"{each.deadline_met:.0%}"] if deadline is not None else []

@@ -1,1 +1,1 @@
-"""What would have happened? Simulation, what-if, recordings and replayed markets."""
+"""What would have happened? Simulations of studies on recorded learning curves, prices and preemptions."""

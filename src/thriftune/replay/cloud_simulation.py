@@ -1,4 +1,4 @@
-"""What would it have cost? A study replayed on a cloud that is replayed, too: its prices, losses and bills."""
+"""Replays a study on a simulated cloud, with its prices, preemptions and bills."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.workload import Workload
 from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_driver import Curves, drive
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
-from thriftune.replay.simulation import Curves, drive
 from thriftune.results.result import Result
 from thriftune.search.protocol import Searcher
 from thriftune.state import events as ev
@@ -19,8 +19,12 @@ from thriftune.stopping.protocol import Stopper
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """What came of it. `work_seconds`: by trial, how long its steps take at the recorded speed."""
+class CloudReplay:
+    """The result of a study on a simulated cloud.
+
+    - `start`: the time on the cloud's clock at which the study began.
+    - `work_seconds`: by trial, the seconds of all its steps at the recorded speed.
+    """
 
     result: Result
     start: float
@@ -32,8 +36,8 @@ class Replayed:
         return self.result.seconds
 
     @property
-    def whole(self) -> bool:
-        """Whether the study came to its end, before the cloud's record did."""
+    def completed(self) -> bool:
+        """Return whether the study completed before the record of the cloud ended."""
         return self.result.finished not in (None, "deadline reached")
 
     @property
@@ -44,7 +48,7 @@ class Replayed:
 def replay(
     cloud: SimulatedCloud,
     policy: Provisioner,
-    terms: Workload,
+    workload: Workload,
     spec: Spec,
     curves: Curves,
     searcher: Searcher,
@@ -52,10 +56,10 @@ def replay(
     *,
     start: float = 0.0,
     speeds: Mapping[str, float] | None = None,
-) -> Replayed:
-    """Drives the study to its end with machines of the cloud, from `start` on.
+) -> CloudReplay:
+    """Run the study to its end on machines of the cloud, from the time `start` on.
 
-    `speeds`: of steps on each kind, over what the curves say; by default, what the kinds promise.
+    `speeds`: by kind of machine, the speed of a step over that of the curves; by default the speed of the kind.
     """
     clock = VirtualClock(start)
 
@@ -63,10 +67,10 @@ def replay(
         kind = cloud.kind_of(machine)
         return 1.0 / (kind.speed if speeds is None else speeds[kind.name])
 
-    saving = terms.save_seconds if terms.saves else None
-    engine = SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=saving, pace=pace)
+    save_seconds = workload.save_seconds if workload.saves else None
+    engine = SimulatedEngine(curves, clock, workload.restart_seconds, save_seconds=save_seconds, pace=pace)
     conductor = Conductor(spec, spec.new_history(), searcher, policy, stopper)
     drive(conductor, engine, clock, cloud=cloud)
     conductor.handle([ev.DriverStopped(clock.time)], clock.time)
-    work = [engine.work_seconds(trial.id, trial.step) for trial in conductor.history.trials]
-    return Replayed(Result(spec, conductor.history), start, cloud.bill.dollars, work)
+    work_seconds = [engine.work_seconds(trial.id, trial.step) for trial in conductor.history.trials]
+    return CloudReplay(Result(spec, conductor.history), start, cloud.bill.dollars, work_seconds)

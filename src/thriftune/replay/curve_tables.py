@@ -1,12 +1,17 @@
-"""What does a table of learning curves hold? CSV, Parquet or npz, read as a recording.
+"""Reads a table of learning curves (CSV, Parquet or npz) as a recording.
 
-CSV and Parquet have a row a report, as `thriftune export --reports` writes them: `trial`, `step`, the parameters
-as `config.lr`, the metrics as `metrics.loss` (or by their bare names), and `seconds` since the report before, or
-`at`, the time of the report, and perhaps `attempt` and `state`: trials that did not come to their end are left
-out. An npz has `values` (trials, steps), perhaps `seconds` of the same shape or one a trial, and every parameter
-as an array of its own, a value a trial. Where an objective is no number, the trial fails.
+CSV and Parquet have one row a report, as `thriftune export --reports` writes them, with these columns:
 
-An npz that `thriftune record` made is none of these tables: it has its own objectives and space.
+- `trial` and `step`.
+- The parameters as `config.NAME`.
+- The metrics as `metrics.NAME`, or as NAME alone.
+- `seconds` since the report before, or `at`, the time of the report. Without either, each report takes one second.
+- Optionally `attempt` and `state`. Trials that have neither completed nor failed are left out.
+
+An npz has an array `values` (trials, steps), and each parameter as an array (trials). Optionally it has `seconds`
+(trials, steps) or (trials). A trial whose objective is not a finite number fails at that report.
+
+An npz that `thriftune record` made is a recording already: it has its own objectives and space.
 """
 
 from __future__ import annotations
@@ -32,13 +37,20 @@ from thriftune.space.space import Space
 from thriftune.space.values import frozen
 
 LOG_FROM_RATIO = 100.0
-"""Numbers above zero that span so much are taken to be on a log scale, where no space is given."""
+"""Without a space, a positive parameter with at least this ratio of largest to smallest value gets a log scale."""
+
+_DEFAULT_STEP_SECONDS = 1.0
+"""The time of a step in a table without times."""
+
+_UNENDED_STATES = {"STOPPED", "PAUSED", "RUNNING", "WAITING"}
+"""The states of trials that are left out, since their curves are incomplete."""
 
 
 def read_table(path: Path, objectives: Sequence[Objective] = (), space: Space | None = None) -> Recording:
-    """Without a space, the parameters are what the table has, each in the range that it shows.
+    """Read a table or a recording.
 
-    A file of `thriftune record` takes neither objectives nor a space, and any other one needs objectives.
+    A recording takes neither objectives nor a space. A table needs objectives. Without a space, its columns
+    give the parameters, each with the range of its values.
     """
     if path.suffix == ".npz" and is_recording(path):
         if objectives or space is not None:
@@ -47,28 +59,27 @@ def read_table(path: Path, objectives: Sequence[Objective] = (), space: Space | 
             )
         return read(path)
     if not objectives and not path.exists():
-        raise SettingError(f"{path}: there is no such file")
+        raise SettingError(f"{path}: no such file")
     if not objectives:
-        raise SettingError(
-            f"{path}: a table does not say which metric decides, as a recording does; give minimize or maximize"
-        )
+        raise SettingError(f"{path}: a table does not name its objective; give minimize or maximize")
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     reader = readers.get(path.suffix)
     if reader is None:
-        raise SettingError(f"{path}: is none of {', '.join(readers)}")
+        raise SettingError(f"{path}: a table is a file of one of these types: {', '.join(readers)}")
     try:
         configs, curves = reader(path, [objective.metric for objective in objectives])
     except (KeyError, ValueError) as error:
         raise SettingError(f"{path}: {error.args[0] if isinstance(error, KeyError) else error}") from None
-    known = space or Space({name: _parameter([c[name] for c in configs]) for name in configs[0]})
+    known_space = space or Space({name: _parameter([c[name] for c in configs]) for name in configs[0]})
     rows = [
-        (known.check({name: value for name, value in config.items() if name in known}), curve)
+        (known_space.check({name: value for name, value in config.items() if name in known_space}), curve)
         for config, curve in zip(configs, curves, strict=True)
     ]
-    return Recording(known, tuple(objectives), rows)
+    return Recording(known_space, tuple(objectives), rows)
 
 
 def _parameter(values: Sequence[Any]) -> Parameter:
+    """Return a parameter whose range or choices are those of the values."""
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         low, high = min(values), max(values)
         log = low > 0 and high / low >= LOG_FROM_RATIO
@@ -76,13 +87,13 @@ def _parameter(values: Sequence[Any]) -> Parameter:
     return Choice(list({frozen(value): value for value in values}.values()))
 
 
-# --- a row a report ---------------------------------------------------------------------------------------
+# --- tables with one row a report -------------------------------------------------------------------------
 
 
 def _read_csv(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]], list[Curve]]:
     with path.open(newline="", encoding="utf-8") as file:
-        read = csv.DictReader(file, restval="")
-        rows = [{name: _value(text) for name, text in row.items() if name is not None} for row in read]
+        reader = csv.DictReader(file, restval="")
+        rows = [{name: _value(text) for name, text in row.items() if name is not None} for row in reader]
     return _from_reports(rows, metrics)
 
 
@@ -95,7 +106,7 @@ def _read_parquet(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, An
 
 
 def _value(text: str) -> Any:
-    """As CSV has no types: a number if it reads as one."""
+    """Convert the text of a CSV field to a number, list, bool or None if it reads as one."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -110,43 +121,45 @@ def _value(text: str) -> Any:
 def _from_reports(
     rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[Curve]]:
+    """Return the configuration and the curve of each trial that has completed or failed."""
     if not rows:
-        raise ValueError("there is no row")
+        raise ValueError("the table has no row")
     columns = {metric: _column(rows[0], metric) for metric in metrics}
-    trials: dict[Any, list[Mapping[str, Any]]] = {}
+    rows_by_trial: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
-        trials.setdefault(row[_column(rows[0], "trial")], []).append(row)
+        rows_by_trial.setdefault(row[_column(rows[0], "trial")], []).append(row)
     prefix = "config."
-    names = [name for name in rows[0] if name.startswith(prefix)]
+    parameters = [name for name in rows[0] if name.startswith(prefix)]
     configs, curves = [], []
-    for trial, told in trials.items():
-        if told[0].get("state") in _NOT_WHOLE:
+    for trial, trial_rows in rows_by_trial.items():
+        if trial_rows[0].get("state") in _UNENDED_STATES:
             continue
-        steps = [row.get("step") for row in told]
+        steps = [row.get("step") for row in trial_rows]
         if not all(isinstance(step, int) and step > 0 for step in steps) or len(set(steps)) < len(steps):
             raise ValueError(f"trial {trial}: its steps must be whole numbers from 1, each once; they are {steps}")
-        told.sort(key=lambda row: row["step"])
-        configs.append({n.removeprefix(prefix): told[0][n] for n in names if told[0][n] is not None})
+        trial_rows.sort(key=lambda row: row["step"])
+        first = trial_rows[0]
+        configs.append({name.removeprefix(prefix): first[name] for name in parameters if first[name] is not None})
         reports = [
-            {metric: row[name] for metric, name in columns.items() if row[name] is not None} for row in told
+            {metric: row[name] for metric, name in columns.items() if row[name] is not None} for row in trial_rows
         ]
-        curves.append(_cut_at_nan(Curve([row["step"] for row in told], reports, _seconds(told))))
+        curve = Curve([row["step"] for row in trial_rows], reports, _seconds(trial_rows))
+        curves.append(_failed_at_nonfinite(curve))
     if not configs:
-        raise ValueError("no trial in it came to its end, so there is nothing to replay")
-    if not names:
-        raise ValueError(f"has no parameter: a column such as config.lr for each; there are {', '.join(rows[0])}")
+        raise ValueError("the table has no completed or failed trial, so it has nothing to replay")
+    if not parameters:
+        raise ValueError(
+            f"the table has no parameter; add a column such as config.lr. Its columns are {', '.join(rows[0])}"
+        )
     return configs, curves
 
 
-_NOT_WHOLE = {"STOPPED", "PAUSED", "RUNNING", "WAITING"}
-
-
-def _cut_at_nan(curve: Curve) -> Curve:
-    """A real trial whose objective is no number has failed."""
+def _failed_at_nonfinite(curve: Curve) -> Curve:
+    """Return the curve up to the first value that is not finite; there it fails, as a real trial does."""
     for i, metrics in enumerate(curve.metrics):
         for name, value in metrics.items():
             if not isinstance(value, (int, float)):
-                raise ValueError(f"{name} is {value!r} at step {curve.steps[i]}, which is no number")
+                raise ValueError(f"{name} is {value!r} at step {curve.steps[i]}; it must be a number")
             if not math.isfinite(value):
                 error = f"{name} is {value} at step {curve.steps[i]}"
                 return Curve(curve.steps[:i], curve.metrics[:i], curve.seconds[:i], error)
@@ -154,23 +167,26 @@ def _cut_at_nan(curve: Curve) -> Curve:
 
 
 def _column(row: Mapping[str, Any], name: str) -> str:
-    found = next((column for column in (f"metrics.{name}", name) if column in row), None)
-    if found is None:
-        raise ValueError(f"has no column {name!r}; there are {', '.join(row)}")
-    return found
+    column = next((column for column in (f"metrics.{name}", name) if column in row), None)
+    if column is None:
+        raise ValueError(f"the table has no column {name!r}; its columns are {', '.join(row)}")
+    return column
 
 
-def _seconds(told: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Between attempts a trial did nothing; the step that one began with has taken as long as the middle one."""
-    if "seconds" in told[0]:
-        return [float(row["seconds"] or 0.0) for row in told]
-    if told[0].get("at") is not None and len(told) > 1:
-        between = np.diff([float(row["at"] or math.nan) for row in told], prepend=math.nan)
-        between[1:][[a.get("attempt") != b.get("attempt") for a, b in pairwise(told)]] = math.nan
-        usual = float(np.nanmedian(between)) if np.isfinite(between).any() else 1.0
-        seconds: list[float] = np.where(np.isfinite(between), between, usual).clip(0.0).tolist()
+def _seconds(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the seconds of each report of a trial.
+
+    The time between two attempts is no training time: the first report of an attempt gets the median time instead.
+    """
+    if "seconds" in rows[0]:
+        return [float(row["seconds"] or 0.0) for row in rows]
+    if rows[0].get("at") is not None and len(rows) > 1:
+        between = np.diff([float(row["at"] or math.nan) for row in rows], prepend=math.nan)
+        between[1:][[a.get("attempt") != b.get("attempt") for a, b in pairwise(rows)]] = math.nan
+        median = float(np.nanmedian(between)) if np.isfinite(between).any() else _DEFAULT_STEP_SECONDS
+        seconds: list[float] = np.where(np.isfinite(between), between, median).clip(0.0).tolist()
         return seconds
-    return [1.0] * len(told)
+    return [_DEFAULT_STEP_SECONDS] * len(rows)
 
 
 # --- arrays -----------------------------------------------------------------------------------------------
@@ -178,38 +194,38 @@ def _seconds(told: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def _read_npz(path: Path, metrics: Sequence[str]) -> tuple[list[dict[str, Any]], list[Curve]]:
     if len(metrics) > 1:
-        raise ValueError(f"an npz holds one metric; there are {len(metrics)} objectives")
+        raise ValueError(f"an npz table holds one metric; {len(metrics)} objectives were given")
     if not zipfile.is_zipfile(path):
-        raise ValueError("is no npz file; numpy.savez writes one")
-    with np.load(path) as found:
-        arrays = {name: _array(found, name) for name in found.files}
+        raise ValueError("is not an npz file; numpy.savez writes one")
+    with np.load(path) as file:
+        arrays = {name: _array(file, name) for name in file.files}
     if "values" not in arrays or arrays["values"].ndim != 2 or not arrays["values"].size:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
         raise ValueError(f"needs an array 'values' (trials, steps); its arrays: {shapes}")
     values = arrays.pop("values").astype(float)
-    seconds = np.asarray(arrays.pop("seconds", np.ones(len(values))), dtype=float)
+    seconds = np.asarray(arrays.pop("seconds", np.full(len(values), _DEFAULT_STEP_SECONDS)), dtype=float)
     if seconds.shape not in (values.shape, values.shape[:1]):
         raise ValueError(
-            f"'seconds' {seconds.shape} must have the shape of 'values' {values.shape}, or one a trial"
+            f"'seconds' {seconds.shape} must have the shape of 'values' {values.shape}, or one value a trial"
         )
     seconds = np.broadcast_to(seconds.reshape(len(values), -1), values.shape)
-    names = [name for name, array in arrays.items() if array.shape == (len(values),)]
-    if wrong := [f"{name} {array.shape}" for name, array in arrays.items() if name not in names]:
-        raise ValueError(f"every other array must have {len(values)} values, one a trial, but there is {wrong[0]}")
-    if not names:
-        raise ValueError("has no parameter: an array of its own for each, a value a trial")
-    columns = {name: arrays[name].tolist() for name in names}
+    parameters = [name for name, array in arrays.items() if array.shape == (len(values),)]
+    if invalid := [f"{name} {array.shape}" for name, array in arrays.items() if name not in parameters]:
+        raise ValueError(f"a parameter's array must have {len(values)} values, one a trial, unlike {invalid[0]}")
+    if not parameters:
+        raise ValueError("has no parameter; add an array for each, with one value a trial")
+    columns = {name: arrays[name].tolist() for name in parameters}
     configs = [{name: column[i] for name, column in columns.items()} for i in range(len(values))]
     steps = range(1, values.shape[1] + 1)
     curves = [
-        _cut_at_nan(Curve(steps, [{metrics[0]: value} for value in row.tolist()], times.tolist()))
+        _failed_at_nonfinite(Curve(steps, [{metrics[0]: value} for value in row.tolist()], times.tolist()))
         for row, times in zip(values, seconds, strict=True)
     ]
     return configs, curves
 
 
-def _array(found: Mapping[str, Any], name: str) -> Any:
+def _array(file: Mapping[str, Any], name: str) -> Any:
     try:
-        return found[name]
+        return file[name]
     except ValueError:
-        raise ValueError(f"array {name!r} holds Python objects; make it one of numbers or of strings") from None
+        raise ValueError(f"array {name!r} holds Python objects; save it as numbers or strings") from None

@@ -1,7 +1,7 @@
-"""What comes of a plan when the conductor carries it out? Trials, machines and latencies on a virtual clock.
+"""Executes a plan in simulation: the conductor, a provisioner that follows the plan, and a virtual clock.
 
-This is the loop that runs real studies, with a provisioner that follows the plan, an engine and a cloud that are
-made up: what the model of planning/ left out or got wrong shows as a difference.
+The conductor also runs real studies. A difference from the plan's own estimate therefore shows what the model in
+planning/ leaves out or gets wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from thriftune.planning.plan import Plan
 from thriftune.planning.profile import slownesses
 from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.simulated_cloud import SimulatedCloud
+from thriftune.replay.simulated_driver import drive
 from thriftune.replay.simulated_engine import Curve, SimulatedEngine, VirtualClock
-from thriftune.replay.simulation import drive
 from thriftune.results.result import Result
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective
@@ -35,20 +35,24 @@ from thriftune.stopping.protocol import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedOut:
-    """`dollars`: the cloud's charge."""
+class ExecutedPlan:
+    """The outcome of a simulated plan. `dollars`: the charge of the simulated cloud."""
 
     seconds: float
     dollars: float
     result: Result
 
 
-def carry_out(plan: Plan, seed: int = 0) -> CarriedOut:
-    """The plan, once, with latencies drawn by this seed. How good a trial is, is drawn as well."""
+def execute_plan(plan: Plan, seed: int = 0) -> ExecutedPlan:
+    """Simulate the plan once; `seed` draws the latencies and the values of the trials.
+
+    Raises SettingError for a plan with several kinds of machines, or with machines that may be preempted.
+    """
     profile, kinds = plan.model.profile, list({id(choice.cloud): choice.cloud for choice in plan.choices}.values())
     if len(kinds) > 1 or kinds[0].survival is not None:
         raise SettingError(
-            "carry_out: takes a plan on one kind of machine that is not taken away; plan.simulate() draws any"
+            "execute_plan: the plan must use one kind of machine that is never preempted; "
+            "plan.simulate() simulates any plan"
         )
     brackets = _brackets(plan)
     rng = np.random.default_rng(seed)
@@ -70,55 +74,56 @@ def carry_out(plan: Plan, seed: int = 0) -> CarriedOut:
     dollars = cloud.bill.dollars
     if kinds[0].billing == "per_function":
         dollars += engine.worker_seconds / kinds[0].slots * kinds[0].dollars_per_second
-    return CarriedOut(clock.time, dollars, Result(spec, conductor.history))
+    return ExecutedPlan(clock.time, dollars, Result(spec, conductor.history))
 
 
 class _Stages:
-    """The plan's stages as a stopping rule: all of a stage's trials wait for each other."""
+    """A stopping rule that follows the plan's stages: all trials of a stage wait for each other at its end."""
 
     name = "stages"
 
-    def __init__(self, kinds: Sequence[Sequence[BracketStage]]) -> None:
-        self._kinds = kinds
+    def __init__(self, stages: Sequence[Sequence[BracketStage]]) -> None:
+        self._stages = stages
         self._brackets: Brackets | None = None
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        stages = self._of(history).stages_of(trial.id)
+        stages = self._brackets_of(history).stages_of(trial.id)
         if trial.step >= stages[-1].end:
             return Verdict.STOP
         return Verdict.PAUSE if reaches_stage_end(trial, stages) else Verdict.GO_ON
 
     def promote(self, history: History, more: bool) -> int | None:
-        return self._of(history).trial_to_promote(more)
+        return self._brackets_of(history).trial_to_promote(more)
 
-    def _of(self, history: History) -> Brackets:
+    def _brackets_of(self, history: History) -> Brackets:
         if self._brackets is None or self._brackets.history is not history:
-            self._brackets = Brackets(history, self._kinds)
+            self._brackets = Brackets(history, self._stages)
         return self._brackets
 
 
 def _brackets(plan: Plan) -> list[list[BracketStage]]:
-    found: list[list[BracketStage]] = []
+    """Return the stages of each bracket of the plan; a stage that begins at step 0 begins a bracket."""
+    brackets: list[list[BracketStage]] = []
     for stage in plan.stages:
         if stage.begins == 0:
-            found.append([])
-        found[-1].append(BracketStage(stage.trials, stage.begins, stage.begins + stage.steps))
-    return found
+            brackets.append([])
+        brackets[-1].append(BracketStage(stage.trials, stage.begins, stage.begins + stage.steps))
+    return brackets
 
 
 def _curves(
     plan: Plan, brackets: Sequence[Sequence[BracketStage]], seconds_per_step: float, rng: np.random.Generator
 ) -> Callable[[ev.Config], Curve]:
-    """Each trial is as slow in a stage as is drawn for it, and as good as its configuration says.
+    """Return a function that draws the curve of a trial: random slowness by stage, a value by configuration.
 
-    A trial's curve is asked for when it first starts, which is in the order of their numbers.
+    The function is called once for each trial, in the order of their numbers.
     """
-    kinds = chain.from_iterable([stages] * stages[0].trials for stages in brackets)
+    stages_by_trial = chain.from_iterable([stages] * stages[0].trials for stages in brackets)
 
     def curve(config: ev.Config) -> Curve:
-        stages = next(kinds)
-        slow = slownesses(plan.model.profile.variation, rng.standard_normal(len(stages)))
-        seconds = np.repeat(slow * seconds_per_step, [stage.end - stage.start for stage in stages]).tolist()
+        stages = next(stages_by_trial)
+        slowness = slownesses(plan.model.profile.variation, rng.standard_normal(len(stages)))
+        seconds = np.repeat(slowness * seconds_per_step, [stage.end - stage.start for stage in stages]).tolist()
         return Curve(range(1, len(seconds) + 1), [{"loss": config["x"]}] * len(seconds), seconds)
 
     return curve

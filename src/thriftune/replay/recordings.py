@@ -1,8 +1,12 @@
-"""What did trials do, that can be done again in a moment? Learning curves of a study, to be replayed.
+"""Recordings: the learning curves of a study, stored in a file for replay.
 
-A recording is kept as one small npz: `values` of each metric (metrics, trials, reports) and `steps` and `seconds`
-of each report (trials, reports), where a step of 0 is no report; `told`, which values were reported at all; and
-`thriftune_recording`, a JSON text with the rest. Values and seconds have seven digits (float32).
+A recording is stored as one npz file with these arrays. Values and seconds have seven digits (float32).
+
+- `values` (metrics, trials, reports): the value of each metric.
+- `told` (metrics, trials, reports): whether the metric was reported.
+- `steps`, `seconds` (trials, reports): the step of each report and the seconds since the one before. Step 0 marks
+  the end of a trial's reports.
+- `thriftune_recording`: a JSON text with the space, the objectives and the configurations.
 """
 
 from __future__ import annotations
@@ -37,12 +41,18 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
 
+_STEADY_QUANTILE = 0.1
+"""Low enough to leave out disturbed steps, high enough not to rest on a single one."""
+
+_SHORTEST_SECONDS = 1e-9
+"""The least time of a step that is taken from the time of its trial: above zero, so that steps take time."""
+
 
 @dataclass(frozen=True)
 class Recording:
-    """Configurations of a space, and what a trial of each does.
+    """Configurations of a space, each with the learning curve of its trial.
 
-    `seconds_by_cores`: of a step of one of them, by the number of cores it may use; empty where nobody measured.
+    `seconds_by_cores`: the measured seconds of a step by number of cores; empty if they were not measured.
     """
 
     space: Space
@@ -53,41 +63,42 @@ class Recording:
 
     def __post_init__(self) -> None:
         if not any(curve.steps for _, curve in self.rows):
-            raise SettingError("there is no learning curve to replay: none has a value")
+            raise SettingError("no trial reported a value, so no learning curve can be replayed")
         for config, curve in self.rows:
-            if wrong := [each for each in curve.seconds if not each >= 0.0]:
-                raise SettingError(f"a step of {dict(config)} takes {wrong[0]} seconds; it cannot be below zero")
+            if invalid := [seconds for seconds in curve.seconds if not seconds >= 0.0]:
+                raise SettingError(f"a step of {dict(config)} takes {invalid[0]} seconds; it must be 0 or more")
 
     def player(self) -> Callable[[Config], Curve]:
-        """What a trial of a configuration does. Of several records of the same one, each in turn."""
-        times: Counter[tuple[Any, ...]] = Counter()
+        """Return a function that returns the curve of a configuration; if it has several, each in turn."""
+        plays: Counter[tuple[Any, ...]] = Counter()  # by configuration
 
         def play(config: Config) -> Curve:
             key = self.space.key(config)
-            curves = self._by_key[key]
-            times[key] += 1
-            return curves[(times[key] - 1) % len(curves)]
+            curves = self._curves[key]
+            plays[key] += 1
+            return curves[(plays[key] - 1) % len(curves)]
 
         return play
 
     def times(self, config: Config) -> int:
-        """How often it is there."""
-        return len(self._by_key[self.space.key(config)])
+        """Return how many trials of the configuration were recorded."""
+        return len(self._curves[self.space.key(config)])
 
     @property
     def max_steps(self) -> int:
         return max(curve.steps[-1] for _, curve in self.rows if curve.steps)
 
     @cached_property
-    def _by_key(self) -> dict[tuple[Any, ...], list[Curve]]:
-        found: dict[tuple[Any, ...], list[Curve]] = {}
+    def _curves(self) -> dict[tuple[Any, ...], list[Curve]]:
+        """The curves of each configuration, by its key in the space."""
+        curves: dict[tuple[Any, ...], list[Curve]] = {}
         for config, curve in self.rows:
-            found.setdefault(self.space.key(config), []).append(curve)
-        return found
+            curves.setdefault(self.space.key(config), []).append(curve)
+        return curves
 
 
-def of_result(result: Result) -> tuple[Recording, int]:
-    """The trials of a study that came to their end, well or badly; and how many did not, and are left out."""
+def recording_from_result(result: Result) -> tuple[Recording, int]:
+    """Return a recording of the trials that completed or failed, and the number of trials that did neither."""
     rows = [
         (trial.config, _curve(trial))
         for trial in result.history.trials
@@ -95,51 +106,51 @@ def of_result(result: Result) -> tuple[Recording, int]:
     ]
     left_out = len(result.history.trials) - len(rows)
     if not rows:
-        raise SettingError(
-            f"study {result.name!r} has no trial that came to its end, so there is nothing to replay"
-        )
+        raise SettingError(f"study {result.name!r} has no completed or failed trial, so it has nothing to replay")
     spec = result.spec
     return Recording(spec.space, spec.objectives, rows, spec.constraints), left_out
 
 
 def _curve(trial: TrialRecord) -> Curve:
-    """With the times as they were; a report that an attempt began with has taken as long as the middle one."""
+    """Return the curve of a trial; the first report of each attempt is given the median time between reports."""
     reports = trial.reports
-    at = np.array([report.at for report in reports])
-    seconds = np.diff(at, prepend=np.nan)
-    other_attempt = np.array([True] + [a.attempt != b.attempt for a, b in pairwise(reports)])
-    seconds[other_attempt] = np.nan
-    if trial.created_at <= at[0] and trial.attempts == 1 and trial.started_at is not None:
-        seconds[0] = max(0.0, at[0] - trial.started_at)
-    usual = float(np.nanmedian(seconds)) if np.isfinite(seconds).any() else max(trial.seconds, 1e-9)
-    seconds = np.where(np.isfinite(seconds) & (seconds >= 0.0), seconds, usual)
+    times = np.array([report.at for report in reports])
+    seconds = np.diff(times, prepend=np.nan)
+    begins_attempt = np.array([True] + [a.attempt != b.attempt for a, b in pairwise(reports)])
+    seconds[begins_attempt] = np.nan
+    if trial.created_at <= times[0] and trial.attempts == 1 and trial.started_at is not None:
+        seconds[0] = max(0.0, times[0] - trial.started_at)
+    median = float(np.nanmedian(seconds)) if np.isfinite(seconds).any() else max(trial.seconds, _SHORTEST_SECONDS)
+    seconds = np.where(np.isfinite(seconds) & (seconds >= 0.0), seconds, median)
     error = trial.error if trial.state is State.FAILED else None
     return Curve([r.step for r in reports], [r.metrics for r in reports], seconds.tolist(), error)
 
 
-def steady(recording: Recording) -> Recording:
-    """Every step of a trial takes as long as its quickest tenth took at most.
+def with_steady_steps(recording: Recording) -> Recording:
+    """Return the recording with the same time for each step of a trial: the 10% quantile of its recorded times.
 
-    What is no part of a step only adds to it: the start of the process, saving now and then, and what other
-    programs on the machine took from it.
+    Disturbances only make a step longer: the start of the process, a save, other programs on the machine. A low
+    quantile leaves them out.
     """
-    quick = [float(np.quantile(curve.seconds, 0.1)) if curve.steps else 0.0 for _, curve in recording.rows]
+    quick = [
+        float(np.quantile(curve.seconds, _STEADY_QUANTILE)) if curve.steps else 0.0 for _, curve in recording.rows
+    ]
     rows = [
-        (config, replace(curve, seconds=[each] * len(curve.steps)))
-        for (config, curve), each in zip(recording.rows, quick, strict=True)
+        (config, replace(curve, seconds=[seconds] * len(curve.steps)))
+        for (config, curve), seconds in zip(recording.rows, quick, strict=True)
     ]
     return replace(recording, rows=rows)
 
 
-# --- as a file ----------------------------------------------------------------------------------------------
+# --- files --------------------------------------------------------------------------------------------------
 
 _ABOUT, _VERSION = "thriftune_recording", 1
-_NOT_WHOLE = (EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error)
-"""What comes of reading a file that was cut, or made by something else."""
+_READ_ERRORS = (EOFError, KeyError, TypeError, ValueError, AttributeError, zipfile.BadZipFile, zlib.error)
+"""The errors that reading a truncated or foreign file may raise."""
 
 
 def is_recording(path: Path) -> bool:
-    """Whether `write` made that file, as far as can be told at a glance."""
+    """Return whether the file has the array that `write` puts into recordings only."""
     try:
         with zipfile.ZipFile(path) as file:
             return f"{_ABOUT}.npy" in file.namelist()
@@ -148,14 +159,17 @@ def is_recording(path: Path) -> bool:
 
 
 def write(recording: Recording, path: Path) -> None:
-    """Of the metrics, those that are objectives or constrained. The file is there whole or as it was before."""
+    """Write a recording to an npz file, atomically; of the metrics, only objectives and constrained ones.
+
+    The file is never incomplete: it is written under another name and renamed.
+    """
     if path.suffix != ".npz":
         raise SettingError(f"{path}: a recording is an npz file; give it a name that ends in .npz")
     curves = [curve for _, curve in recording.rows]
     metrics = needed(recording.objectives, recording.constraints)
-    most = max(len(curve.steps) for curve in curves)
-    values = np.full((len(metrics), len(curves), most), np.nan)
-    told = np.zeros(values.shape, dtype=bool)
+    longest = max(len(curve.steps) for curve in curves)
+    values = np.full((len(metrics), len(curves), longest), np.nan)
+    reported = np.zeros(values.shape, dtype=bool)
     steps, seconds = np.zeros(values.shape[1:], dtype=np.int64), np.zeros(values.shape[1:])
     for row, curve in enumerate(curves):
         steps[row, : len(curve.steps)] = curve.steps
@@ -163,7 +177,7 @@ def write(recording: Recording, path: Path) -> None:
         for i, report in enumerate(curve.metrics):
             for m, name in enumerate(metrics):
                 if name in report:
-                    values[m, row, i], told[m, row, i] = report[name], True
+                    values[m, row, i], reported[m, row, i] = report[name], True
     about = {
         "version": _VERSION,
         "space": recording.space.to_json(),
@@ -179,7 +193,7 @@ def write(recording: Recording, path: Path) -> None:
             file,
             thriftune_recording=np.array(json.dumps(about)),
             values=_single(values),
-            told=told,
+            told=reported,
             steps=steps,
             seconds=_single(seconds),
         )
@@ -187,50 +201,54 @@ def write(recording: Recording, path: Path) -> None:
 
 
 def _single(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """What is finite stays so: a loss of 1e300 is as bad as one of 1e38."""
+    """Return the numbers as float32; finite ones stay finite, so that a loss of 1e300 becomes about 1e38."""
     largest = float(np.finfo(np.float32).max)
     return np.where(np.isfinite(numbers), np.clip(numbers, -largest, largest), numbers).astype(np.float32)
 
 
 def read(path: Path) -> Recording:
-    """The inverse of `write`."""
+    """Read a recording that `write` has written."""
     try:
-        with np.load(path) as found:
-            about = json.loads(str(found[_ABOUT]))
+        with np.load(path) as file:
+            about = json.loads(str(file[_ABOUT]))
             if about["version"] != _VERSION:
-                raise SettingError(f"is of version {about['version']}; this thriftune reads {_VERSION}")
-            return _recording(about, *(found[name] for name in ("values", "told", "steps", "seconds")))
+                raise SettingError(
+                    f"has format version {about['version']}; this version of thriftune reads {_VERSION}"
+                )
+            return _recording(about, *(file[name] for name in ("values", "told", "steps", "seconds")))
     except (SettingError, SpaceError) as error:
         raise SettingError(f"{path}: {error}") from None
-    except _NOT_WHOLE as error:
-        raise SettingError(f"{path}: is no whole recording ({error}); thriftune record makes one") from None
+    except _READ_ERRORS as error:
+        raise SettingError(
+            f"{path}: is not a complete recording ({error}); make one with `thriftune record`"
+        ) from None
 
 
-def _recording(about: Mapping[str, Any], values: Any, told: Any, steps: Any, seconds: Any) -> Recording:
+def _recording(about: Mapping[str, Any], values: Any, reported: Any, steps: Any, seconds: Any) -> Recording:
     space = Space.from_json(about["space"])
     objectives, constraints = objectives_of(about), parse_constraints(about["constraints"])
     metrics = needed(objectives, constraints)
     shape = (len(metrics), len(about["configs"]), *steps.shape[1:])
-    if not values.shape == told.shape == shape or not steps.shape == seconds.shape == shape[1:]:
-        raise ValueError(f"its arrays are not of {shape[0]} metrics and {shape[1]} trials")
+    if not values.shape == reported.shape == shape or not steps.shape == seconds.shape == shape[1:]:
+        raise ValueError(f"its arrays do not have {shape[0]} metrics and {shape[1]} trials")
     rows = []
     for row, (config, error) in enumerate(zip(about["configs"], about["errors"], strict=True)):
-        there = int(np.count_nonzero(steps[row]))
+        count = int(np.count_nonzero(steps[row]))
         reports = [
-            {name: float(values[m, row, i]) for m, name in enumerate(metrics) if told[m, row, i]}
-            for i in range(there)
+            {name: float(values[m, row, i]) for m, name in enumerate(metrics) if reported[m, row, i]}
+            for i in range(count)
         ]
-        curve = Curve(steps[row, :there].tolist(), reports, seconds[row, :there].tolist(), error)
+        curve = Curve(steps[row, :count].tolist(), reports, seconds[row, :count].tolist(), error)
         rows.append((space.check(config), curve))
     by_cores = {int(cores): float(each) for cores, each in about["seconds_by_cores"].items()}
     return Recording(space, objectives, rows, constraints, by_cores)
 
 
-# --- who suggests what was recorded -------------------------------------------------------------------------
+# --- searchers that suggest recorded configurations ---------------------------------------------------------
 
 
-class InOrder:
-    """Suggests the recorded configurations in the order of the record."""
+class RecordedOrder:
+    """A searcher that suggests the recorded configurations in their order."""
 
     def __init__(self, recording: Recording) -> None:
         self._rows = recording.rows
@@ -240,8 +258,8 @@ class InOrder:
         return self._rows[number][0] if number < len(self._rows) else None
 
 
-class Nearest:
-    """Suggests the recorded configuration that is nearest to what a searcher suggests, of those not yet tried."""
+class NearestRecorded:
+    """A searcher that replaces the suggestions of another one by the nearest untried recorded configurations."""
 
     def __init__(self, recording: Recording, searcher: Searcher) -> None:
         self._recording = recording
@@ -254,5 +272,6 @@ class Nearest:
         if config is None:
             return None
         distances = np.abs(self._points - past.space.encode(config)).sum(axis=1)
-        near = (self._rows[i][0] for i in np.argsort(distances, kind="stable"))
-        return next((config for config in near if past.times(config) < self._recording.times(config)), None)
+        nearest_first = (self._rows[i][0] for i in np.argsort(distances, kind="stable"))
+        untried = (each for each in nearest_first if past.times(each) < self._recording.times(each))
+        return next(untried, None)

@@ -1,4 +1,4 @@
-"""Nobody: machines that are rented on a virtual clock. They come, cost and are taken away as the trace says."""
+"""A cloud that rents out machines on a virtual clock, with recorded or drawn preemptions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import Bill
 from thriftune.planning.latency import Latency
 from thriftune.planning.machine_types import MachineType
-from thriftune.replay.preemptions import Fate, Lasting
+from thriftune.replay.preemptions import NoPreemptions, Preemptions
 from thriftune.state.events import (
     Event,
     MachineBilled,
@@ -25,48 +25,51 @@ from thriftune.state.events import (
     MachineRented,
 )
 
-_NONE = "there is none to be had"
+_NO_CAPACITY = "no capacity"
+_QUEUE_DRAW, _INIT_DRAW = 0, 1  # parts of the seeds of two random numbers a machine
 
 
 @dataclass(slots=True)
-class _Machine:
+class _SimulatedMachine:
     id: str
     kind: MachineType
     number: int
     max_price: float | None
-    seat: int
-    since: float = 0.0  # handed over and billed
-    there: bool = False
-    gone: bool = False
+    position: int  # among the machines of its kind that are held at the same time, from 1
+    billed_from: float = 0.0
+    handed_over: bool = False
+    ended: bool = False  # released, preempted or refused
 
 
 @dataclass
 class SimulatedCloud:
-    """Machines of these kinds. `fates`: by kind, when they are taken away; else never.
+    """A cloud with machines of these kinds. `preemptions`: by kind; a kind without any is never preempted.
 
-    Those of a kind that are rented one after the other at one moment are handed over at one. The same requests
-    have the same answers: every latency and life is drawn for the number of its machine.
+    Machines of one kind that are rented in succession at one moment are handed over together. The same requests
+    have the same answers: every latency and lifetime is drawn for the number of its machine.
     """
 
     kinds: Sequence[MachineType]
-    fates: Mapping[str, Fate] = field(default_factory=dict)
+    preemptions: Mapping[str, Preemptions] = field(default_factory=dict)
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._kinds = {kind.name: kind for kind in self.kinds}
         if len(self._kinds) < len(self.kinds):
-            raise SettingError(f"cloud: {', '.join(k.name for k in self.kinds)}: each needs a name of its own")
-        self._machines: dict[str, _Machine] = {}
-        self._taken: dict[str, set[int]] = {name: set() for name in self._kinds}  # seats
-        self._coming: list[tuple[float, int, Event]] = []  # a heap
-        self._count = 0  # of what ever came
-        self._rented = 0
-        self._queued: tuple[float, str, float] = (-inf, "", 0.0)  # when, which kind, how long
-        self.bills: list[Bill] = []  # of machines that are gone
+            raise SettingError(
+                f"cloud: two kinds of machines have the same name: {', '.join(k.name for k in self.kinds)}"
+            )
+        self._machines: dict[str, _SimulatedMachine] = {}
+        self._held_positions: dict[str, set[int]] = {name: set() for name in self._kinds}
+        self._upcoming: list[tuple[float, int, Event]] = []  # a heap by time, then by order of scheduling
+        self._scheduled = 0  # number of events ever scheduled
+        self._rented = 0  # number of machines ever rented
+        self._last_request: tuple[float, str, float] = (-inf, "", 0.0)  # time, kind, queue seconds
+        self.bills: list[Bill] = []  # one for each machine that was handed over and has ended
 
     @property
     def bill(self) -> Bill:
-        """Of all machines that are gone, together."""
+        """The sum of the bills of all machines that have ended."""
         return sum(self.bills, Bill())
 
     def kind_of(self, machine: str) -> MachineType:
@@ -78,94 +81,95 @@ class SimulatedCloud:
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:
         kind = self._kinds.get(offer)
         if kind is None:
-            raise SettingError(f"{offer}: no such machine can be rented; there are {', '.join(self._kinds)}")
-        seat = self._seat(offer, now, max_price)
-        if seat is None:
-            return [MachineRefused(now, machine, offer, _NONE)]
+            raise SettingError(f"{offer}: no such machine can be rented; choose one of {', '.join(self._kinds)}")
+        position = self._free_position(offer, now, max_price)
+        if position is None:
+            return [MachineRefused(now, machine, offer, _NO_CAPACITY)]
         self._rented += 1
-        if self._queued[:2] != (now, offer):
-            self._queued = now, offer, self._drawn(kind.queue_latency, self._rented, 0)
-        self._machines[machine] = _Machine(machine, kind, self._rented, max_price, seat)
-        self._taken[offer].add(seat)
-        self._schedule(MachineRented(now + self._queued[2], machine, offer, kind.price_at(now)))
+        if self._last_request[:2] != (now, offer):
+            self._last_request = now, offer, self._draw(kind.queue_latency, self._rented, _QUEUE_DRAW)
+        self._machines[machine] = _SimulatedMachine(machine, kind, self._rented, max_price, position)
+        self._held_positions[offer].add(position)
+        self._schedule(MachineRented(now + self._last_request[2], machine, offer, kind.price_at(now)))
         return self.poll_events(now)
 
     def release(self, machine: str, now: float) -> list[Event]:
-        found = self._machines.get(machine)
-        if found is None or found.gone:
+        released = self._machines.get(machine)
+        if released is None or released.ended:
             return []
-        self._let_go(found)
-        return [MachineReleased(now, machine), *self._billed(found, now, revoked=False)]
+        self._end(released)
+        return [MachineReleased(now, machine), *self._bill_events(released, now, preempted=False)]
 
     def close(self, now: float) -> list[Event]:  # noqa: ARG002
         return []
 
     def next_event_at(self) -> float | None:
-        while self._coming and self._machines[self._coming[0][2].machine].gone:  # type: ignore[attr-defined]
-            heappop(self._coming)
-        return self._coming[0][0] if self._coming else None
+        while self._upcoming and self._machines[self._upcoming[0][2].machine].ended:  # type: ignore[attr-defined]
+            heappop(self._upcoming)
+        return self._upcoming[0][0] if self._upcoming else None
 
     def poll_events(self, now: float) -> list[Event]:
-        found: list[Event] = []
-        while (at := self.next_event_at()) is not None and at <= now:
-            event = heappop(self._coming)[2]
+        events: list[Event] = []
+        while (next_at := self.next_event_at()) is not None and next_at <= now:
+            event = heappop(self._upcoming)[2]
             if isinstance(event, MachineRented):
-                found.append(self._hand_over(event))
+                events.append(self._hand_over(event))
             elif isinstance(event, MachineLost):
                 machine = self._machines[event.machine]
-                self._let_go(machine)
-                found += [event, *self._billed(machine, event.at, revoked=True)]
+                self._end(machine)
+                events += [event, *self._bill_events(machine, event.at, preempted=True)]
             else:
-                found.append(event)
-        return found
+                events.append(event)
+        return events
 
-    def _seat(self, offer: str, now: float, max_price: float | None) -> int | None:
-        """The lowest that is free; None: there is none."""
-        room = self._fate(offer).room(now, max_price)
-        taken = self._taken[offer]
-        seat = next(number for number in range(1, len(taken) + 2) if number not in taken)
+    def _free_position(self, offer: str, now: float, max_price: float | None) -> int | None:
+        """Return the lowest free position; None if no further machine is available."""
+        available = self._preemptions_of(offer).available(now, max_price)
+        held = self._held_positions[offer]
+        position = next(number for number in range(1, len(held) + 2) if number not in held)
         most = self._kinds[offer].most
-        return seat if (room is None or seat <= room) and (most is None or seat <= most) else None
+        fits = (available is None or position <= available) and (most is None or position <= most)
+        return position if fits else None
 
-    def _let_go(self, machine: _Machine) -> None:
-        machine.gone = True
-        self._taken[machine.kind.name].discard(machine.seat)
+    def _end(self, machine: _SimulatedMachine) -> None:
+        machine.ended = True
+        self._held_positions[machine.kind.name].discard(machine.position)
 
-    def _drawn(self, latency: Latency, number: int, what: int) -> float:
+    def _draw(self, latency: Latency, number: int, which: int) -> float:
         if not latency.std:
             return latency.mean
-        return float(latency.sample((1,), np.random.default_rng((self.seed, number, what)))[0])
+        return float(latency.sample((1,), np.random.default_rng((self.seed, number, which)))[0])
 
-    def _fate(self, offer: str) -> Fate:
-        return self.fates.get(offer, Lasting())
+    def _preemptions_of(self, offer: str) -> Preemptions:
+        return self.preemptions.get(offer, NoPreemptions())
 
     def _hand_over(self, event: MachineRented) -> Event:
         machine = self._machines[event.machine]
-        kind, at = machine.kind, event.at
-        fate = self._fate(kind.name)
-        room = fate.room(at, machine.max_price)
-        if room is not None and machine.seat > room:  # it was, when it was asked for
-            self._let_go(machine)
-            return MachineRefused(at, machine.id, kind.name, _NONE)
-        machine.since, machine.there = at, True
-        price = kind.price_at(at)
-        ready = at + self._drawn(kind.init_latency, machine.number, 1)
-        self._schedule(MachineReady(ready, machine.id, kind.name, kind.slots, price))
-        end = fate.end(machine.number, machine.seat, at, machine.max_price)
-        if end < inf:
+        kind, now = machine.kind, event.at
+        preemptions = self._preemptions_of(kind.name)
+        available = preemptions.available(now, machine.max_price)
+        if available is not None and machine.position > available:  # it was available when it was requested
+            self._end(machine)
+            return MachineRefused(now, machine.id, kind.name, _NO_CAPACITY)
+        machine.billed_from, machine.handed_over = now, True
+        price = kind.price_at(now)
+        ready_at = now + self._draw(kind.init_latency, machine.number, _INIT_DRAW)
+        self._schedule(MachineReady(ready_at, machine.id, kind.name, kind.slots, price))
+        lost_at = preemptions.preempted_at(machine.number, machine.position, now, machine.max_price)
+        if lost_at < inf:
             if kind.notice_seconds:
-                self._schedule(MachineNotice(max(at, end - kind.notice_seconds), machine.id, end))
-            self._schedule(MachineLost(end, machine.id, "taken away", revoked=True))
-        return MachineRented(at, machine.id, kind.name, price, kind.on_demand_price)
+                self._schedule(MachineNotice(max(now, lost_at - kind.notice_seconds), machine.id, lost_at))
+            self._schedule(MachineLost(lost_at, machine.id, "preempted", revoked=True))
+        return MachineRented(now, machine.id, kind.name, price, kind.on_demand_price)
 
-    def _billed(self, machine: _Machine, at: float, *, revoked: bool) -> list[Event]:
-        if not machine.there:
+    def _bill_events(self, machine: _SimulatedMachine, now: float, *, preempted: bool) -> list[Event]:
+        if not machine.handed_over:
             return []
         kind = machine.kind
-        bill = kind.billing.bill(machine.since, at, kind.price, revoked=revoked, gb_moved=kind.data_gb)
+        bill = kind.billing.bill(machine.billed_from, now, kind.price, revoked=preempted, gb_moved=kind.data_gb)
         self.bills.append(bill)
-        return [MachineBilled(at, machine.id, bill.dollars, float(bill.data), float(bill.refunded))]
+        return [MachineBilled(now, machine.id, bill.dollars, float(bill.data), float(bill.refunded))]
 
     def _schedule(self, event: Event) -> None:
-        self._count += 1
-        heappush(self._coming, (event.at, self._count, event))
+        self._scheduled += 1
+        heappush(self._upcoming, (event.at, self._scheduled, event))

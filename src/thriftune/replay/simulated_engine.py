@@ -1,4 +1,4 @@
-"""Nowhere: trials replay learning curves on a virtual clock."""
+"""An engine whose trials replay learning curves on a virtual clock."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from thriftune.training.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What a trial of some configuration does: at which steps it reports what, and how long it takes to each.
+    """The reports of a trial: their steps, their metrics, and the seconds since the report before.
 
-    `error`: how it fails after the last of these; None: it ends well.
+    `error`: the error with which the trial fails after the last report; None if it completes.
     """
 
-    steps: Sequence[int]  # rising, from 1
+    steps: Sequence[int]  # strictly increasing, from 1
     metrics: Sequence[Metrics]
     seconds: Sequence[float]  # since the report before
     error: str | None = None
 
 
 class VirtualClock:
-    """Stands still until it is told to go on."""
+    """A clock that its user sets."""
 
     def __init__(self, start: float = 0.0) -> None:
         self.time = start
@@ -38,43 +38,49 @@ class VirtualClock:
         return self.time
 
 
-class _Attempt:
+class _SimulatedAttempt:
+    """The state of one attempt; `reported` and `last` count reports of its curve."""
+
     __slots__ = (
-        "curve", "done", "first", "last", "machine", "metrics", "next_at", "number", "over", "reported_at",
-        "reports", "save_every", "saved_at", "saves", "seconds", "since", "steps", "told", "trial", "unsaved",
-        "workers",
+        "asked_to_end", "curve", "ended", "first", "last", "machine", "metrics", "next_at", "number",
+        "report_number", "reported", "reported_at", "save_every", "saved_at", "saves", "seconds", "started_at",
+        "steps", "trial", "unsaved", "workers",
     )  # fmt: skip
 
     def __init__(self, run: Run, machine: str, curve: Curve, pace: float, now: float) -> None:
-        self.trial, self.number, self.workers, self.since = run.trial, run.attempt, run.workers, now
+        self.trial, self.number, self.workers, self.started_at = run.trial, run.attempt, run.workers, now
         self.machine = machine
         self.curve = curve
-        self.steps, self.metrics, self.seconds = curve.steps, curve.metrics, curve.seconds  # at hand for each step
+        self.steps, self.metrics, self.seconds = curve.steps, curve.metrics, curve.seconds  # for quick access
         if pace != 1.0:
             self.seconds = [pace * seconds for seconds in curve.seconds]
-        self.first = bisect_right(curve.steps, run.resume_step)  # reports of the curve that lie behind it
-        self.done = self.first  # the same, by now
+        self.first = bisect_right(curve.steps, run.resume_step)  # number of reports before this attempt
+        self.reported = self.first  # number of reports, those of earlier attempts included
         self.last = len(curve.steps) if run.max_steps is None else bisect_right(curve.steps, run.max_steps)
-        self.reports = 0
+        self.report_number = 0  # number of the attempt's last report
         self.reported_at = -math.inf
         self.save_every, self.saved_at = math.inf if run.save_every is None else run.save_every, now
-        self.next_at = math.inf  # when its next step is told of
-        self.saves = True  # that step's state
-        self.unsaved = False  # the state of the last step that it told of is not
-        self.told = False  # to end after its next step
-        self.over = False
+        self.next_at = math.inf  # time of the next report
+        self.saves = True  # whether a checkpoint is saved before the next report
+        self.unsaved = False  # whether the last report came without a checkpoint
+        self.asked_to_end = False  # if set, the attempt ends after its next report
+        self.ended = False
 
     def seconds_taken(self) -> float:
-        return sum(self.seconds[self.first : self.done], 0.0)
+        return sum(self.seconds[self.first : self.reported], 0.0)
 
 
 class SimulatedEngine:
-    """A trial saves its state at its last step, when it is told to end, and else as often as its run says; then it
-    tells of the step. Told to end just when it has told of a step, it does not begin another one.
+    """An engine on a virtual clock; trials replay the curves of their configurations.
 
-    - `start_seconds`: what it costs to begin a trial; `restart_seconds`: to take one up from its checkpoint.
-    - `save_seconds`: to save; None: trials never do.
-    - `pace`: how long a step takes for this run on this machine, over what its curve says.
+    A trial saves a checkpoint at its last step, when it is asked to end, and otherwise as often as its run says.
+    It reports a step after the step's checkpoint is saved. If it is asked to end at the moment of a report, it
+    does not begin another step.
+
+    - `start_seconds`: from the start of a trial to its first step.
+    - `restart_seconds`: from the start of an attempt that resumes from a checkpoint to its first step.
+    - `save_seconds`: to write a checkpoint; None if trials never save.
+    - `pace`: returns the factor by which this run's steps take longer on this machine than its curve says.
     """
 
     def __init__(
@@ -97,10 +103,11 @@ class SimulatedEngine:
         self._saves = save_seconds is not None
         self._pace = pace
         self.worker_seconds = 0.0  # of all attempts that have ended, from their start to their end
-        self._curve_of: dict[int, Curve] = {}  # by trial, also of one that is set aside
-        self._attempts: dict[tuple[int, int], _Attempt] = {}
-        self._due: list[tuple[float, int, _Attempt | Event]] = []  # a heap: who has a step done, or what comes
-        self._count = 0  # of what was ever due: of things at the same time, the earlier one comes first
+        self._curve_of: dict[int, Curve] = {}  # by trial, paused and ended trials included
+        self._attempts: dict[tuple[int, int], _SimulatedAttempt] = {}  # by trial and number, all that run
+        # A heap by time, then by order of scheduling: an attempt at the time of its next report, or an event.
+        self._due: list[tuple[float, int, _SimulatedAttempt | Event]] = []
+        self._scheduled = 0  # number of entries ever put into the heap
 
     def recover(self) -> list[Event]:
         return []
@@ -110,135 +117,133 @@ class SimulatedEngine:
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
         machine = next(iter(workers))
         curve = self._curve_of.get(run.trial)
-        if curve is None or curve.error is not None:  # a retry may do otherwise
+        if curve is None or curve.error is not None:  # a retry may get another curve
             curve = self._curve_of[run.trial] = self._curves(run.config)
             if not isinstance(curve, Curve):
                 raise SettingError(f"the function to simulate returned {curve!r}; it must return a Curve")
         now = self._clock.time
-        attempt = _Attempt(run, machine, curve, self._pace(run, machine), now)
+        attempt = _SimulatedAttempt(run, machine, curve, self._pace(run, machine), now)
         self._attempts[run.trial, run.attempt] = attempt
-        at = now + (self._restart_seconds if run.resume_step else self._start_seconds)
-        attempt.saved_at = at
-        if attempt.done < attempt.last:
-            self._schedule_step(attempt, at)
+        first_step_at = now + (self._restart_seconds if run.resume_step else self._start_seconds)
+        attempt.saved_at = first_step_at
+        if attempt.reported < attempt.last:
+            self._schedule_report(attempt, self._begin_step(attempt, first_step_at))
         else:
-            self._come_to_end(attempt, at)
+            self._complete(attempt, first_step_at)
 
     def request_end(self, trial: int, attempt: int) -> None:
-        found = self._attempts.get((trial, attempt))
-        if found is None or found.told:
+        running = self._attempts.get((trial, attempt))
+        if running is None or running.asked_to_end:
             return
-        found.told = True
+        running.asked_to_end = True
         now = self._clock.time
-        if found.reported_at == now:
-            if found.unsaved and self._saves:
+        if running.reported_at == now:
+            if running.unsaved and self._saves:
                 now += self._save_seconds
-                self._schedule(now, self._saved_late(found, now))
-            self._end(found, Ended(now, trial, attempt, found.seconds_taken(), cut=True))
-        elif not found.saves and self._saves:  # it will
-            found.saves = True
-            self._push(found, found.next_at + self._save_seconds)
+                self._schedule(now, self._report_saved(running, now))
+            self._end(running, Ended(now, trial, attempt, running.seconds_taken(), cut=True))
+        elif not running.saves and self._saves:  # the next report is the last one, so it needs a checkpoint
+            running.saves = True
+            self._schedule_report(running, running.next_at + self._save_seconds)
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None: ...
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None: ...
 
     def kill(self, trial: int, attempt: int) -> None:
-        found = self._attempts.get((trial, attempt))
-        if found is not None:
-            self._end(found, Killed(self._clock.time, trial, attempt))
+        running = self._attempts.get((trial, attempt))
+        if running is not None:
+            self._end(running, Killed(self._clock.time, trial, attempt))
 
     def machine_lost(self, machine: str) -> list[Event]:
         for key, attempt in list(self._attempts.items()):
             if attempt.machine == machine:
-                attempt.over = True
-                self.worker_seconds += attempt.workers * (self._clock.time - attempt.since)
+                attempt.ended = True
+                self.worker_seconds += attempt.workers * (self._clock.time - attempt.started_at)
                 del self._attempts[key]
-        return []  # what they had said was told when they said it; that they are lost, the machine's loss says
+        return []  # no report is outstanding, and the loss of the machine implies that of its attempts
 
     def wait(self, timeout: float | None) -> list[Event]:
-        """The next thing that happens, and the clock goes on to it; at most by `timeout`."""
+        """Set the clock to the next event, at most `timeout` seconds ahead, and return that event."""
         clock, due = self._clock, self._due
         while due:
-            at, _, first = due[0]
-            if timeout is not None and at > clock.time + timeout:
+            due_at, _, entry = due[0]
+            if timeout is not None and due_at > clock.time + timeout:
                 break
-            if not isinstance(first, _Attempt):
+            if not isinstance(entry, _SimulatedAttempt):
                 heappop(due)
-                clock.time = at
-                return [first]
-            if first.next_at == at and not first.over:
-                clock.time = at
-                return [self._step(first, at)]
+                clock.time = due_at
+                return [entry]
+            if entry.next_at == due_at and not entry.ended:
+                clock.time = due_at
+                return [self._report(entry, due_at)]
             heappop(due)
         if timeout is not None:
             clock.time += timeout
         return []
 
-    def _step(self, attempt: _Attempt, at: float) -> Event:
-        """Of the attempt that is first in the heap. Its next step, if there is one, takes that place."""
-        i, saved = attempt.done, attempt.saves
-        done = attempt.done = i + 1
-        attempt.reported_at = at
+    def _report(self, attempt: _SimulatedAttempt, now: float) -> Event:
+        """Report a step of the attempt that is first in the heap, and begin its next step or end it."""
+        i, saved = attempt.reported, attempt.saves
+        reported = attempt.reported = i + 1
+        attempt.reported_at = now
         if saved:
-            attempt.saved_at = at
+            attempt.saved_at = now
         attempt.unsaved = not saved
-        number = attempt.reports = attempt.reports + 1
-        event = Reported(at, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
-        if done < attempt.last and not attempt.told:
-            if not attempt.save_every and not self._save_seconds and self._saves:  # as in most simulations
-                attempt.next_at = at + attempt.seconds[done]
+        number = attempt.report_number = attempt.report_number + 1
+        event = Reported(now, attempt.trial, attempt.number, number, attempt.steps[i], attempt.metrics[i], saved)
+        if reported < attempt.last and not attempt.asked_to_end:
+            if not attempt.save_every and not self._save_seconds and self._saves:  # the usual case, made quick
+                attempt.next_at = now + attempt.seconds[reported]
             else:
-                attempt.next_at = self._next_at(attempt, at)
-            self._count += 1
-            heapreplace(self._due, (attempt.next_at, self._count, attempt))
+                attempt.next_at = self._begin_step(attempt, now)
+            self._scheduled += 1
+            heapreplace(self._due, (attempt.next_at, self._scheduled, attempt))
             return event
         heappop(self._due)
-        if done < attempt.last:
-            self._end(attempt, Ended(at, attempt.trial, attempt.number, attempt.seconds_taken(), cut=True))
+        if reported < attempt.last:
+            self._end(attempt, Ended(now, attempt.trial, attempt.number, attempt.seconds_taken(), cut=True))
         else:
-            self._come_to_end(attempt, at)
+            self._complete(attempt, now)
         return event
 
-    def _saved_late(self, attempt: _Attempt, at: float) -> Reported:
-        """Its last step, told again with its state."""
-        attempt.reports += 1
-        step, metrics = attempt.steps[attempt.done - 1], attempt.metrics[attempt.done - 1]
-        return Reported(at, attempt.trial, attempt.number, attempt.reports, step, metrics, saved=True)
+    def _report_saved(self, attempt: _SimulatedAttempt, now: float) -> Reported:
+        """Return another report of the attempt's last step, now with a checkpoint."""
+        attempt.report_number += 1
+        step, metrics = attempt.steps[attempt.reported - 1], attempt.metrics[attempt.reported - 1]
+        return Reported(now, attempt.trial, attempt.number, attempt.report_number, step, metrics, saved=True)
 
-    def _next_at(self, attempt: _Attempt, at: float) -> float:
-        """When the step that begins now is told of, after its save if there is to be one."""
-        end = at + attempt.seconds[attempt.done]
-        due = end - attempt.saved_at >= attempt.save_every or attempt.done + 1 == attempt.last
+    def _begin_step(self, attempt: _SimulatedAttempt, now: float) -> float:
+        """Decide whether the step that begins now saves a checkpoint, and return the time of its report."""
+        end = now + attempt.seconds[attempt.reported]
+        due = end - attempt.saved_at >= attempt.save_every or attempt.reported + 1 == attempt.last
         attempt.saves = due and self._saves
         return end + self._save_seconds if attempt.saves else end
 
-    def _schedule_step(self, attempt: _Attempt, at: float) -> None:
-        self._push(attempt, self._next_at(attempt, at))
+    def _schedule_report(self, attempt: _SimulatedAttempt, report_at: float) -> None:
+        attempt.next_at = report_at
+        self._schedule(report_at, attempt)
 
-    def _push(self, attempt: _Attempt, at: float) -> None:
-        attempt.next_at = at
-        self._schedule(at, attempt)
-
-    def _come_to_end(self, attempt: _Attempt, at: float) -> None:
+    def _complete(self, attempt: _SimulatedAttempt, now: float) -> None:
+        """End an attempt that has done all of its steps; it fails if its curve ends with an error."""
         trial, number, curve = attempt.trial, attempt.number, attempt.curve
         if curve.error is not None and attempt.last == len(curve.steps):
-            self._end(attempt, Failed(at, trial, number, "raised", curve.error))
+            self._end(attempt, Failed(now, trial, number, "raised", curve.error))
         else:
-            self._end(attempt, Ended(at, trial, number, attempt.seconds_taken()))
+            self._end(attempt, Ended(now, trial, number, attempt.seconds_taken()))
 
-    def _end(self, attempt: _Attempt, event: Event) -> None:
-        attempt.over = True
+    def _end(self, attempt: _SimulatedAttempt, event: Event) -> None:
+        attempt.ended = True
         del self._attempts[attempt.trial, attempt.number]
-        self.worker_seconds += attempt.workers * (event.at - attempt.since)
+        self.worker_seconds += attempt.workers * (event.at - attempt.started_at)
         self._schedule(event.at, event)
 
-    def _schedule(self, at: float, what: _Attempt | Event) -> None:
-        self._count += 1
-        heappush(self._due, (at, self._count, what))
+    def _schedule(self, due_at: float, entry: _SimulatedAttempt | Event) -> None:
+        self._scheduled += 1
+        heappush(self._due, (due_at, self._scheduled, entry))
 
     def work_seconds(self, trial: int, step: int) -> float:
-        """How long a trial takes to that step, by its curve; 0 of one that never was started."""
+        """Return the seconds of a trial's steps up to `step` by its curve; 0 if the trial was never started."""
         curve = self._curve_of.get(trial)
         return 0.0 if curve is None else sum(curve.seconds[: bisect_right(curve.steps, step)], 0.0)
 

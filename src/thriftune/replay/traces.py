@@ -1,7 +1,8 @@
-"""What happened on a cloud? Recorded prices, lifetimes or availability as machines that can be rented once more.
+"""Traces of a cloud: recorded prices, lifetimes or availability as machines that can be rented in a simulation.
 
-What a policy may know of how long machines live is learnt from the first part of a record, and studies begin after
-it; of lifetimes, which have no order, from every other machine, and the others are those that a study meets.
+A policy learns how long machines live only from data that a study cannot meet. Records over time are divided:
+the first part is for fitting, and studies begin after it. Lifetimes have no order: every other machine is for
+fitting, and studies meet the others.
 """
 
 from __future__ import annotations
@@ -28,18 +29,46 @@ from thriftune.market.revocation.tabulated import TabulatedModel
 from thriftune.market.survival import Survival
 from thriftune.planning.latency import Latency
 from thriftune.planning.machine_types import MachineType
-from thriftune.replay.preemptions import AbovePrice, Available, Drawn, Fate
+from thriftune.replay.preemptions import (
+    AvailabilityPreemptions,
+    LifetimePreemptions,
+    Preemptions,
+    PricePreemptions,
+)
 
 DAY = 86_400.0
-_FEWEST_LIVES = 30  # half of them tell what is known, the others what is true
-_LEARNT = 0.4  # of a record, at most
-_LEARNT_DAYS = 18.0
-_SERIAL = 0.1  # of a step, by Amdahl: where nobody has measured how much faster more cores are
+
+_FEWEST_LIFETIMES = 30
+"""A type needs this many: one half for fitting and the other for the studies."""
+
+_FITTING_SHARE = 0.4
+"""The share of a record over time that is for fitting, at most; the studies need the larger part."""
+
+_FITTING_DAYS = 18.0
+"""The days of a record over time that are for fitting, at most: enough to see each hour of the week twice."""
+
+_SERIAL_SHARE = 0.1
+"""The part of a step that more cores do not speed up (Amdahl's law), if no measurement is known."""
+
+_GUESSED_SPOT_SHARE = 0.25
+"""The spot price over the on-demand price, if the catalog does not know it."""
+
+_AVAILABILITY_MACHINE, _AVAILABILITY_SPOT_SHARE = "p3.2xlarge", 0.3
+"""The machine type that records of availability are about, and its spot share if the catalog does not know it."""
+
+_GCP_NOTICE_SECONDS = 30.0
+"""Records of lifetimes are about GCP's preemptible machines, which get this notice."""
+
+_LEAST_LENGTH = 0.5
+"""A zone whose record is shorter than this share of the longest one is left out, so that the trace is long."""
+
+_SEEDS_APART = 1000
+"""Between the seeds of two runs: more than there are kinds of machines, which have consecutive seeds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
-    """A type of machine: how fast a step is on it, over the recorded one, and dollars an hour on demand."""
+class TypeData:
+    """A machine type: its speed relative to the recorded steps, and its on-demand price in dollars an hour."""
 
     speed: float
     on_demand_price: float
@@ -47,8 +76,13 @@ class Type:
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """What is the same for all machines of a trace: the waits for them, the notice, how spot ones are billed."""
+class RentalConditions:
+    """What all machines of a trace have in common.
+
+    - `queue`, `init`: seconds until a machine is handed over, and from then until it is ready for work.
+    - `notice_seconds`: between the notice and the preemption.
+    - `billing`: of spot machines.
+    """
 
     queue: float | Sequence[float] | Latency = 60.0
     init: float | Sequence[float] | Latency = 60.0
@@ -56,220 +90,283 @@ class Conditions:
     billing: Billing = EC2_SPOT
 
 
+_DEFAULT_CONDITIONS = RentalConditions()
+
+
 @dataclass(frozen=True)
 class Trace:
-    """Machines that can be rented from `start` to `end`. `fates`: by seed, when they are taken away."""
+    """A cloud whose machines can be rented from `start` to `end`.
+
+    - `preemptions`: a function from a seed to the preemptions of each kind of machine.
+    - `notes`: sentences on assumptions and on data that was left out.
+    """
 
     kinds: Sequence[MachineType]
-    fates: Callable[[int], Mapping[str, Fate]]
+    preemptions: Callable[[int], Mapping[str, Preemptions]]
     start: float
     end: float
     notes: Sequence[str] = field(default=())
 
     def billed(self, billing: Billing) -> Trace:
-        """With spot machines billed by another rule."""
+        """Return the trace with another billing rule for spot machines."""
         return replace(self, kinds=[k if k.lasts else replace(k, billing=billing) for k in self.kinds])
 
 
-def by_cores(cores: float) -> float:
-    """How many times as fast as on one, where nobody has measured it."""
-    return 1.0 / (_SERIAL + (1.0 - _SERIAL) / cores)
+def speed_with_cores(cores: float) -> float:
+    """Return the speed on that many cores relative to one core, by Amdahl's law, if no measurement is known."""
+    return 1.0 / (_SERIAL_SHARE + (1.0 - _SERIAL_SHARE) / cores)
 
 
-def of_prices(history: PriceHistory, types: Mapping[str, Type], given: Conditions = Conditions()) -> Trace:  # noqa: B008
-    """Where the price decides who keeps a machine, as on EC2 until 2017."""
-    markets = [market for market in history.markets if market[0] in types]
-    if not markets:
-        raise SettingError(f"prices: there are none of {', '.join(types) or 'any type that is known'}")
+def trace_from_prices(
+    history: PriceHistory, types: Mapping[str, TypeData], conditions: RentalConditions = _DEFAULT_CONDITIONS
+) -> Trace:
+    """Return a trace in which the market price decides on preemptions, as on EC2 until 2017."""
+    markets = _markets_of(history, types)
     first, end = max(history[each].start for each in markets), min(history[each].end for each in markets)
-    start = first + min(_LEARNT_DAYS * DAY, _LEARNT * (end - first))
-    kinds, fates = [], {}
+    start = first + min(_FITTING_DAYS * DAY, _FITTING_SHARE * (end - first))
+    kinds, preemptions = [], {}
     for type, zone in markets:
-        series, known = history[type, zone], types[type]
+        series = history[type, zone]
         model = RevocationModel().fit(series.window(series.start, start))
-        kind = _kind(f"{type} {zone}", series, known, given, revocation=TabulatedModel(model, series, start, end))
+        revocation = TabulatedModel(model, series, start, end)
+        kind = _spot_kind(f"{type} {zone}", series, types[type], conditions, revocation=revocation)
         kinds.append(kind)
-        fates[kind.name] = AbovePrice(series)
-    return Trace([*kinds, *_on_demand(types, markets, given)], lambda _: fates, start, end)
+        preemptions[kind.name] = PricePreemptions(series)
+    on_demand = _on_demand_kinds(types, [type for type, _ in markets], conditions)
+    return Trace([*kinds, *on_demand], lambda _: preemptions, start, end)
 
 
-def of_prices_and_lifetimes(
+def trace_from_prices_and_lifetimes(
     history: PriceHistory,
-    lives: Lifetimes,
-    types: Mapping[str, Type],
-    given: Conditions = Conditions(),  # noqa: B008
+    lifetimes: Lifetimes,
+    types: Mapping[str, TypeData],
+    conditions: RentalConditions = _DEFAULT_CONDITIONS,
 ) -> Trace:
-    """Where the price tells nothing of who keeps a machine: they live as the recorded ones did, each market as one
-    of the types there of which there are enough."""
+    """Return a trace in which preemptions do not depend on the price.
+
+    The machines of each market live as long as those of one type in the record of lifetimes. The types with enough
+    lifetimes are assigned to the markets in turn.
+    """
+    markets = _markets_of(history, types)
+    enough = [type for type in lifetimes.types if (lifetimes.type == type).sum() >= _FEWEST_LIFETIMES]
+    if not enough:
+        raise SettingError(f"lifetimes: no type has {_FEWEST_LIFETIMES} lifetimes, the fewest to fit a model to")
+    survivals = [_fitted_and_true_survival(lifetimes, type) for type in enough]
+    kinds, true_survivals = [], {}
+    for number, (type, zone) in enumerate(markets):
+        fitted, true = survivals[number % len(survivals)]
+        kind = _spot_kind(f"{type} {zone}", history[type, zone], types[type], conditions, survival=fitted)
+        kinds.append(kind)
+        true_survivals[kind.name] = true
+    start, end = max(history[each].start for each in markets), min(history[each].end for each in markets)
+    on_demand = _on_demand_kinds(types, [type for type, _ in markets], conditions)
+    return Trace([*kinds, *on_demand], partial(draw_lifetimes, true_survivals), start, end)
+
+
+def trace_from_lifetimes(
+    lifetimes: Lifetimes,
+    types: Mapping[str, TypeData],
+    spot_prices: Mapping[str, float],
+    conditions: RentalConditions,
+) -> Trace:
+    """Return a trace with constant prices, in which machines live as long as the recorded ones."""
+    kinds, true_survivals = [], {}
+    for type in (each for each in lifetimes.types if each in types):
+        fitted, true_survivals[type] = _fitted_and_true_survival(lifetimes, type)
+        kinds.append(_spot_kind(type, spot_prices[type], types[type], conditions, survival=fitted))
+    if not kinds:
+        raise SettingError(f"lifetimes: the record has none of {', '.join(types) or 'the known types'}")
+    on_demand = _on_demand_kinds(types, [kind.name for kind in kinds], conditions)
+    return Trace([*kinds, *on_demand], partial(draw_lifetimes, true_survivals), 0.0, math.inf)
+
+
+def trace_from_availability(
+    record: Mapping[str, Mapping[str, Any]],
+    type: str,
+    type_data: TypeData,
+    spot_price: float,
+    conditions: RentalConditions,
+) -> Trace:
+    """Return a trace from the number of available machines over time in each zone.
+
+    `record` has the form `{zone: {gap_seconds, n, rle: [[count, times], ...]}}`: the zone has `count` machines for
+    `times` intervals of `gap_seconds`.
+    """
+    counts_by_zone = {zone: _counts(zone, zone_record) for zone, zone_record in record.items()}
+    if not counts_by_zone:
+        raise SettingError("availability: the record is empty")
+    end = min(len(counts) * gap for gap, counts in counts_by_zone.values())
+    kinds, preemptions = [], {}
+    for zone, (gap, counts) in counts_by_zone.items():
+        changes = np.flatnonzero(np.diff(counts, prepend=-1))
+        preemptions[zone] = AvailabilityPreemptions(changes * gap, counts[changes], len(counts) * gap)
+        available = counts[: int(_fitting_seconds(end) / gap)] > 0  # only the part for fitting
+        runs = [len(list(run)) for is_available, run in groupby(available.tolist()) if is_available]
+        survival = Exponential(max(gap, float(np.mean(runs or [1])) * gap) / 3600.0)
+        kinds.append(_spot_kind(zone, spot_price, type_data, conditions, survival=survival))
+    on_demand = _on_demand_kinds({type: type_data}, [type], conditions)
+    return Trace([*kinds, *on_demand], lambda _: preemptions, _fitting_seconds(end), end)
+
+
+def draw_lifetimes(survivals: Mapping[str, Survival], seed: int) -> dict[str, LifetimePreemptions]:
+    """Return preemptions with lifetimes drawn for each kind of machine; each kind has its own random numbers."""
+    return {
+        name: LifetimePreemptions(survival, _SEEDS_APART * seed + number)
+        for number, (name, survival) in enumerate(survivals.items())
+    }
+
+
+def _markets_of(history: PriceHistory, types: Mapping[str, TypeData]) -> list[tuple[str, str]]:
+    """Return the markets of these types, as type and zone."""
     markets = [market for market in history.markets if market[0] in types]
     if not markets:
-        raise SettingError(f"prices: there are none of {', '.join(types) or 'any type that is known'}")
-    enough = [type for type in lives.types if (lives.type == type).sum() >= _FEWEST_LIVES]
-    if not enough:
-        raise SettingError(f"lifetimes: no type has {_FEWEST_LIVES} machines, from which to tell how they live")
-    halves = [_halves(lives, type) for type in enough]
-    kinds, truth = [], {}
-    for number, (type, zone) in enumerate(markets):
-        known, true = halves[number % len(halves)]
-        kind = _kind(f"{type} {zone}", history[type, zone], types[type], given, survival=known)
-        kinds.append(kind)
-        truth[kind.name] = true
-    start, end = max(history[each].start for each in markets), min(history[each].end for each in markets)
-    return Trace([*kinds, *_on_demand(types, markets, given)], partial(_drawn, truth), start, end)
+        raise SettingError(f"prices: the record has none of {', '.join(types) or 'the known types'}")
+    return markets
 
 
-def of_lifetimes(
-    lives: Lifetimes, types: Mapping[str, Type], spot_prices: Mapping[str, float], given: Conditions
-) -> Trace:
-    """Machines of a price that stays, which are taken away as the recorded ones were."""
-    kinds, truth = [], {}
-    for type in (each for each in lives.types if each in types):
-        known, truth[type] = _halves(lives, type)
-        kinds.append(_kind(type, spot_prices[type], types[type], given, survival=known))
-    if not kinds:
-        raise SettingError(f"lifetimes: there are none of {', '.join(types) or 'any type that is known'}")
-    markets = [(kind.name, "") for kind in kinds]
-    return Trace([*kinds, *_on_demand(types, markets, given)], partial(_drawn, truth), 0.0, math.inf)
-
-
-def of_availability(
-    record: Mapping[str, Mapping[str, Any]], type: str, known: Type, spot_price: float, given: Conditions
-) -> Trace:
-    """How many there were to be had in each zone, as `{zone: {gap_seconds, n, rle: [[count, times], ...]}}`."""
-    counted = {zone: _counts(zone, trace) for zone, trace in record.items()}
-    if not counted:
-        raise SettingError("availability: the record is empty")
-    end = min(len(counts) * gap for gap, counts in counted.values())
-    kinds, fates = [], {}
-    for zone, (gap, counts) in counted.items():
-        changes = np.flatnonzero(np.diff(counts, prepend=-1))
-        fates[zone] = Available(changes * gap, counts[changes], len(counts) * gap)
-        past = counts[: int(_learnt(end) / gap)] > 0  # until the study begins, and nothing later
-        runs = [len(list(run)) for up, run in groupby(past.tolist()) if up]
-        lives = Exponential(max(gap, float(np.mean(runs or [1])) * gap) / 3600.0)
-        kind = _kind(zone, spot_price, known, given, survival=lives)
-        kinds.append(kind)
-    return Trace([*kinds, *_on_demand({type: known}, [(type, "")], given)], lambda _: fates, _learnt(end), end)
-
-
-def _counts(zone: str, trace: Mapping[str, Any]) -> tuple[float, Any]:
-    """Seconds between them, and how many there were to be had each time."""
+def _counts(zone: str, zone_record: Mapping[str, Any]) -> tuple[float, Any]:
+    """Return the seconds between two counts, and the counts of available machines."""
     try:
-        return float(trace["gap_seconds"]), np.repeat(*np.array(trace["rle"], dtype=int).T)
+        return float(zone_record["gap_seconds"]), np.repeat(*np.array(zone_record["rle"], dtype=int).T)
     except (KeyError, TypeError, ValueError) as error:
-        raise SettingError(f"availability: {zone}: has no gap_seconds and rle as it should ({error})") from None
+        raise SettingError(f"availability: {zone}: gap_seconds or rle is missing or invalid ({error})") from None
 
 
-def read_trace(path: Path, catalog: Catalog | None = None, given: Conditions = Conditions()) -> Trace:  # noqa: B008
-    """A record of prices, lifetimes or availability, by what is in it; types are looked up in the catalog."""
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def read_trace(
+    path: Path, catalog: Catalog | None = None, conditions: RentalConditions = _DEFAULT_CONDITIONS
+) -> Trace:
+    """Read a record of prices, lifetimes or availability; its content tells which. The catalog has the types."""
     catalog = catalog or Catalog.shipped()
     if ".json" in path.suffixes:
-        return _read_availability(path, catalog, given)
+        return _read_availability(path, catalog, conditions)
     data = path.read_bytes()
-    head = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)[:200].decode("utf-8-sig", "replace")
-    if "lifetime" in head.partition("\n")[0]:
-        lives = Lifetimes.read(path)
-        types, notes = _types(lives.types, catalog)
-        spot = {type: _spot_price(type, catalog) for type in types}
-        trace = of_lifetimes(lives, types, spot, replace(given, billing=GCP_PREEMPTIBLE, notice_seconds=30.0))
+    beginning = _decompressed(data)[:_BEGINNING_BYTES].decode("utf-8-sig", "replace")
+    if "lifetime" in beginning.partition("\n")[0]:
+        lifetimes = Lifetimes.read(path)
+        types, notes = _catalog_types(lifetimes.types, catalog)
+        spot_prices = {type: _spot_price(type, catalog) for type in types}
+        on_gcp = replace(conditions, billing=GCP_PREEMPTIBLE, notice_seconds=_GCP_NOTICE_SECONDS)
+        trace = trace_from_lifetimes(lifetimes, types, spot_prices, on_gcp)
     else:
         history = PriceHistory.read(path)
-        types, notes = _types(list(dict.fromkeys(type for type, _ in history.markets)), catalog)
-        trace = of_prices(history, types, given)
+        types, notes = _catalog_types(list(dict.fromkeys(type for type, _ in history.markets)), catalog)
+        trace = trace_from_prices(history, types, conditions)
     return replace(trace, notes=notes)
 
 
-def _read_availability(path: Path, catalog: Catalog, given: Conditions) -> Trace:
-    data = path.read_bytes()
+_BEGINNING_BYTES = 200
+"""Enough for the header of a CSV file."""
+
+
+def _decompressed(data: bytes) -> bytes:
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def _read_availability(path: Path, catalog: Catalog, conditions: RentalConditions) -> Trace:
     try:
-        record = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        record = json.loads(_decompressed(path.read_bytes()))
     except ValueError as error:
-        raise SettingError(f"{path}: is no JSON ({error})") from None
+        raise SettingError(f"{path}: is not valid JSON ({error})") from None
     if not isinstance(record, dict) or not all(isinstance(each, dict) for each in record.values()):
-        raise SettingError(f"{path}: must be an object of zones, each with gap_seconds and rle")
-    offer = catalog["p3.2xlarge"]
-    known = Type(1.0, offer.price_per_hour)
-    spot = offer.spot_price_per_hour or 0.3 * offer.price_per_hour
+        raise SettingError(f"{path}: must be a JSON object of zones, each with gap_seconds and rle")
+    offer = catalog[_AVAILABILITY_MACHINE]
+    type_data = TypeData(1.0, offer.price_per_hour)
+    spot_price = offer.spot_price_per_hour or _AVAILABILITY_SPOT_SHARE * offer.price_per_hour
     notes = [
-        f"{path.name}: a machine is taken to be a {offer.name}, at {spot:g} dollars an hour, and "
+        f"{path.name}: the machines are assumed to be {offer.name}, at {spot_price:g} dollars an hour, and "
         f"{offer.price_per_hour:g} on demand"
     ]
-    lengths = {zone: _length(trace) for zone, trace in record.items()}
-    kept = {zone: record[zone] for zone, each in lengths.items() if each >= 0.5 * max(lengths.values())}
-    if len(kept) < len(record):
-        notes.append(f"{path.name}: {len(record) - len(kept)} zones have less than half of the longest, left out")
-    return replace(of_availability(kept, offer.name, known, spot, given), notes=notes)
+    lengths = {zone: _length_seconds(zone_record) for zone, zone_record in record.items()}
+    long_enough = {
+        zone: record[zone] for zone, length in lengths.items() if length >= _LEAST_LENGTH * max(lengths.values())
+    }
+    if len(long_enough) < len(record):
+        notes.append(
+            f"{path.name}: {len(record) - len(long_enough)} zones are left out: their records are shorter than "
+            "half of the longest one"
+        )
+    return replace(
+        trace_from_availability(long_enough, offer.name, type_data, spot_price, conditions), notes=notes
+    )
 
 
-def _length(trace: Any) -> float:
-    """Seconds. One that makes no sense is told of elsewhere."""
+def _length_seconds(zone_record: Any) -> float:
+    """Return the length of a zone's record; inf if it is invalid, so that trace_from_availability() reports it."""
     try:
-        return float(trace["gap_seconds"] * sum(times for _, times in trace["rle"]))
+        return float(zone_record["gap_seconds"] * sum(times for _, times in zone_record["rle"]))
     except (KeyError, TypeError, ValueError):
         return math.inf
 
 
-def _types(names: Sequence[str], catalog: Catalog) -> tuple[dict[str, Type], list[str]]:
+def _catalog_types(names: Sequence[str], catalog: Catalog) -> tuple[dict[str, TypeData], list[str]]:
+    """Return the data of the types that are in the catalog, and a note if there are others."""
     by_name = {offer.name: offer for offer in catalog}
-    found = {
-        name: Type(by_cores(by_name[name].accelerators or by_name[name].cores), by_name[name].price_per_hour)
+    types = {
+        name: TypeData(
+            speed_with_cores(by_name[name].accelerators or by_name[name].cores), by_name[name].price_per_hour
+        )
         for name in names
         if name in by_name
     }
     left_out = [name for name in names if name not in by_name]
     notes = [f"{len(left_out)} types are not in the catalog and are left out: {', '.join(left_out[:5])}"]
-    return found, notes if left_out else []
+    return types, notes if left_out else []
 
 
 def _spot_price(type: str, catalog: Catalog) -> float:
     offer = next(each for each in catalog if each.name == type)
-    return offer.spot_price_per_hour or 0.25 * offer.price_per_hour
+    return offer.spot_price_per_hour or _GUESSED_SPOT_SHARE * offer.price_per_hour
 
 
-def _kind(name: str, price: Any, known: Type, given: Conditions, **life: Any) -> MachineType:
+# --- machines ---------------------------------------------------------------------------------------------
+
+
+def _spot_kind(
+    name: str, price: Any, type_data: TypeData, conditions: RentalConditions, **preemption_model: Any
+) -> MachineType:
     return MachineType(
         name,
         price,
-        known.slots,
-        known.speed,
-        given.billing,
-        notice_seconds=given.notice_seconds,
-        queue=given.queue,
-        init=given.init,
-        on_demand_price=known.on_demand_price,
-        **life,
+        type_data.slots,
+        type_data.speed,
+        conditions.billing,
+        notice_seconds=conditions.notice_seconds,
+        queue=conditions.queue,
+        init=conditions.init,
+        on_demand_price=type_data.on_demand_price,
+        **preemption_model,
     )
 
 
-def _on_demand(
-    types: Mapping[str, Type], markets: Sequence[tuple[str, str]], given: Conditions
+def _on_demand_kinds(
+    types: Mapping[str, TypeData], spot_types: Sequence[str], conditions: RentalConditions
 ) -> list[MachineType]:
-    there = {type for type, _ in markets}
+    """Return an on-demand machine of each type that is also rented as a spot machine."""
     return [
         MachineType(
             f"{type} on demand",
-            t.on_demand_price,
-            t.slots,
-            t.speed,
+            type_data.on_demand_price,
+            type_data.slots,
+            type_data.speed,
             PER_SECOND,
-            queue=given.queue,
-            init=given.init,
+            queue=conditions.queue,
+            init=conditions.init,
         )
-        for type, t in types.items()
-        if type in there
+        for type, type_data in types.items()
+        if type in spot_types
     ]
 
 
-def _halves(lives: Lifetimes, type: str) -> tuple[Survival, Survival]:
-    """What is known of how long they live, and how long those live that a study meets."""
-    own = lives.type == type
-    hours, ended = lives.hours[own], lives.ended[own]
+def _fitted_and_true_survival(lifetimes: Lifetimes, type: str) -> tuple[Survival, Survival]:
+    """Return the survival that a policy knows, and the one of the machines that a study meets."""
+    of_type = lifetimes.type == type
+    hours, ended = lifetimes.hours[of_type], lifetimes.ended[of_type]
     return fit_lifetime(hours[::2], ended[::2]), KaplanMeier.fit(hours[1::2], ended[1::2])
 
 
-def _drawn(truth: Mapping[str, Survival], seed: int) -> dict[str, Fate]:
-    return {name: Drawn(each, 1000 * seed + number) for number, (name, each) in enumerate(truth.items())}
-
-
-def _learnt(seconds: float) -> float:
-    return min(_LEARNT_DAYS * DAY, _LEARNT * seconds)
+def _fitting_seconds(record_seconds: float) -> float:
+    """Return the length of the part of a record that is for fitting."""
+    return min(_FITTING_DAYS * DAY, _FITTING_SHARE * record_seconds)

@@ -1,4 +1,4 @@
-"""What if another policy had rented the machines? The same study on the same cloud, under each, several times."""
+"""Compares renting policies: replays one study on one cloud under each policy, several times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 from thriftune.provisioning.policies import POLICIES, policy
 from thriftune.provisioning.workload import Workload
-from thriftune.replay.cloud_simulation import Replayed, replay
+from thriftune.replay.cloud_simulation import CloudReplay, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud
-from thriftune.replay.simulation import Curves
+from thriftune.replay.simulated_driver import Curves
 from thriftune.replay.traces import Trace, read_trace
 from thriftune.search.protocol import Searcher
 from thriftune.settings.machine_tables import job_of
@@ -26,15 +26,34 @@ from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.protocol import Stopper
 
-_APART_SECONDS = 1e6  # between the starts on a cloud without an end
-_BEFORE_END_SECONDS = 600.0
-_TIMES_THE_WORK, _SHORTEST_SECONDS = 20.0, 86_400.0
-_LEAST_DOLLARS = 1e-9
+_START_INTERVAL_SECONDS = 1e6
+"""Between the starts of runs on a cloud whose record has no end: longer than most studies, so that runs differ."""
+
+_END_MARGIN_SECONDS = 600.0
+"""A run stops this long before the end of the record, so that nothing after the end is looked up."""
+
+_LONGEST_RUN = 20.0
+"""A run stops after this many times its work or its deadline: a policy that is so late may never complete."""
+
+_SHORTEST_LIMIT_SECONDS = 86_400.0
+"""`_LONGEST_RUN` applies to at least a day, for studies that are short beside the waits for machines."""
+
+_DEADLINES_OF_ROOM = 1.5
+"""The last start leaves this many times the deadline until the end of the record, so that late runs fit in."""
+
+_SHARE_OF_STARTS = 0.5
+"""Without a deadline, all starts are in this share of the record, so that runs have the rest to complete."""
+
+_DEADLINE_TOLERANCE = 1e-9
+"""A relative tolerance for rounding errors in the time of a run that ends at its deadline."""
+
+_FREE_DOLLARS = 1e-9
+"""A lower bound of at most this many dollars a run counts as nothing, and no ratio to it is given."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A study as it is replayed: made anew each time, for searchers and rules remember."""
+class ReplayedStudy:
+    """A study to replay; each run gets a new searcher and stopping rule, since these have a state."""
 
     spec: Spec
     curves: Callable[[], Curves]
@@ -42,9 +61,13 @@ class Asked:
     stopper: Callable[[], Stopper | None]
 
 
-class Checkpoints:
-    """What it takes to write one and to go on from it: so many seconds in any case (None: none are written), and
-    those of the state's way to the storage and back."""
+class CheckpointCosts:
+    """The seconds to write a checkpoint and to resume from it, including the transfer of the state.
+
+    - `save_seconds`: to write a checkpoint without the transfer; None if trials write no checkpoints.
+    - `restart_seconds`: to resume a trial without the transfer.
+    - `state_gb`, `gb_per_second`: the size of a checkpoint, and the bandwidth to and from the storage.
+    """
 
     def __init__(
         self,
@@ -57,26 +80,26 @@ class Checkpoints:
         check_number("gb_per_second", gb_per_second, above_zero=True)
         for name, value in (("save_seconds", save_seconds or 0.0), ("restart_seconds", restart_seconds)):
             check_number(name, value)
-        way = state_gb / gb_per_second
-        self.save_seconds = None if save_seconds is None else save_seconds + way
-        self.restart_seconds = restart_seconds + way
+        transfer_seconds = state_gb / gb_per_second
+        self.save_seconds = None if save_seconds is None else save_seconds + transfer_seconds
+        self.restart_seconds = restart_seconds + transfer_seconds
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Of one policy, once. `oracle_dollars`: no policy could have done it for less."""
+class PolicyOutcome:
+    """The outcome of one run under one policy. `oracle_dollars`: a lower bound of the cost under any policy."""
 
-    replayed: Replayed
+    replayed: CloudReplay
     deadline_met: bool
     oracle_dollars: float
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Of one policy, over all starts and seeds: means."""
+class PolicySummary:
+    """The outcomes of one policy over all runs, and their means."""
 
     policy: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[PolicyOutcome]
 
     @property
     def cost(self) -> float:
@@ -84,7 +107,7 @@ class Compared:
 
     @property
     def cost_spread(self) -> float:
-        """The standard deviation."""
+        """The standard deviation of the cost; 0 for a single run."""
         return stdev(each.replayed.dollars for each in self.outcomes) if len(self.outcomes) > 1 else 0.0
 
     @property
@@ -97,20 +120,20 @@ class Compared:
 
     @property
     def finished(self) -> float:
-        """The share of the times that all trials came to their end, before the record of the cloud did."""
-        return fmean(each.replayed.whole for each in self.outcomes)
+        """The share of runs that completed before the record of the cloud ended."""
+        return fmean(each.replayed.completed for each in self.outcomes)
 
     @property
     def deadline_met(self) -> float:
-        """The share of the times."""
+        """The share of runs that met the deadline."""
         return fmean(each.deadline_met for each in self.outcomes)
 
     @property
     def oracle_ratio(self) -> float | None:
-        """What was paid, over the least; None where that is nothing, as where nearly all can be had for free."""
-        least = math.fsum(each.oracle_dollars for each in self.outcomes)
+        """The cost over its lower bound; None if the bound is 0, as when nearly all machines are refunded."""
+        bound = math.fsum(each.oracle_dollars for each in self.outcomes)
         paid = math.fsum(each.replayed.dollars for each in self.outcomes)
-        return paid / least if least > _LEAST_DOLLARS * len(self.outcomes) else None
+        return paid / bound if bound > _FREE_DOLLARS * len(self.outcomes) else None
 
     def to_json(self) -> dict[str, Any]:
         names = (
@@ -126,20 +149,20 @@ class Compared:
         return {**{name: getattr(self, name) for name in names}, "times": len(self.outcomes)}
 
 
-def compare(
-    asked: Asked,
+def compare_policies(
+    study: ReplayedStudy,
     trace: Trace,
     policies: Sequence[str],
-    terms: Workload,
+    workload: Workload,
     *,
     seeds: int = 3,
     speeds: Mapping[str, float] | None = None,
-    told: Callable[[str], object] = lambda _: None,
-) -> list[Compared]:
-    """Each policy on the same machines, `seeds` times: each time at another start, with other lives drawn.
+    on_progress: Callable[[str], object] = lambda _: None,
+) -> list[PolicySummary]:
+    """Run the study under each policy on the same machines, `seeds` times with other starts and lifetimes.
 
-    A study that is late goes on to its end, so that what it costs can be compared, or to that of the trace.
-    `told`: how it goes on.
+    A study that misses its deadline runs on until it completes, so that its cost can be compared, or until the
+    trace ends. `on_progress` is called before each run with its policy and number.
     """
     if isinstance(policies, str) or not policies:
         raise SettingError(f"policies: {policies!r} must be a list of names, such as ['thrifty', 'on_demand']")
@@ -147,55 +170,63 @@ def compare(
         POLICIES.check(name)
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise SettingError(f"seeds: {seeds!r} must be a whole number, at least 1")
-    found: dict[str, list[Outcome]] = {name: [] for name in policies}
-    for number, start in enumerate(_starts(trace, terms, seeds)):
-        seed = asked.spec.seed + number
-        fates, runs = trace.fates(seed), {}
+    deadline = workload.deadline_seconds
+    true_speeds = speeds or {kind.name: kind.speed for kind in trace.kinds}
+    seconds_per_step = {name: 1.0 / speed for name, speed in true_speeds.items()}
+    outcomes: dict[str, list[PolicyOutcome]] = {name: [] for name in policies}
+    for number, start in enumerate(_starts(trace, workload, seeds)):
+        seed = study.spec.seed + number
+        preemptions = trace.preemptions(seed)
+        seeded_workload = replace(workload, seed=seed)
+        spec = replace(study.spec, seed=seed, deadline_seconds=_limit_seconds(trace, start, study.spec, workload))
+        runs = {}
         for name in policies:
-            told(f"{name}, {number + 1} of {seeds}")
-            cloud = SimulatedCloud(trace.kinds, fates, seed)
-            its_terms = replace(terms, seed=seed)
-            spec = replace(asked.spec, seed=seed, deadline_seconds=_end_of(trace, start, asked.spec, terms))
-            machines = policy(name, trace.kinds, its_terms)
-            given = spec, asked.curves(), asked.searcher(), asked.stopper()
-            runs[name] = replay(cloud, machines, its_terms, *given, start=start, speeds=speeds)
-        deadline = terms.deadline_seconds
+            on_progress(f"{name}, {number + 1} of {seeds}")
+            runs[name] = replay(
+                SimulatedCloud(trace.kinds, preemptions, seed),
+                policy(name, trace.kinds, seeded_workload),
+                seeded_workload,
+                spec,
+                study.curves(),
+                study.searcher(),
+                study.stopper(),
+                start=start,
+                speeds=speeds,
+            )
         longest = max(run.seconds for run in runs.values())
-        each = speeds or {kind.name: kind.speed for kind in trace.kinds}
-        per_second = {name: 1.0 / speed for name, speed in each.items()}
         oracles: dict[float, Oracle] = {}
         for name, run in runs.items():
-            # Who is in time is held against one who has to be; who is late, against one who may be as late.
+            # The bound of a run that met the deadline meets it, too; that of a late run may be as late as the run.
             horizon = longest if deadline is None else max(deadline, run.seconds)
             if horizon not in oracles:
-                oracles[horizon] = Oracle(trace.kinds, fates, start, min(start + horizon, trace.end))
-            least = math.fsum(oracles[horizon].dollars(work, per_second) for work in run.work_seconds)
-            met = run.whole and (deadline is None or run.seconds <= deadline * (1.0 + 1e-9))
-            found[name].append(Outcome(run, met, least))
-    return [Compared(name, outcomes) for name, outcomes in found.items()]
+                oracles[horizon] = Oracle(trace.kinds, preemptions, start, min(start + horizon, trace.end))
+            bound = math.fsum(oracles[horizon].dollars(work, seconds_per_step) for work in run.work_seconds)
+            in_time = deadline is None or run.seconds <= deadline * (1.0 + _DEADLINE_TOLERANCE)
+            outcomes[name].append(PolicyOutcome(run, run.completed and in_time, bound))
+    return [PolicySummary(name, each) for name, each in outcomes.items()]
 
 
-def on_cloud(
-    asked: Asked,
+def compare_on_cloud(
+    study: ReplayedStudy,
     cloud: Trace | str | Path,
     policies: Sequence[str],
     seeds: int,
-    checkpoints: Checkpoints,
-    told: Callable[[str], object],
-) -> list[Compared]:
-    """`compare`, with what the study says of itself as its terms."""
-    spec = asked.spec
+    checkpoints: CheckpointCosts,
+    on_progress: Callable[[str], object],
+) -> list[PolicySummary]:
+    """Compare the policies with the workload that follows from the settings of the study."""
+    spec = study.spec
     if spec.max_steps is None or spec.trials is None:
-        raise SettingError("cloud: a policy must know how much there is to do; give max_steps= and trials=")
+        raise SettingError("cloud: a policy needs the amount of work in advance; give max_steps= and trials=")
     rng = np.random.default_rng(0)
-    curves, history = asked.curves(), spec.new_history()
-    first = asked.searcher().suggest(history, rng)
-    per_step = 1.0 if first is None else float(np.mean(curves(first).seconds))
-    terms = Workload(
+    curves, history = study.curves(), spec.new_history()
+    first_config = study.searcher().suggest(history, rng)
+    seconds_per_step = 1.0 if first_config is None else float(np.mean(curves(first_config).seconds))
+    workload = Workload(
         at_a_time=spec.workers or 1,
         trials=spec.trials,
         deadline_seconds=spec.deadline_seconds,
-        seconds_per_step=per_step,
+        seconds_per_step=seconds_per_step,
         restart_seconds=checkpoints.restart_seconds,
         save_seconds=checkpoints.save_seconds or 0.0,
         saves=checkpoints.save_seconds is not None,
@@ -204,28 +235,29 @@ def on_cloud(
     if not isinstance(cloud, (Trace, str, Path)) or not str(cloud):
         raise SettingError(f"cloud: {cloud!r} must be a Trace, or the path of a record")
     trace = cloud if isinstance(cloud, Trace) else read_trace(Path(cloud))
-    return compare(asked, trace, policies, terms, seeds=seeds, told=told)
+    return compare_policies(study, trace, policies, workload, seeds=seeds, on_progress=on_progress)
 
 
-def _end_of(trace: Trace, start: float, spec: Spec, terms: Workload) -> float:
-    """Seconds after which a study is stopped: nobody knows how the trace goes on, or it will never be done."""
-    rounds = -(-(spec.trials or 1) // terms.at_a_time)
-    slowest = min(kind.speed for kind in trace.kinds)
-    work = rounds * (spec.max_steps or 1) * terms.seconds_per_step / slowest
-    longest = _TIMES_THE_WORK * max(work, terms.deadline_seconds or 0.0, _SHORTEST_SECONDS)
-    return min(longest, trace.end - start - _BEFORE_END_SECONDS)
+def _limit_seconds(trace: Trace, start: float, spec: Spec, workload: Workload) -> float:
+    """Return the seconds after which a run is stopped: the trace ends, or the study may never complete."""
+    rounds = -(-(spec.trials or 1) // workload.at_a_time)
+    lowest_speed = min(kind.speed for kind in trace.kinds)
+    work_seconds = rounds * (spec.max_steps or 1) * workload.seconds_per_step / lowest_speed
+    longest = _LONGEST_RUN * max(work_seconds, workload.deadline_seconds or 0.0, _SHORTEST_LIMIT_SECONDS)
+    return min(longest, trace.end - start - _END_MARGIN_SECONDS)
 
 
-def _starts(trace: Trace, terms: Workload, count: int) -> list[float]:
-    """Evenly over the trace, as far as the deadline leaves room."""
+def _starts(trace: Trace, workload: Workload, count: int) -> list[float]:
+    """Return evenly spaced start times of the runs that leave time to complete before the trace ends."""
     if math.isinf(trace.end):
-        return [trace.start + _APART_SECONDS * number for number in range(count)]
-    room = trace.end - trace.start - 1.5 * (terms.deadline_seconds or 0.0) - 2.0 * _BEFORE_END_SECONDS
+        return [trace.start + _START_INTERVAL_SECONDS * number for number in range(count)]
+    reserved = _DEADLINES_OF_ROOM * (workload.deadline_seconds or 0.0)
+    room = trace.end - trace.start - reserved - 2.0 * _END_MARGIN_SECONDS
     if room < 0.0:
         raise SettingError(
-            f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.2g} h to begin and end in, which is "
-            "too short; give a longer trace, or an earlier deadline"
+            f"deadline: the trace has {(trace.end - trace.start) / 3600.0:.2g} h for a run, which is too short; "
+            "give a longer trace, or an earlier deadline"
         )
-    if terms.deadline_seconds is None:
-        room *= 0.5
+    if workload.deadline_seconds is None:
+        room *= _SHARE_OF_STARTS
     return np.linspace(trace.start, trace.start + room, count).tolist() if count > 1 else [trace.start]

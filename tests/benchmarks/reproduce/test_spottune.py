@@ -15,7 +15,7 @@ from thriftune.errors import SettingError
 from thriftune.market.prices import PriceHistory, PriceSeries
 from thriftune.replay import recorded
 from thriftune.replay.traces import Trace
-from thriftune.replay.what_if import Compared
+from thriftune.replay.what_if import PolicySummary
 
 LINEAR = "linear"
 HOUR = 3600.0
@@ -152,11 +152,11 @@ def trace() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def compared(trace: Trace) -> dict[str, Compared]:
+def compared(trace: Trace) -> dict[str, PolicySummary]:
     return studies.compared(LINEAR, trace, 1)
 
 
-def test_without_early_selection_it_is_the_whole_bill(compared: dict[str, Compared]) -> None:
+def test_without_early_selection_it_is_the_whole_bill(compared: dict[str, PolicySummary]) -> None:
     for approach in (studies.CHEAPEST, studies.FASTEST, studies.WHOLE):
         for outcome in compared[approach].outcomes:
             counted = studies.until_selected(outcome.replayed, 1.0)
@@ -164,14 +164,14 @@ def test_without_early_selection_it_is_the_whole_bill(compared: dict[str, Compar
             assert counted.seconds == pytest.approx(outcome.replayed.seconds)
 
 
-def test_what_goes_on_after_the_selection_is_not_counted(compared: dict[str, Compared]) -> None:
+def test_what_goes_on_after_the_selection_is_not_counted(compared: dict[str, PolicySummary]) -> None:
     (outcome,) = compared[studies.EARLY].outcomes
     counted = studies.until_selected(outcome.replayed, studies.THETA)
     assert counted.dollars < outcome.replayed.dollars
     assert counted.seconds < outcome.replayed.seconds
 
 
-def test_steps_on_machines_that_were_taken_within_the_hour_are_free(compared: dict[str, Compared]) -> None:
+def test_steps_on_machines_that_were_taken_within_the_hour_are_free(compared: dict[str, PolicySummary]) -> None:
     (run,) = studies.runs_of(compared[studies.WHOLE], 1.0)
     ledger = compared[studies.WHOLE].outcomes[0].replayed.result.ledger
     free = sum(row.steps_done - row.steps_lost for row in ledger.rows if row.refunded)

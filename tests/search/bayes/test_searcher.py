@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import thriftune as tt
 from tests.search.conformance import INFINITE, FakePast, SearcherConformance, rng, run
 from thriftune.errors import SettingError
+from thriftune.replay.simulated_driver import run as simulated
 from thriftune.replay.simulated_engine import Curve
-from thriftune.replay.simulation import run as simulated
 from thriftune.search.bayes import Bayes
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.sources import Sources

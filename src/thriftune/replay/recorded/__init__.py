@@ -1,8 +1,8 @@
-"""Which studies come with thriftune, to be replayed? Six workloads in the manner of SpotTune's Table II.
+"""Recordings that are shipped with thriftune: six workloads like those of SpotTune's Table II.
 
-Each is a grid of 16 configurations that was really trained, on one core, by examples/workloads, and kept by
-`thriftune record`: logistic regression, a support vector machine, boosted trees, linear regression, and two small
-networks whose learning rate drops.
+Each is a grid of 16 configurations. They were trained on one core by examples/workloads and recorded by `thriftune
+record`: logistic regression, a support vector machine, boosted trees, linear regression, and two small networks
+with a decreasing learning rate.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ def load(name: str) -> Recording:
     from thriftune.replay.recordings import read
 
     if name not in names():
-        raise SettingError(f"recording {name!r} does not come with thriftune; there are {', '.join(names())}")
+        raise SettingError(f"recording {name!r} is not shipped with thriftune; choose one of {', '.join(names())}")
     return read(_FOLDER / f"{name}.npz")
 
 
 def seconds_by_cores(name: str) -> Mapping[int, float]:
-    """Of a step of one configuration, as they were measured: with 1 core, and with 2."""
+    """Return the measured seconds of a step by number of cores, for 1 and 2 cores and one configuration."""
     return load(name).seconds_by_cores
 
 
 def pace(name: str, cores: int) -> float:
-    """How long a step takes with so many cores, over what it takes with one: by Amdahl's law, s + (1 - s) / cores.
+    """Return the time of a step with that many cores over its time with one: by Amdahl's law, s + (1 - s) / cores.
 
-    The serial share s is fitted to what was measured, by least squares; it is at least 0 and at most 1.
+    The serial share s is fitted to the measurements by least squares, and lies between 0 and 1.
     """
     if isinstance(cores, bool) or not isinstance(cores, int) or cores < 1:
         raise SettingError(f"cores: {cores!r} must be a whole number, at least 1")
     measured = seconds_by_cores(name)
-    pairs = [(1.0 / each, seconds / measured[1]) for each, seconds in measured.items() if each > 1]
-    weight = sum((1.0 - part) ** 2 for part, _ in pairs)
-    serial = sum((ratio - part) * (1.0 - part) for part, ratio in pairs) / weight
+    ratios = [(1.0 / count, seconds / measured[1]) for count, seconds in measured.items() if count > 1]
+    weight = sum((1.0 - ideal) ** 2 for ideal, _ in ratios)
+    serial = sum((ratio - ideal) * (1.0 - ideal) for ideal, ratio in ratios) / weight
     serial = min(1.0, max(0.0, serial))
     return serial + (1.0 - serial) / cores
