@@ -11,6 +11,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from thriftune.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from thriftune import errors as errors
     from thriftune import market as market
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from thriftune.training.current_trial import current_trial as current_trial
     from thriftune.training.current_trial import report as report
     from thriftune.training.trial import Trial as Trial
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "space.conditions": ["between"],
