@@ -1,15 +1,16 @@
-"""How many decisions a second does the driver take with 1,000 trials running on 100 nodes of 10 slots?
+"""Measures how many decisions a second the driver makes, with 1,000 trials running on 100 nodes of 10 slots.
 
-All that decides is what a real study has: driver, conductor, history, searcher, rule, SQLite store on disk, the
-policy that fills machines that are there, and the nodes of a cluster taken for machines. What stands in is the
-cluster, which is a list of nodes, and the engine: its trials answer as soon as they are asked.
+Everything that decides is that of a real study: the driver, the conductor, the history, the searcher, the
+stopping rule, the SQLite store on disk, the policy that fills machines, and the cloud that makes nodes machines.
+Two parts are fakes. The cluster is a list of nodes, and the trials of the engine answer at once.
 
-Counted are the decisions that are in the log at the end (Create, Place, Stop and so on) and all events (these, and
-what trials said), from the moment 1,000 trials run to the end. "One event a turn" is the worst case, where no two
-trials speak at the same time; else every turn takes in what a hundred of them said.
+The benchmark counts the decisions (Create, Place, Stop and so on) and all events (decisions and reports of
+trials) in the log, from the moment at which 1,000 trials run until the end. "One event a cycle" is the worst case,
+in which no two trials report at the same time. Otherwise, each cycle of the driver takes in the events of a
+hundred trials.
 
-And the bookkeeping of the real engine for Ray with 1,000 crews: events a second through its wait(), where one
-thread of this process answers for the actors, whose time counts, too.
+It also measures the real engine for Ray with 1,000 gangs: the events a second through its wait(). One thread of
+this process answers for the actors, and its time counts, too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, cast
 
 from benchmarks.common import Row, main, say, scratch
 from thriftune.clouds.ray.cloud import RayCloud
-from thriftune.clouds.ray.cluster import Cluster, ClusterNode, Told
+from thriftune.clouds.ray.cluster import Cluster, ClusterNode, OnResult
 from thriftune.common.clock import WallClock
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.engine import RayEngine
@@ -50,20 +51,20 @@ from thriftune.store.opening import open_store
 from thriftune.training.run import Run
 
 NODES, SLOTS = 100, 10
-STEPS = 4  # of a trial
+STEPS = 4  # of each trial
 TRIALS, ROUNDS = 4000, 3
 DECISIONS_BAR = 1000
-TOGETHER = 100  # events in a turn, where it is not one
+TOGETHER = 100  # events in a cycle of the driver, if it is not one
 WORKER = {"CPU": 1.0}
 RULES: dict[str, dict[str, Any]] = {"none": {}, "asha": {"min_steps": 1}}
 
 
 class Nodes:
-    """What the cloud asks of a cluster, and nothing behind it."""
+    """A fake cluster, with the methods that the cloud and the engine call."""
 
     def __init__(self, count: int, slots: int) -> None:
         resources = {"CPU": float(slots), "memory": 1e9}
-        numbers = range(1, count + 1)  # nobody else uses any of it, so all that is not ours is available
+        numbers = range(1, count + 1)  # no other study uses them
         self._nodes = [
             ClusterNode(f"{each:056x}", "127.0.0.1", resources, {}, available=resources) for each in numbers
         ]
@@ -72,55 +73,56 @@ class Nodes:
     def nodes(self) -> list[ClusterNode]:
         return self._nodes
 
-    def note(self, key: str, value: bytes) -> None:
+    def write_note(self, key: str, value: bytes) -> None:
         self._notes[key] = value
 
-    def noted(self, prefix: str) -> dict[str, bytes]:
+    def read_notes(self, prefix: str) -> dict[str, bytes]:
         return {key: value for key, value in self._notes.items() if key.startswith(prefix)}
 
-    def erase(self, key: str) -> None:
+    def delete_note(self, key: str) -> None:
         self._notes.pop(key, None)
 
     def end_actors(self, prefix: str) -> None:
         pass
 
-    def gang(
+    def start_actors(
         self,
-        kind: type,  # noqa: ARG002
+        actor_class: type,  # noqa: ARG002
         arguments: Sequence[Sequence[Any]],
         nodes: Sequence[str],  # noqa: ARG002
-        each: Mapping[str, float],  # noqa: ARG002
+        resources: Mapping[str, float],  # noqa: ARG002
         name: str,  # noqa: ARG002
-    ) -> Crew:
-        return Crew(len(arguments))
+    ) -> FakeActors:
+        return FakeActors(len(arguments))
 
 
 @dataclass(slots=True)
 class Attempt:
-    """A trial that is asked what it has to say, and says it at once."""
+    """A running attempt of a fake trial."""
 
     run: Run
     step: int = 0
-    told: bool = False  # to end
+    end_requested: bool = False
 
-    def says(self, now: float) -> Reported | Ended:
+    def next_event(self, now: float) -> Reported | Ended:
+        """Return the report of the next step, or the end."""
         trial, attempt = self.run.trial, self.run.attempt
-        if self.told or self.step == STEPS:
-            return Ended(now, trial, attempt, 0.0, cut=self.told)
+        if self.end_requested or self.step == STEPS:
+            return Ended(now, trial, attempt, 0.0, cut=self.end_requested)
         self.step += 1
         loss = self.run.config["x"] + 1.0 / self.step
         return Reported(now, trial, attempt, self.step, self.step, {"loss": loss})
 
 
-class AtOnce:
-    """An engine whose trials take turns; each answers as soon as it is its turn."""
+class InstantEngine:
+    """An engine whose trials take no time. Each wait() returns the next events of `together` trials."""
 
     def __init__(self, clock: WallClock, together: int, slots: int) -> None:
         self._clock = clock
         self._slots = slots
-        self.full_at = 0.0  # seconds of CPU of this process when all slots were taken
+        self.full_at = 0.0  # CPU seconds of this process when all slots were taken
         self._together = together
-        self._turns: deque[Attempt] = deque()
+        self._queue: deque[Attempt] = deque()  # the running attempts, in order of their next events
         self._running: dict[tuple[int, int], Attempt] = {}
 
     def recover(self) -> list[Event]:
@@ -131,13 +133,13 @@ class AtOnce:
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:  # noqa: ARG002
         attempt = self._running[run.trial, run.attempt] = Attempt(run)
-        self._turns.append(attempt)
+        self._queue.append(attempt)
         if len(self._running) == self._slots and not self.full_at:
             self.full_at = time.process_time()
 
     def request_end(self, trial: int, attempt: int) -> None:
-        if (found := self._running.get((trial, attempt))) is not None:
-            found.told = True
+        if (running := self._running.get((trial, attempt))) is not None:
+            running.end_requested = True
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
         pass
@@ -151,14 +153,14 @@ class AtOnce:
     def wait(self, timeout: float | None) -> list[Event]:  # noqa: ARG002
         now = self._clock.now()
         events: list[Event] = []
-        for _ in range(min(self._together, len(self._turns))):
-            attempt = self._turns.popleft()
-            said = attempt.says(now)
-            if isinstance(said, Reported):
-                self._turns.append(attempt)
+        for _ in range(min(self._together, len(self._queue))):
+            attempt = self._queue.popleft()
+            event = attempt.next_event(now)
+            if isinstance(event, Reported):
+                self._queue.append(attempt)
             else:
-                del self._running[said.trial, said.attempt]
-            events.append(said)
+                del self._running[event.trial, event.attempt]
+            events.append(event)
         return events
 
     def wake(self) -> None:
@@ -175,15 +177,17 @@ class AtOnce:
 
 
 @dataclass(frozen=True)
-class Driven:
+class Measurement:
+    """What was counted from the moment at which all slots were taken."""
+
     seconds: float
-    cpu_seconds: float  # on a busy machine, less
+    cpu_seconds: float  # fewer than `seconds` on a busy machine
     decisions: int
     events: int
 
 
-def driven(rule: str, trials: int, nodes: int, together: int) -> Driven:
-    """From the moment that all slots are taken."""
+def drive(rule: str, trials: int, nodes: int, together: int) -> Measurement:
+    """Run a study to its end, and count its decisions and events."""
     spec = Spec(
         "busy",
         Space({"x": Float(0.0, 1.0), "y": Float(1e-4, 1.0, log=True)}),
@@ -205,88 +209,96 @@ def driven(rule: str, trials: int, nodes: int, together: int) -> Driven:
         cloud = RayCloud(cluster, "busy/1", WORKER, wants=partial(wanted, spec, history, 1))
         stopper = STOPPERS.make(rule, RULES[rule])
         conductor = Conductor(spec, history, Random(), PresentMachines(), stopper)
-        engine = AtOnce(clock, together, nodes * SLOTS)
+        engine = InstantEngine(clock, together, nodes * SLOTS)
         with store.drive(spec.name):
             Driver(store, conductor, engine, cloud, clock, Silent()).run()
         cpu_seconds = time.process_time() - engine.full_at
         log = store.read(spec.name)
         assert load_history(store, spec).finish_reason
     placed = [number for number, entry in enumerate(log) if isinstance(entry, Place)]
-    since = placed[nodes * SLOTS - 1]  # by then all slots are taken, for the first time
-    counted = log[since:]
+    full = placed[nodes * SLOTS - 1]  # the entry by which all slots are taken for the first time
+    counted = log[full:]
     decisions = sum(isinstance(entry, Decision) for entry in counted)
-    return Driven(counted[-1].at - counted[0].at, cpu_seconds, decisions, len(counted))
+    return Measurement(counted[-1].at - counted[0].at, cpu_seconds, decisions, len(counted))
 
 
 # --- the engine for Ray -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Crew:
-    """Actors that are not there: a thread answers for all of them."""
+class FakeActors:
+    """A group of actors that do not exist: a thread answers for all of them."""
 
     size: int
-    attempts: list[Attempt | None] = field(default_factory=list)
+    attempts: list[Attempt | None] = field(default_factory=list)  # the one that each actor runs
 
     def __post_init__(self) -> None:
         self.attempts = [None] * self.size
 
-    def call(self, rank: int, method: str, *arguments: Any, group: str, then: Told | None = None) -> None:  # noqa: ARG002
-        _ASKED.put((self, rank, method, arguments, then))
+    def call(
+        self,
+        index: int,
+        method: str,
+        *arguments: Any,
+        thread: str,  # noqa: ARG002
+        on_result: OnResult | None = None,
+    ) -> None:
+        _CALLS.put((self, index, method, arguments, on_result))
 
     def end(self) -> None:
         pass
 
-    def answer(self, rank: int, method: str, arguments: Sequence[Any]) -> Any:
-        if method != "hear":
+    def answer(self, index: int, method: str, arguments: Sequence[Any]) -> Any:
+        """Return the result of a method; None for next_events() without an attempt, which has no result yet."""
+        if method != "next_events":
             return 1
-        for _, order, given in arguments[1]:
+        for _, order, order_arguments in arguments[1]:
             if order == "start":
-                self.attempts[rank] = Attempt(given[0])
-        attempt = self.attempts[rank]
+                self.attempts[index] = Attempt(order_arguments[0])
+        attempt = self.attempts[index]
         if attempt is None:
-            return None  # it has nothing to say, until it is asked again
-        said = attempt.says(time.time())
-        if isinstance(said, Ended):
-            self.attempts[rank] = None
-        return [said]
+            return None
+        event = attempt.next_event(time.time())
+        if isinstance(event, Ended):
+            self.attempts[index] = None
+        return [event]
 
 
-_ASKED: queue.SimpleQueue[tuple[Crew, int, str, Sequence[Any], Told | None] | None] = queue.SimpleQueue()
+_CALLS: queue.SimpleQueue[tuple[FakeActors, int, str, Sequence[Any], OnResult | None] | None] = queue.SimpleQueue()
 
 
 @contextmanager
-def answered() -> Iterator[None]:
-    """Somebody answers for all actors."""
+def answering() -> Iterator[None]:
+    """Answer all calls of actors on another thread."""
 
-    def go() -> None:
-        silent: dict[tuple[int, int], Told] = {}  # who would say something if there were anything to say
-        while (asked := _ASKED.get()) is not None:
-            crew, rank, method, arguments, then = asked
-            if method == "say":  # an order, while it is asked
-                _, order, given = arguments[0]
-                told = silent.pop((id(crew), rank), None)
+    def answer_calls() -> None:
+        waiting: dict[tuple[int, int], OnResult] = {}  # calls of next_events() that have no result yet
+        while (call := _CALLS.get()) is not None:
+            actors, index, method, arguments, on_result = call
+            if method == "give_order":
+                _, order, order_arguments = arguments[0]
+                events_wanted = waiting.pop((id(actors), index), None)
                 if order == "start":
-                    crew.attempts[rank] = Attempt(given[0])
-                if told is not None:
-                    told(crew.answer(rank, "hear", (0, ())), None)
-            found = crew.answer(rank, method, arguments)
-            if found is None and then is not None:
-                silent[id(crew), rank] = then
-            elif then is not None:
-                then(found, None)
+                    actors.attempts[index] = Attempt(order_arguments[0])
+                if events_wanted is not None:
+                    events_wanted(actors.answer(index, "next_events", (0, ())), None)
+            result = actors.answer(index, method, arguments)
+            if result is None and on_result is not None:
+                waiting[id(actors), index] = on_result
+            elif on_result is not None:
+                on_result(result, None)
 
-    thread = threading.Thread(target=go, daemon=True)
+    thread = threading.Thread(target=answer_calls, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        _ASKED.put(None)
+        _CALLS.put(None)
         thread.join()
 
 
 def through_wait(folder: Path, nodes: int, trials: int) -> float:
-    """Events a second, from the moment that all crews were started."""
+    """Return the events a second through RayEngine.wait(), from the moment at which all gangs were started."""
     machines = {
         f"node-{number}": ClusterNode(f"{number:056x}", "127.0.0.1", WORKER, {}) for number in range(nodes)
     }
@@ -295,12 +307,12 @@ def through_wait(folder: Path, nodes: int, trials: int) -> float:
     )
     places = [{machine: 1} for machine in machines for _ in range(SLOTS)]
     free, taken = deque(places), dict[int, dict[str, int]]()
-    done = events = number = 0
-    with answered(), closing(engine):
+    ended = events = number = 0
+    with answering(), closing(engine):
         engine.recover()
         engine.open()
         started = 0.0
-        while done < trials:
+        while ended < trials:
             while free and number < trials:
                 taken[number] = free.popleft()
                 engine.start(Run(number, 1, {"x": 0.5}, 0, ("loss",), STEPS, 0, "", 2, False), taken[number])
@@ -309,7 +321,7 @@ def through_wait(folder: Path, nodes: int, trials: int) -> float:
             for event in engine.wait(1.0):
                 events += 1
                 if isinstance(event, Ended):
-                    done += 1
+                    ended += 1
                     free.append(taken.pop(event.trial))
         return events / (time.perf_counter() - started)
 
@@ -319,11 +331,11 @@ def measure(options: argparse.Namespace) -> list[Row]:
     rows = []
     for rule in RULES:
         for together in (TOGETHER, 1):
-            runs = [driven(rule, trials, nodes, together) for _ in range(rounds)]
+            runs = [drive(rule, trials, nodes, together) for _ in range(rounds)]
             decisions = [run.decisions / run.seconds for run in runs]
             events = [run.events / run.seconds for run in runs]
             cpu = [run.decisions / run.cpu_seconds for run in runs]
-            how = "one event a turn" if together == 1 else f"{together} events a turn"
+            how = "one event a cycle" if together == 1 else f"{together} events a cycle"
             say(f"stopping {rule}, {how}: done")
             rows.append(
                 Row(
@@ -340,7 +352,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         with scratch() as folder:
             rates.append(through_wait(folder, nodes, trials))
     figure = f"{median(rates):,.0f} events a second ({min(rates):,.0f} to {max(rates):,.0f})"
-    rows.append(Row(f"the engine for Ray, {nodes * SLOTS:,} crews", figure, data={"events_per_second": rates}))
+    rows.append(Row(f"the engine for Ray, {nodes * SLOTS:,} gangs", figure, data={"events_per_second": rates}))
     return rows
 
 

@@ -112,9 +112,9 @@ def test_a_table_for_people() -> None:
 
 
 def test_the_busy_driver_takes_every_trial_to_its_end() -> None:
-    alone = driver.driven("none", 30, 1, 1)
+    alone = driver.drive("none", 30, 1, 1)
     assert alone.decisions == 1 + 2 * 20 + 1  # the last of the first ten is placed, 20 more are made, the end
-    judged = driver.driven("asha", 30, 1, 7)
+    judged = driver.drive("asha", 30, 1, 7)
     assert judged.decisions > alone.decisions  # it has some stopped
     assert judged.events < alone.events
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests import ROOT
 from tests.cli.programs import PATIENCE_SECONDS, run, run_json, start, until
-from tests.engines.processes import all_gone, marked
+from tests.engines.processes import processes_with, wait_for_no_process
 from thriftune.cli import cli
 from thriftune.planning.profile import Profile
 
@@ -181,7 +181,7 @@ def test_an_interrupted_profile_leaves_nothing_behind(
     with start("profile", "study.toml", "--workers", "1", "--seconds", "600", cwd=folder) as process:
         try:
             until((folder / "begun").exists)
-            assert len(marked(f"TEST_MARK={folder}")) > 1
+            assert len(processes_with(f"TEST_MARK={folder}")) > 1
             assert list((folder / "temporary").iterdir())
             os.kill(process.pid, number)
             out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -189,7 +189,7 @@ def test_an_interrupted_profile_leaves_nothing_behind(
             process.kill()
     assert (process.returncode, out) == (130, "")
     assert err.endswith("interrupted\n")
-    all_gone(f"TEST_MARK={folder}")
+    wait_for_no_process(f"TEST_MARK={folder}")
     assert list((folder / "temporary").iterdir()) == []
     assert not (folder / "study.profile.json").exists()
 

@@ -1,5 +1,8 @@
-"""What every cloud must do. A cloud's own tests inherit CloudConformance, or, if machines can be rented of it,
-RentingConformance, and say how to make one."""
+"""Tests that every cloud must pass.
+
+The tests of a cloud inherit CloudConformance and define make(). If the cloud rents machines, they inherit
+RentingConformance.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +16,45 @@ from thriftune.state import events as ev
 from thriftune.state.fleet import Fleet
 
 
-def of(events: list[ev.Event], *kinds: type) -> list[str]:
-    """The machines of the events of these kinds."""
-    return [event.machine for event in events if isinstance(event, kinds)]  # type: ignore[attr-defined]
+def machines_of(events: list[ev.Event], *event_types: type) -> list[str]:
+    """Return the machines of the events of these types."""
+    return [event.machine for event in events if isinstance(event, event_types)]  # type: ignore[attr-defined]
 
 
 def fold(fleet: Fleet, events: list[ev.Event]) -> None:
-    """As the history does. Nothing that a cloud tells may be in vain."""
+    """Apply the events as a history does; fail if one of them changes nothing."""
     for event in events:
         match event:
             case ev.MachineRented():
-                new = fleet.rented(event)
+                changed = fleet.rented(event)
             case ev.MachineReady():
-                new = fleet.ready(event)
+                changed = fleet.ready(event)
             case ev.MachineRefused():
-                new = fleet.was_refused(event)
+                changed = fleet.was_refused(event)
             case ev.MachineNotice():
-                new = fleet.notice(event)
+                changed = fleet.notice(event)
             case ev.MachineBilled():
-                new = fleet.billed(event)
+                changed = fleet.billed(event)
             case ev.MachineLost(machine=machine) | ev.MachineReleased(machine=machine):
-                new = fleet.gone(machine, event.at)
+                changed = fleet.gone(machine, event.at)
             case _:
                 continue
-        assert new, f"{event} tells nothing new"
+        assert changed, f"{event} changes nothing"
         fleet.validate()
 
 
 class CloudConformance(ABC):
-    there: int  # machines that are there without being rented
+    unrented: int  # the number of machines that are available without being rented
 
     @abstractmethod
     def make(self) -> Cloud:
-        """One that is not opened."""
+        """Return a cloud that is not open yet."""
 
     @abstractmethod
     def now(self) -> float: ...
 
-    def wait(self) -> None:  # noqa: B027 (a cloud of no time has nothing to do)
-        """Lets some time pass."""
+    def wait(self) -> None:  # noqa: B027 (a cloud without a clock has nothing to do)
+        """Let some time pass."""
 
     @pytest.fixture
     def cloud(self) -> Iterator[Cloud]:
@@ -59,76 +62,76 @@ class CloudConformance(ABC):
         yield cloud
         cloud.close(self.now())
 
-    def take(self, cloud: Cloud, kind: type, count: int = 1) -> list[ev.Event]:
-        """Until so many events of a kind were told; returns all."""
-        found: list[ev.Event] = []
+    def poll_until(self, cloud: Cloud, event_type: type, count: int = 1) -> list[ev.Event]:
+        """Poll until the cloud has delivered `count` events of a type; return all events."""
+        events: list[ev.Event] = []
         for _ in range(600):
             now = self.now()
-            told = cloud.poll_events(now)
-            assert all(event.at <= now for event in told)
-            found += told
-            if len(of(found, kind)) >= count:
-                return found
+            new = cloud.poll_events(now)
+            assert all(event.at <= now for event in new)
+            events += new
+            if len(machines_of(events, event_type)) >= count:
+                return events
             self.wait()
-        raise AssertionError(f"no {kind.__name__} came; all that did: {found}")
+        raise AssertionError(f"no {event_type.__name__}; all events: {events}")
 
-    def test_what_is_there_is_told_at_once_and_let_go_at_the_end(self, cloud: Cloud) -> None:
+    def test_unrented_machines_are_ready_at_once_and_released_at_the_end(self, cloud: Cloud) -> None:
         fleet = Fleet()
         events = cloud.open(self.now())
-        assert len(of(events, ev.MachineReady)) == self.there
+        assert len(machines_of(events, ev.MachineReady)) == self.unrented
         fold(fleet, events)
         assert all(machine.slots > 0 and machine.price_per_hour >= 0 for machine in fleet.present.values())
         fold(fleet, cloud.close(self.now()))
         assert not fleet.present
 
-    def test_nothing_is_told_twice(self, cloud: Cloud) -> None:
+    def test_no_event_is_delivered_twice(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         for _ in range(3):
             assert cloud.poll_events(self.now()) == []
             self.wait()
 
-    def test_when_to_look_again_is_not_in_the_past(self, cloud: Cloud) -> None:
+    def test_the_next_event_is_not_in_the_past(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         now = self.now()
         cloud.poll_events(now)
         due = cloud.next_event_at()
         assert due is None or due > now
 
-    def test_nobody_has_a_machine_of_that_name(self, cloud: Cloud) -> None:
+    def test_releasing_an_unknown_machine_does_nothing(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         assert cloud.release("no such machine", self.now()) == []
 
-    def test_another_driver_finds_what_is_there(self, cloud: Cloud) -> None:
+    def test_another_driver_finds_the_same_machines(self, cloud: Cloud) -> None:
         first = cloud.open(self.now())
         cloud.close(self.now())
         second = self.make()
-        assert of(second.open(self.now()), ev.MachineReady) == of(first, ev.MachineReady)
+        assert machines_of(second.open(self.now()), ev.MachineReady) == machines_of(first, ev.MachineReady)
         second.close(self.now())
 
 
 class RentingConformance(CloudConformance):
     offer: str
 
-    def come(self) -> None:
-        """What was rented last may come now."""
+    def start_rented(self) -> None:
+        """Let the machine that was rented last start."""
 
-    def go(self, cloud: Cloud, machine: str) -> None:
-        """What was released may go now."""
+    def end_released(self, cloud: Cloud, machine: str) -> None:
+        """Let a released machine end."""
 
-    def rented(self, cloud: Cloud, fleet: Fleet, machine: str) -> list[ev.Event]:
+    def rent(self, cloud: Cloud, fleet: Fleet, machine: str) -> list[ev.Event]:
         fleet.rent(ev.Rent(self.now(), machine, self.offer))
         events = cloud.rent(machine, self.offer, None, self.now())
-        self.come()
-        if machine not in of(events, ev.MachineReady):
-            events += self.take(cloud, ev.MachineReady)
+        self.start_rented()
+        if machine not in machines_of(events, ev.MachineReady):
+            events += self.poll_until(cloud, ev.MachineReady)
         fold(fleet, events)
         return events
 
     def test_a_machine_is_rented_then_ready_then_released_and_billed(self, cloud: Cloud) -> None:
         fleet = Fleet()
         fold(fleet, cloud.open(self.now()))
-        events = self.rented(cloud, fleet, "m1")
-        assert of(events, ev.MachineRented, ev.MachineReady) == ["m1", "m1"]
+        events = self.rent(cloud, fleet, "m1")
+        assert machines_of(events, ev.MachineRented, ev.MachineReady) == ["m1", "m1"]
         assert isinstance(events[0], ev.MachineRented)
         machine = fleet.present["m1"]
         assert machine.slots > 0
@@ -136,8 +139,8 @@ class RentingConformance(CloudConformance):
         events = cloud.release("m1", self.now())
         if not events:
             assert cloud.release("m1", self.now()) == []
-            self.go(cloud, "m1")
-            events = self.take(cloud, ev.MachineBilled)
+            self.end_released(cloud, "m1")
+            events = self.poll_until(cloud, ev.MachineBilled)
         fold(fleet, events)
         assert [type(event) for event in events] == [ev.MachineReleased, ev.MachineBilled]
         bill = fleet.past[-1].bill
@@ -145,7 +148,7 @@ class RentingConformance(CloudConformance):
         assert bill.dollars >= 0
         assert cloud.release("m1", self.now()) == []
 
-    def test_one_that_has_not_come_can_be_released(self, cloud: Cloud) -> None:
+    def test_an_order_can_be_cancelled(self, cloud: Cloud) -> None:
         cloud.open(self.now())
         assert cloud.rent("m1", self.offer, None, self.now()) == []
         now = self.now()
@@ -154,10 +157,10 @@ class RentingConformance(CloudConformance):
             self.wait()
             assert cloud.poll_events(self.now()) == []
 
-    def test_closing_leaves_what_is_rented(self, cloud: Cloud) -> None:
+    def test_closing_keeps_rented_machines(self, cloud: Cloud) -> None:
         fleet = Fleet()
         fold(fleet, cloud.open(self.now()))
-        self.rented(cloud, fleet, "m1")
+        self.rent(cloud, fleet, "m1")
         fold(fleet, cloud.close(self.now()))
         assert list(fleet.present) == ["m1"]
-        self.go(cloud, "m1")
+        self.end_released(cloud, "m1")

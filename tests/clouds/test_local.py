@@ -1,4 +1,4 @@
-"""The cloud that is this machine."""
+"""Tests the cloud with this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thriftune.state.events import THIS_MACHINE, MachineReady
 
 
 class TestConformance(CloudConformance):
-    there = 1
+    unrented = 1
 
     def make(self) -> Cloud:
         return LocalCloud(2)
@@ -21,10 +21,10 @@ class TestConformance(CloudConformance):
         return 100.0
 
 
-def test_there_is_no_other() -> None:
+def test_no_other_machine_can_be_rented() -> None:
     cloud = LocalCloud(3)
     [event] = cloud.open(1.0)
     assert isinstance(event, MachineReady)
     assert (event.machine, event.slots) == (THIS_MACHINE, 3)
-    with pytest.raises(SettingError, match="all there is"):
+    with pytest.raises(SettingError, match="no 'big' can be rented, because this study uses only this machine"):
         cloud.rent("m1", "big", None, 2.0)

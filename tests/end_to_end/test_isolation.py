@@ -172,7 +172,7 @@ def test_the_next_attempt_goes_on_from_the_checkpoint(then: str, tmp_path: Path)
     assert [(report.step, report.attempt) for report in trial.reports] == [(1, 1), (2, 1), (3, 2), (4, 2)]
 
 
-@pytest.mark.parametrize("generations", [0, 1, 2, 3], ids=["worker", "reaper", "nursery", "warden"])
+@pytest.mark.parametrize("generations", [0, 1, 2, 3], ids=["worker", "reaper", "supervisor", "watchdog"])
 def test_killed_from_outside_is_lost_and_the_study_goes_on(generations: int, tmp_path: Path) -> None:
     witness = tmp_path / "pid"
 

@@ -16,7 +16,7 @@ import pytest
 
 import thriftune as tt
 from tests import ROOT
-from tests.engines.processes import all_gone, eventually, marked, parent
+from tests.engines.processes import eventually, parent, processes_with, wait_for_no_process
 from tests.engines.training_functions import act
 from thriftune.engines import recovery
 
@@ -57,7 +57,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     value = os.urandom(8).hex()
     monkeypatch.setenv("TEST_MARK", value)
     yield f"TEST_MARK={value}"
-    for pid in marked(f"TEST_MARK={value}"):  # of a test that has failed
+    for pid in processes_with(f"TEST_MARK={value}"):  # of a test that has failed
         kill(pid)
 
 
@@ -76,52 +76,52 @@ def start(script: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def sleepers(mark: str) -> list[int]:
-    return [pid for pid, command in marked(mark).items() if command.startswith("sleep 6")]
+    return [pid for pid, command in processes_with(mark).items() if command.startswith("sleep 6")]
 
 
-def nursery_of(mark: str, driver: int) -> int:
-    """The child of the driver's only child."""
+def supervisor_of(mark: str, driver: int) -> int:
+    """Return the child of the driver's only child, which is the watchdog."""
     parents = {}
-    for pid in marked(mark):
+    for pid in processes_with(mark):
         with contextlib.suppress(FileNotFoundError):  # it has ended since
             parents[pid] = parent(pid)
-    (warden,) = (pid for pid, above in parents.items() if above == driver)
-    (nursery,) = (pid for pid, above in parents.items() if above == warden)
-    return nursery
+    (watchdog,) = (pid for pid, above in parents.items() if above == driver)
+    (supervisor,) = (pid for pid, above in parents.items() if above == watchdog)
+    return supervisor
 
 
 @pytest.mark.parametrize("script", [FUNCTION, COMMAND], ids=["function", "command"])
-@pytest.mark.parametrize("victims", ["driver", "driver and nursery", "nursery and driver"])
+@pytest.mark.parametrize("victims", ["driver", "driver and supervisor", "supervisor and driver"])
 def test_after_a_kill_with_descendants_of_all_kinds(victims: str, script: str, mark: str, tmp_path: Path) -> None:
     driver = start(script, tmp_path)
     try:
         eventually(lambda: len(sleepers(mark)) >= 8, "the trials have their descendants")
-        pids = {"driver": driver.pid, "nursery": nursery_of(mark, driver.pid)}
+        pids = {"driver": driver.pid, "supervisor": supervisor_of(mark, driver.pid)}
         for victim in victims.split(" and "):
             kill(pids[victim])
     finally:
         driver.kill()
         driver.wait()
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
-@pytest.mark.parametrize("victims", ["driver", "driver and nursery"])
-def test_a_stopped_warden_is_not_left_behind(victims: str, mark: str, tmp_path: Path) -> None:
-    """The nursery wakes it up; where that is killed as well, the next run does."""
+@pytest.mark.parametrize("victims", ["driver", "driver and supervisor"])
+def test_a_stopped_watchdog_ends(victims: str, mark: str, tmp_path: Path) -> None:
+    """The supervisor continues it. If that is killed as well, the next run continues it."""
     driver = start(FUNCTION, tmp_path)
     try:
         eventually(lambda: len(sleepers(mark)) >= 8, "the trials have their descendants")
-        nursery = nursery_of(mark, driver.pid)
-        os.kill(parent(nursery), signal.SIGSTOP)
-        if victims == "driver and nursery":
-            driver.send_signal(signal.SIGSTOP)  # it would wake the warden up, too
-            kill(nursery)
+        supervisor = supervisor_of(mark, driver.pid)
+        os.kill(parent(supervisor), signal.SIGSTOP)
+        if victims == "driver and supervisor":
+            driver.send_signal(signal.SIGSTOP)  # it would continue the watchdog, too
+            kill(supervisor)
     finally:
         driver.kill()
         driver.wait()
-    if victims == "driver and nursery":
+    if victims == "driver and supervisor":
         recovery.recover(tmp_path / "s.db.files" / "s" / "run")
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
 def test_after_a_kill_at_any_moment(mark: str, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_after_a_kill_at_any_moment(mark: str, tmp_path: Path) -> None:
         time.sleep(moments.uniform(0.0, 1.2))
         driver.kill()
         driver.wait()
-        all_gone(mark)
+        wait_for_no_process(mark)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -149,7 +149,7 @@ def test_after_a_signal_that_ends_the_driver(number: signal.Signals, mark: str, 
     finally:
         driver.kill()
         driver.wait()
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
 def test_after_tune_has_returned(mark: str, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_after_tune_has_returned(mark: str, tmp_path: Path) -> None:
         progress=False,
     )
     assert len(result.trials) == len(acts)
-    assert marked(mark) == {}  # at once: it does not return before they are gone
+    assert processes_with(mark) == {}  # at once: it does not return before they are gone
 
 
 def test_after_tune_has_raised(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,4 +191,4 @@ def test_after_tune_has_raised(mark: str, tmp_path: Path, monkeypatch: pytest.Mo
             store=tmp_path / "s.db",
             progress=False,
         )
-    assert marked(mark) == {}
+    assert processes_with(mark) == {}

@@ -17,7 +17,7 @@ import pytest
 import thriftune as tt
 from tests.end_to_end.lossy import Lossy, account
 from tests.end_to_end.ray_study import NAME
-from tests.engines.processes import all_gone, eventually
+from tests.engines.processes import eventually, wait_for_no_process
 from tests.support.ray_clusters import Nodes, namespaces, nodes
 from thriftune.state import events as ev
 
@@ -48,7 +48,7 @@ def several(cluster: Nodes, count: int) -> Iterator[dict[str, str]]:
     found = [cluster.add(CPUS) for _ in range(count)]
     yield {f"node-{node[-8:]}": node for node in found}
     for node in found:
-        if node in cluster.there:
+        if node in cluster.running:
             cluster.end(node)
 
 
@@ -69,7 +69,7 @@ def test_a_driver_is_killed_at_any_moment_and_resumed(
         assert driver.wait() == -signal.SIGKILL
     driver = study.start()
     study.wait(driver)
-    all_gone(study.mark)
+    wait_for_no_process(study.mark)
     found = account(study)
     assert found.nothing_lost, found
     assert not found.beyond
@@ -92,7 +92,7 @@ def test_a_node_is_killed_and_only_the_steps_since_the_last_checkpoint_are_repea
     assert running == CPUS
     cluster.kill(pair[machine])
     study.wait(driver)
-    all_gone(study.mark)
+    wait_for_no_process(study.mark)
     found = account(study)
     assert found.nothing_lost, found
     assert not found.beyond
@@ -119,7 +119,7 @@ def test_after_a_notice_no_step_is_repeated(
     if taken:
         cluster.kill(pair[machine])
     study.wait(driver)
-    all_gone(study.mark)
+    wait_for_no_process(study.mark)
     found = account(study)
     assert found.nothing_lost, found
     assert not found.repeated
@@ -146,7 +146,7 @@ def test_a_gang_that_loses_one_of_its_nodes_is_lost_and_goes_on_with_others(
     _, second = history.trials[next(iter(history.running))].workers
     cluster.kill(three[second])
     study.wait(driver)
-    all_gone(study.mark)
+    wait_for_no_process(study.mark)
     found = account(study)
     assert found.nothing_lost, found
     assert not found.beyond
@@ -207,7 +207,7 @@ def test_storage_that_is_not_on_a_node_is_named(cluster: Nodes, tmp_path: Path) 
     assert "no worker can be started on node-" in study.errors()
     assert "all nodes must see the study's folder; give storage=" in study.errors()
     assert "Traceback" not in study.errors().partition("ThriftuneError")[2]
-    all_gone(study.mark)
+    wait_for_no_process(study.mark)
 
 
 def test_a_node_without_thriftune_is_named(cluster: Nodes, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which processes are there? Found by a mark in their environment, which descendants inherit."""
+"""Finds processes by a mark in their environment, which descendants inherit."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 PATIENCE_SECONDS = 60.0
-"""For what takes milliseconds on a machine that is not busy."""
+"""How long to wait for changes that take milliseconds on an idle machine."""
 
 
-def marked(mark: str) -> dict[int, str]:
-    """The processes with "NAME=value" among their variables, or in their command line: pid and command line."""
-    found = {}
+def processes_with(mark: str) -> dict[int, str]:
+    """Return command lines by process id, for processes with a mark in their environment or command line."""
+    commands = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if mark.encode() in (entry / "environ").read_bytes() or mark in command:
-                found[int(entry.name)] = command
+                commands[int(entry.name)] = command
         except OSError:
             continue
-    return found
+    return commands
 
 
 def parent(pid: int) -> int:
@@ -37,9 +37,9 @@ def eventually(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def all_gone(mark: str) -> None:
-    """Waits until nothing with the mark is left; what is still there after that fails the test."""
+def wait_for_no_process(mark: str) -> None:
+    """Wait until no process with the mark is left; fail the test if that takes too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while left := marked(mark):
-        assert time.monotonic() < deadline, f"left behind: {left}"
+    while remaining := processes_with(mark):
+        assert time.monotonic() < deadline, f"still running: {remaining}"
         time.sleep(0.05)

@@ -54,13 +54,13 @@ def change(trial: Trial) -> dict[str, float]:
 
 
 def check(trial: Trial) -> dict[str, float]:
-    """Succeeds if what an earlier trial of this process changed has been put back."""
+    """Succeed if all changes of an earlier trial of this process were undone."""
     assert KINDS[trial["kind"]].read() == FOUND[trial["kind"]], KINDS[trial["kind"]].read()
     return pid(trial)
 
 
 def do(trial: Trial) -> dict[str, float]:
-    """Makes one of CHANGES, which check() does not know."""
+    """Make one of CHANGES, which check() does not know."""
     CHANGES[trial["change"]]()
     return pid(trial)
 
@@ -69,7 +69,7 @@ def do(trial: Trial) -> dict[str, float]:
 
 
 def start_watchdog(trial: Trial) -> dict[str, float]:
-    """Starts a watchdog that ends the process long after this trial."""
+    """Start a watchdog that ends the process long after this trial."""
     before = set(os.listdir("/proc/self/task"))  # noqa: PTH208
     faulthandler.dump_traceback_later(3600, exit=True)
     WATCHDOGS.update(set(os.listdir("/proc/self/task")) - before)  # noqa: PTH208
@@ -100,7 +100,7 @@ def handle_faults() -> None:
 
 
 def read_warning() -> object:
-    """Returns whether a warning is an error, which depends on more than the list of filters."""
+    """Return whether a warning is an error, which depends on more than the list of filters."""
     try:
         warnings.warn("deliberate", UserWarning, stacklevel=1)
     except UserWarning:
@@ -114,7 +114,7 @@ def replace_warning_filters() -> None:
 
 
 def log_to_a_file() -> None:
-    """Logs to a file as many training scripts do. It stays open for writing."""
+    """Log to a file as many training scripts do. The file stays open for writing."""
     log = Path(f"/tmp/thriftune-test-{os.getpid()}.log")
     logging.basicConfig(filename=log, level=logging.DEBUG, force=True)
     log.unlink()
@@ -126,7 +126,7 @@ def set_time_zone(name: str) -> None:
 
 
 def set_time_zone_unseen() -> None:
-    """Leaves os.environ as it was, but not the C library."""
+    """Change the time zone in the C library, but not in os.environ."""
     before = dict(os.environ)
     set_time_zone("XYZ-5")
     os.environ.pop("TZ")
@@ -134,7 +134,7 @@ def set_time_zone_unseen() -> None:
 
 
 def local_hour() -> tuple[int, int]:
-    """Returns the hour at the epoch in two ways. Only the second one has C read the variable TZ."""
+    """Return the hour at the epoch in two ways. Only the second one has C read the variable TZ."""
     return time.localtime(0).tm_hour, int(time.mktime((1970, 1, 1, 0, 0, 0, 0, 1, 0)))
 
 
@@ -158,7 +158,7 @@ def change_decimal() -> None:
 
 
 def read_decimal_default() -> object:
-    """Returns the decimal context of a new thread."""
+    """Return the decimal context of a new thread."""
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(read_decimal()))
     thread.start()
@@ -207,7 +207,7 @@ def raise_oom_score() -> None:
 
 
 def from_torch(name: str) -> Callable[..., Any]:
-    """Returns the function of PyTorch by that name. PyTorch is loaded when it is called."""
+    """Return the function of PyTorch by that name. PyTorch is loaded when it is called."""
 
     def call(*args: Any, **options: Any) -> Any:
         import torch
@@ -240,11 +240,11 @@ def leave_inference_mode_on() -> None:
 
     mode = torch.inference_mode()
     mode.__enter__()
-    FOUND["inference mode"] = mode  # which ends when this object does
+    FOUND["inference mode"] = mode  # the mode ends with this object
 
 
 def stop_being_root() -> None:
-    """Raises a score that only root may lower, and is root no more."""
+    """Raise a score that only root may lower, and become another user."""
     raise_oom_score()
     os.seteuid(65534)
 
@@ -291,7 +291,7 @@ KINDS = {
     "arguments": Kind(lambda: list(sys.argv), lambda: sys.argv.append("--more")),
     "arguments replaced": Kind(lambda: list(sys.argv), lambda: setattr(sys, "argv", ["other.py"])),
 }
-"""The kinds of state that can be read, so that check() can tell whether they were put back."""
+"""The kinds of state that can be read, so that check() can find out whether they were restored."""
 
 TORCH_KINDS = {
     "default device": Kind(read_device, change_device),

@@ -1,4 +1,4 @@
-"""Commands as trials: what they print and report, how they end, and what they find around them."""
+"""Tests commands as trials: their output and reports, their ends and their environment."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.engines.conformance import HERE, ends, until, until_ended
-from tests.engines.processes import all_gone, eventually, marked
+from tests.engines.conformance import ON_THIS_MACHINE, ends, wait_for_end, wait_until
+from tests.engines.processes import eventually, processes_with, wait_for_no_process
 from thriftune.engines import command as command_module
 from thriftune.engines import printed_metrics
 from thriftune.engines.command import Command
@@ -33,12 +33,12 @@ HANGS = r"loss=((?:a+)+|[0-9.]+)$"
 
 
 class FakeLink:
-    """A driver that hears everything and may say one thing."""
+    """A link to a fake driver, which collects all events and may request the end."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
         self.end = threading.Event()
-        self.end_after = 0  # reports after which it says that the trial is to end; 0: never
+        self.end_after = 0  # the number of reports after which the trial is to end; 0: never
 
     def send(self, event: Event) -> int:
         self.heard.append(event)
@@ -54,7 +54,7 @@ class FakeLink:
 
 
 class Stage:
-    """Runs commands in this process, as a worker would."""
+    """Runs commands in this process, as a worker does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -122,7 +122,7 @@ def test_a_command_that_succeeds_or_is_killed_from_outside(stage: Stage) -> None
         assert f"SIG{name}" in outcome.why
 
 
-def test_a_command_that_is_not_there(stage: Stage) -> None:
+def test_a_missing_command(stage: Stage) -> None:
     outcome = stage.run("no-such-command")
     assert (outcome.kind, "'no-such-command' cannot be started" in outcome.error) == ("raised", True)
     run = Run(3, 1, {}, 0, ("loss",), None, 7, str(stage.folder / "trial"), 2)
@@ -131,7 +131,7 @@ def test_a_command_that_is_not_there(stage: Stage) -> None:
     assert "/gone" in outcome.error
 
 
-SAYS_WHEN_IT_ENDS = """
+REPORTS_ON_SIGTERM = """
 import os, signal, subprocess, sys, time
 def end(*_):
     {last}
@@ -150,35 +150,35 @@ while True:
         "subprocess.run([sys.executable, '-m', 'thriftune', 'report', 'loss=2'], check=False)",
     ],
 )
-def test_what_it_reports_while_it_ends_counts(last: str, stage: Stage) -> None:
-    """It may finish its epoch when it gets SIGTERM, and must not do that one again."""
+def test_reports_of_an_ending_command_count(last: str, stage: Stage) -> None:
+    """A command may finish its epoch after SIGTERM, which must not be repeated."""
     stage.link.end_after = 1
-    outcome = stage.python(SAYS_WHEN_IT_ENDS.format(last=last), patterns={"loss": LOSS["loss"]})
+    outcome = stage.python(REPORTS_ON_SIGTERM.format(last=last), patterns={"loss": LOSS["loss"]})
     assert isinstance(outcome, Ended)
     assert outcome.cut
     assert stage.values == [(1, 3.0), (2, 2.0)]
 
 
-def test_told_to_end_it_gets_sigterm(stage: Stage) -> None:
+def test_a_command_gets_sigterm_when_it_is_to_end(stage: Stage) -> None:
     script = "trap 'echo loss=5; exit 1' TERM; echo loss=1; while :; do sleep 0.05; done"
     timer = threading.Timer(0.5, stage.link.end.set)
     timer.start()
     outcome = stage.shell(script, patterns=LOSS)
     assert isinstance(outcome, Ended)
     assert outcome.cut
-    assert stage.values == [(1, 1.0), (2, 5.0)]  # what it says on its way out counts
+    assert stage.values == [(1, 1.0), (2, 5.0)]  # the report that it makes while it ends counts
 
 
-def test_one_that_ignores_sigterm_is_killed(stage: Stage, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_ignores_sigterm_dies(stage: Stage, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_module, "_TERM_GRACE_SECONDS", 0.3)
     threading.Timer(0.3, stage.link.end.set).start()
     outcome = stage.shell("trap '' TERM; sleep 600 & sleep 600; sleep 600")
     assert isinstance(outcome, Ended)
     assert outcome.cut
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
-def test_it_ends_after_the_last_step(stage: Stage) -> None:
+def test_a_command_ends_after_the_last_step(stage: Stage) -> None:
     outcome = stage.shell(
         "n=0; while :; do n=$((n+1)); echo loss=$n; sleep 0.01; done", patterns=LOSS, max_steps=4
     )
@@ -188,21 +188,21 @@ def test_it_ends_after_the_last_step(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("way", ["sleep 600 &", "yes &", "setsid sleep 600 &", "(sleep 600; echo loss=9) &"])
-def test_what_it_sends_into_the_background_does_not_hold_it_up(way: str, stage: Stage, mark: str) -> None:
+def test_background_processes_do_not_delay_the_end(way: str, stage: Stage, mark: str) -> None:
     outcome = stage.shell(f"{way} echo loss=2", patterns=LOSS)
     assert isinstance(outcome, Ended)
     assert stage.values == [(1, 2.0)]
-    for pid, command in marked(mark).items():  # one that has left the group is ended with the worker
+    for pid, command in processes_with(mark).items():  # a process that has left the group ends with the worker
         if "setsid" in way and command.startswith(("sleep", "setsid")):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
-def test_nan_ends_it(stage: Stage, mark: str) -> None:
+def test_nan_ends_the_command(stage: Stage, mark: str) -> None:
     outcome = stage.shell("echo loss=0.5; echo loss=nan; sleep 600", patterns=LOSS)
     assert (outcome.kind, stage.values[0]) == ("nan", (1, 0.5))
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
 # --- what they print --------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_metrics_by_pattern(printed: str, values: list[tuple[int, float]], stage
     assert stage.values == values
 
 
-def test_a_command_whose_metric_is_not_found_says_why(stage: Stage) -> None:
+def test_a_missing_metric_is_explained(stage: Stage) -> None:
     failed = stage.shell("echo val_loss=0.5", patterns={"loss": "train_loss=(.+)"})
     assert (failed.kind, stage.values) == ("no_value", [])
     why = "the pattern of loss, 'train_loss=(.+)', found nothing"
@@ -242,7 +242,7 @@ def test_a_command_whose_metric_is_not_found_says_why(stage: Stage) -> None:
         ("step x loss=1", "step", "x", []),
     ],
 )
-def test_a_match_that_is_no_number_is_an_error_that_quotes_it(
+def test_a_match_that_is_no_number_is_an_error(
     printed: str, name: str, found: str, values: list[tuple[int, float]], stage: Stage, mark: str
 ) -> None:
     failed = stage.shell(f"printf '{printed}\\n'; sleep 600", patterns=LOSS)
@@ -252,10 +252,10 @@ def test_a_match_that_is_no_number_is_an_error_that_quotes_it(
         f"metrics: {name}: the pattern {pattern!r} found {found!r}, which is no number; "
     )
     assert failed.error.endswith(r"(\d+)" if name == "step" else "([-+0-9.eE]+|nan)")
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
-def test_half_a_number_is_no_error_of_a_command_that_fails_or_is_told_to_end(stage: Stage) -> None:
+def test_an_incomplete_number_is_no_error_if_the_command_fails_or_is_ended(stage: Stage) -> None:
     failed = stage.shell("printf 'loss=1\\nloss=1e-'; exit 3", patterns=LOSS)
     assert (failed.kind, stage.values) == ("exited", [(1, 1.0)])
     assert "status 3" in failed.error
@@ -277,7 +277,7 @@ for step in sys.argv[1:]:
     subprocess.run([sys.executable, "-m", "thriftune", "report", "loss=" + step, "--step", step], check=True)
 """
 
-INSIDE = """
+REPORTS_BY_THRIFTUNE = """
 import thriftune
 def save(folder):
     (folder / "epoch").write_text(str(epoch))
@@ -299,13 +299,13 @@ def test_printed_steps_may_count_from_0(stage: Stage) -> None:
     assert warnings(stage) == [FROM_ZERO]
 
 
-def test_a_later_attempt_counts_as_the_first_did(stage: Stage) -> None:
+def test_a_later_attempt_counts_like_the_first(stage: Stage) -> None:
     stage.shell("echo step 0 loss=5; echo step 1 loss=4; exit 1", patterns=LOSS)
     stage.shell("echo step 2 loss=3; echo step 3 loss=2", patterns=LOSS, attempt_number=2, resume_step=2)
     assert stage.values == [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.0)]
 
 
-def test_the_trial_s_numbers_are_its_own(stage: Stage, tmp_path: Path) -> None:
+def test_each_trial_counts_its_own_steps(stage: Stage, tmp_path: Path) -> None:
     stage.shell("echo step 0 loss=5", patterns=LOSS)
     other = Stage(tmp_path / "other")
     other.folder.mkdir()
@@ -343,7 +343,7 @@ def test_a_reported_0_after_other_steps_is_an_error(stage: Stage, capfd: pytest.
 
 
 def test_a_step_0_from_python_is_saved_as_step_1(stage: Stage) -> None:
-    assert isinstance(stage.python(INSIDE), Ended)
+    assert isinstance(stage.python(REPORTS_BY_THRIFTUNE), Ended)
     assert stage.values == [(1, 0.0), (2, 1.0), (3, 2.0)]
     found = Checkpoints(stage.folder / "trial" / "checkpoints", keep=2).load(at_most=2)
     assert found.folder is not None
@@ -374,7 +374,7 @@ def test_a_parameter_wins_over_a_placeholder_of_its_name(stage: Stage, capfd: py
     assert capfd.readouterr().out.split() == ["99", "3", str(stage.folder / "trial")]
 
 
-def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -> None:
+def test_metrics_before_the_objective_belong_to_its_report(stage: Stage) -> None:
     stage.shell("echo accuracy=0.5; echo loss=1; echo loss=2", patterns=LOSS)
     assert [event.metrics for event in stage.link.heard] == [{"accuracy": 0.5, "loss": 1.0}, {"loss": 2.0}]
 
@@ -390,7 +390,7 @@ def test_metrics_found_before_the_objective_belong_to_its_report(stage: Stage) -
         ("echo accuracy=0.5", [(1, {"accuracy": 0.5})]),
     ],
 )
-def test_metrics_found_after_the_last_report_are_added_to_it(
+def test_metrics_after_the_last_report_are_added_to_it(
     script: str, reports: list[tuple[int, dict[str, float]]], stage: Stage
 ) -> None:
     outcome = stage.shell(script, patterns=LOSS, objectives=("loss", "accuracy"))
@@ -416,7 +416,7 @@ def test_10_mb_of_output_with_and_without_lines(stage: Stage, capfd: pytest.Capt
 
 def test_output_without_lines_gives_no_part_of_a_number(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     stage.python("print('loss=12.345;' * 300_000, end='')", patterns={"loss": r"loss=([0-9.]+)"})
-    capfd.readouterr()  # else a failure would show all of it
+    capfd.readouterr()  # otherwise, a failure would show all of it
     assert {value for _, value in stage.values} == {12.345}
 
 
@@ -430,12 +430,10 @@ def test_a_pattern_that_hangs_fails_its_trial(stage: Stage, mark: str, monkeypat
     outcome = stage.shell(f"echo loss={'a' * 50}!; sleep 600", patterns={"loss": HANGS})
     assert isinstance(outcome, Failed)
     assert f"metrics: loss: the pattern {HANGS!r} took more than" in outcome.error
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
-def test_a_trial_ends_between_two_lines_that_take_long_to_match(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_ends_between_two_lines_with_slow_matches(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_module, "_POLL_SECONDS", 0.0)
     feed = PrintedMetrics.feed
 
@@ -448,20 +446,20 @@ def test_a_trial_ends_between_two_lines_that_take_long_to_match(
     outcome = stage.shell("printf 'accuracy=1\\naccuracy=2\\nloss=3\\n'; sleep 600", patterns=LOSS)
     assert isinstance(outcome, Ended)
     assert outcome.cut
-    assert stage.values == [(1, 3.0)]  # what it had printed counts all the same
+    assert stage.values == [(1, 3.0)]  # earlier output counts nevertheless
 
 
 # --- what they are given ----------------------------------------------------------------------------------
 
 
-def test_placeholders_are_whole_words_whatever_is_in_them(stage: Stage) -> None:
+def test_values_of_placeholders_are_single_arguments(stage: Stage) -> None:
     name = "a b 'c' \"d\" $HOME; `id` \n{x} ü"
     script = "import sys, json; json.dump(sys.argv[1:], open('arguments', 'w'))"
     stage.run(PYTHON, "-c", script, "--name={name}", "{x}", "{gone}", "{}", "{1}", name=name, x=0.1)
     assert json.loads((stage.folder / "arguments").read_text()) == [f"--name={name}", "0.1", "{}", "{1}"]
 
 
-def test_its_environment(stage: Stage) -> None:
+def test_the_environment_of_a_command(stage: Stage) -> None:
     script = "import os, json; json.dump(dict(os.environ), open('environment', 'w'))"
     stage.python(script, attempt_number=2, max_steps=9, lr=0.1, act="relu")
     found = json.loads((stage.folder / "environment").read_text())
@@ -507,7 +505,7 @@ def test_folders_with_too_long_a_path_for_a_socket(
     assert stage.values == [(1, 1.0), (1, 2.0)]
 
 
-def test_what_a_killed_worker_left_of_its_line_is_no_hindrance(stage: Stage) -> None:
+def test_the_socket_of_a_killed_worker_is_replaced(stage: Stage) -> None:
     (stage.folder / "trial").mkdir()
     (stage.folder / "trial" / "socket").write_text("left")
     stage.python("import thriftune; thriftune.report(loss=1)")
@@ -532,7 +530,7 @@ for step in trial.steps():
 """
 
 
-def test_reports_from_the_inside_and_resumes(stage: Stage) -> None:
+def test_a_command_reports_by_thriftune_and_resumes(stage: Stage) -> None:
     assert stage.python(TRAINING, max_steps=4).kind == "exited"
     assert [(event.step, event.saved) for event in stage.link.heard] == [(1, True), (2, True)]
     stage.link.heard.clear()
@@ -541,8 +539,8 @@ def test_reports_from_the_inside_and_resumes(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("way", ["forked", "started"])
-def test_several_processes_of_a_command_report_steps_of_their_own(way: str, stage: Stage) -> None:
-    """Each counts steps for itself; none may take the place of another's."""
+def test_processes_of_a_command_report_different_steps(way: str, stage: Stage) -> None:
+    """Each process counts its own steps. No report may replace another."""
     work = "for i in range(5): thriftune.report(loss=number + i / 10)"
     fork = f"""
 import os, thriftune
@@ -570,7 +568,7 @@ thriftune.report(loss=9)
     )
 
 
-def test_a_signal_handler_may_report_while_the_first_report_is_under_way(stage: Stage) -> None:
+def test_a_signal_handler_may_report_during_the_first_report(stage: Stage) -> None:
     script = """
 import signal, thriftune
 def handle(*_):
@@ -588,7 +586,7 @@ signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def test_threads_of_a_command_report_steps_without_gaps(stage: Stage) -> None:
-    """Their reports may come in another order than they counted in."""
+    """Their reports may arrive in another order than they were counted in."""
     script = """
 import threading, thriftune
 def work():
@@ -617,7 +615,7 @@ thriftune.report(loss=2)
     assert stage.values == [(4, 1.0), (5, 2.0)]
 
 
-def test_told_to_end_from_the_inside(stage: Stage) -> None:
+def test_a_command_learns_by_thriftune_that_it_is_to_end(stage: Stage) -> None:
     stage.link.end.set()
     script = "import thriftune, time\nwhile True: thriftune.report(loss=1); time.sleep(0.01)"
     outcome = stage.python(script)
@@ -626,7 +624,7 @@ def test_told_to_end_from_the_inside(stage: Stage) -> None:
     assert len(stage.values) <= 1
 
 
-def test_nonsense_from_the_inside_is_answered_and_harmless(stage: Stage) -> None:
+def test_wrong_messages_are_answered_and_harmless(stage: Stage) -> None:
     script = """
 import os, socket, thriftune
 for said in (b"nonsense\\n", b"\\xff\\n", b"", b'Ended {"at": 1, "trial": 3, "attempt": 1, "seconds": 1}\\n'):
@@ -641,7 +639,7 @@ thriftune.report(loss=1)
     assert stage.values == [(1, 1.0)]
 
 
-def test_outside_of_a_trial_it_says_so(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
+def test_reporting_outside_of_a_trial_explains_the_error(monkeypatch: pytest.MonkeyPatch, stage: Stage) -> None:
     outcome = stage.python(
         "import os; os.environ.pop('THRIFTUNE_RUN'); import thriftune; thriftune.report(loss=1)"
     )
@@ -681,10 +679,10 @@ def a_run(tmp_path: Path, trial: int = 0) -> Run:
     return Run(trial, 1, {}, 0, ("loss",), None, 7, str(tmp_path / "trial"), 2)
 
 
-def test_the_end_of_its_output_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
+def test_the_end_of_the_output_is_stored(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
     engine = engine_for("sh", "-c", "seq 200000; printf 'and no more'; exit 3")
-    engine.start(a_run(tmp_path), HERE)
-    (failed,) = until_ended(engine, 0)
+    engine.start(a_run(tmp_path), ON_THIS_MACHINE)
+    (failed,) = wait_for_end(engine, 0)
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.output[-22:]) == ("exited", "99999\n200000\nand no more"[-22:])
 
@@ -693,8 +691,8 @@ def test_a_command_with_thousands_of_arguments(engine_for: Callable[..., LocalEn
     names = [f"parameter_{i:04}" for i in range(4000)]
     script = "import sys; print('loss=%d' % len(sys.argv))"
     engine = engine_for(PYTHON, "-c", script, *(f"--{name}={{{name}}}" for name in names), loss="loss=(.*)")
-    engine.start(replace(a_run(tmp_path), config=dict.fromkeys(names, 0.123456789)), HERE)
-    reported, ended = until_ended(engine, 0)
+    engine.start(replace(a_run(tmp_path), config=dict.fromkeys(names, 0.123456789)), ON_THIS_MACHINE)
+    reported, ended = wait_for_end(engine, 0)
     assert isinstance(ended, Ended)
     assert isinstance(reported, Reported)
     assert reported.metrics == {"loss": 4001.0}
@@ -705,23 +703,25 @@ def test_a_trial_can_be_ended_while_a_pattern_hangs(
 ) -> None:
     printed = f"loss=1\\nloss={'a' * 60}!\\n"
     engine = engine_for("sh", "-c", f"printf '{printed}'; sleep 600", loss=HANGS)
-    engine.start(a_run(tmp_path), HERE)
-    events = until(engine, len)
+    engine.start(a_run(tmp_path), ON_THIS_MACHINE)
+    events = wait_until(engine, len)
     engine.request_end(0, 1)
-    *_, end = until(engine, ends, events)
-    assert isinstance(end, (Failed, Ended))  # the latter if it was told before it came to the second line
+    *_, end = wait_until(engine, ends, events)
+    assert isinstance(end, (Failed, Ended))  # Ended if the request came before the second line
 
 
-def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str) -> None:
+def test_a_command_is_killed_with_all_its_processes(
+    engine_for: Callable[..., LocalEngine], tmp_path: Path, mark: str
+) -> None:
     engine = engine_for("sh", "-c", "setsid sleep 600 & sleep 600 & echo loss=1; sleep 600", loss="loss=(.*)")
-    engine.start(a_run(tmp_path), HERE)
-    events = until(engine, len)
+    engine.start(a_run(tmp_path), ON_THIS_MACHINE)
+    events = wait_until(engine, len)
     workers = {doing.pid for doing in engine.status()}
     engine.kill(0, 1)
-    until(engine, ends, events)
+    wait_until(engine, ends, events)
 
     def only_keepers() -> bool:
-        left = marked(mark)
+        left = processes_with(mark)
         return (
             not any(command.startswith(("sleep", "setsid", "sh ")) for command in left.values())
             and not workers & left.keys()
@@ -730,11 +730,11 @@ def test_killed_with_all_it_started(engine_for: Callable[..., LocalEngine], tmp_
     eventually(only_keepers, "the worker and all it started are gone")
 
 
-def test_a_worker_that_ran_a_clean_command_is_kept(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
+def test_a_worker_is_reused_after_a_command(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:
     engine = engine_for("sh", "-c", "echo loss=1", loss="loss=(.*)")
     pids = set()
     for trial in range(5):
-        engine.start(a_run(tmp_path, trial), HERE)
-        until_ended(engine, trial)
+        engine.start(a_run(tmp_path, trial), ON_THIS_MACHINE)
+        wait_for_end(engine, trial)
         pids |= {doing.pid for doing in engine.status()}
     assert len(pids) == 1

@@ -1,4 +1,4 @@
-"""The pickled function of a study is code: loaded only where it is needed, and only if nobody else made it."""
+"""Tests that the pickled function of a study is loaded only if needed, and only if no other user can write it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def train(trial: tt.Trial) -> None:
 
 
 class Bomb:
-    """Leaves a mark when it is unpickled."""
+    """Writes a mark when it is unpickled."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -40,7 +40,7 @@ class Bomb:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with a finished study, "s"."""
+    """Return a store with a finished study, "s"."""
     store = tmp_path / "studies.db"
     space = {"x": tt.Float(0, 1)}
     tt.tune(train, space, minimize="loss", trials=1, max_steps=2, name="s", store=store, seed=0, progress=False)
@@ -54,7 +54,7 @@ def function(store: Path) -> Path:
 
 @pytest.fixture
 def bomb(tmp_path: Path, function: Path) -> Path:
-    """The study's function is a bomb; returns the mark that it would leave."""
+    """Replace the study's function by a bomb; return the path of its mark."""
     mark = tmp_path / "unpickled"
     function.write_bytes(pickle.dumps(Bomb(mark)))
     return mark
@@ -79,7 +79,7 @@ def open_umask() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("command", ["list", "show", "best", "bill", "export", "stop"])
-def test_commands_that_look_load_no_code(command: str, store: Path, bomb: Path) -> None:
+def test_commands_that_only_read_load_no_code(command: str, store: Path, bomb: Path) -> None:
     arguments = [] if command == "list" else ["s"]
     result = CliRunner().invoke(cli, [command, *arguments, "--store", str(store)])
     assert result.exit_code == 0, result.output
@@ -102,13 +102,13 @@ def test_a_study_is_resumed_with_its_function(store: Path) -> None:
 
 
 class Own:
-    """A searcher that no version of thriftune has."""
+    """A searcher of the user's own."""
 
     def suggest(self, past: Any, rng: Any) -> Any:
         return {"x": 0.25}
 
 
-def test_a_users_own_searcher_is_loaded_only_where_something_is_left(tmp_path: Path) -> None:
+def test_a_users_own_searcher_is_loaded_only_if_trials_are_left(tmp_path: Path) -> None:
     store = tmp_path / "studies.db"
     space = {"x": tt.Float(0, 1)}
     tt.tune(
@@ -124,15 +124,15 @@ def test_a_users_own_searcher_is_loaded_only_where_something_is_left(tmp_path: P
     assert [trial.config["x"] for trial in go_on(store).trials] == [0.25, 0.25]
 
 
-def test_files_are_the_owners_alone(open_umask: None, store: Path, function: Path) -> None:
+def test_only_the_owner_may_read_the_files(open_umask: None, store: Path, function: Path) -> None:
     assert function.stat().st_mode & 0o777 == 0o600
     assert function.parent.stat().st_mode & 0o777 == 0o700
     assert store.stat().st_mode & 0o777 == 0o644
     assert store.with_name("studies.db.locks").stat().st_mode & 0o777 == 0o755
 
 
-def test_a_folder_that_others_may_write_to_is_closed(open_umask: None, tmp_path: Path) -> None:
-    """As thriftune made it before, where the umask let groups write."""
+def test_a_folder_that_others_may_write_to_is_restricted(open_umask: None, tmp_path: Path) -> None:
+    """Earlier versions made such folders if the umask let groups write."""
     folder = tmp_path / "studies.db.files" / "s"
     folder.mkdir(parents=True)
     space = {"x": tt.Float(0, 1)}
@@ -151,7 +151,7 @@ def test_a_folder_that_others_may_write_to_is_closed(open_umask: None, tmp_path:
 
 @pytest.mark.parametrize("whose", ["file", "folder"])
 @pytest.mark.parametrize("mode", [0o020, 0o002])
-def test_what_others_may_write_to_is_not_loaded(
+def test_a_pickle_that_others_may_write_is_not_loaded(
     store: Path, function: Path, bomb: Path, whose: str, mode: int
 ) -> None:
     ask_for_more(store)
@@ -164,7 +164,7 @@ def test_what_others_may_write_to_is_not_loaded(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("whose", ["file", "folder"])
-def test_what_somebody_else_made_is_not_loaded(store: Path, function: Path, bomb: Path, whose: str) -> None:
+def test_a_pickle_of_another_user_is_not_loaded(store: Path, function: Path, bomb: Path, whose: str) -> None:
     ask_for_more(store)
     changed = function if whose == "file" else function.parent
     os.chown(changed, NOBODY, NOBODY)
@@ -173,11 +173,11 @@ def test_what_somebody_else_made_is_not_loaded(store: Path, function: Path, bomb
     assert not bomb.exists()
 
 
-def test_the_folder_that_a_linked_pickle_lies_in_is_checked(tmp_path: Path) -> None:
+def test_the_folder_of_a_linked_pickle_is_checked(tmp_path: Path) -> None:
     elsewhere, own = tmp_path / "elsewhere", tmp_path / "own"
     for folder in (elsewhere, own):
         folder.mkdir(mode=0o700)
-    pickled.keep(elsewhere / "function.pickle", b"")
+    pickled.write(elsewhere / "function.pickle", b"")
     (own / "function.pickle").symlink_to(elsewhere / "function.pickle")
     pickled.check_owner(own / "function.pickle")
     elsewhere.chmod(0o777)

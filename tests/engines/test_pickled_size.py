@@ -1,4 +1,4 @@
-"""Which values a training function brings along when it is pickled."""
+"""Tests which objects are pickled with a training function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import thriftune as tt
-from thriftune.engines.pickled_size import LARGE_BYTES, brought_along, remark
+from thriftune.engines.pickled_size import LARGE_BYTES, pickled_objects, size_warning
 
 IMAGES = bytearray(LARGE_BYTES)
 
@@ -54,22 +54,22 @@ def closure() -> Any:
         (len, []),
     ],
 )
-def test_what_is_brought_along(train: Any, names: list[str]) -> None:
-    assert [name for name, _ in brought_along(train)] == names
+def test_lists_the_pickled_objects(train: Any, names: list[str]) -> None:
+    assert [name for name, _ in pickled_objects(train)] == names
 
 
-def test_globals_of_the_main_script_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_globals_of_the_main_script(monkeypatch: pytest.MonkeyPatch) -> None:
     script: dict[str, Any] = {"__name__": "__main__"}
     exec("a = b = c = 1\ndef train(trial):\n    c = a\n    return [b for _ in 'x'] + [len('')]", script)
-    assert [name for name, _ in brought_along(script["train"])] == ["a", "b"]
+    assert [name for name, _ in pickled_objects(script["train"])] == ["a", "b"]
 
 
-def test_only_large_functions_are_remarked_upon() -> None:
-    assert remark(closure(), LARGE_BYTES) == ""
-    assert "brings 20 MB along, mostly images (0 MB), which" in remark(closure(), LARGE_BYTES + 1)
-    assert "brings 20 MB along, which" in remark(len, LARGE_BYTES + 1)
+def test_only_large_functions_give_a_warning() -> None:
+    assert size_warning(closure(), LARGE_BYTES) == ""
+    assert "uses 20 MB of objects, mostly images (0 MB), which" in size_warning(closure(), LARGE_BYTES + 1)
+    assert "uses 20 MB of objects, which" in size_warning(len, LARGE_BYTES + 1)
 
 
-def test_what_cannot_be_pickled_is_not_the_largest() -> None:
+def test_an_object_that_cannot_be_pickled_is_not_the_largest() -> None:
     lock, images = threading.Lock(), bytearray(100)
-    assert "mostly images" in remark(lambda trial: lock and images, LARGE_BYTES + 1)
+    assert "mostly images" in size_warning(lambda trial: lock and images, LARGE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Metrics in a command's output: each is found once and whole, in bounded time."""
+"""Tests that each metric in a command's output is found once and whole, in bounded time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def numbers(text: str, pattern: str) -> list[str]:
     sizes=st.lists(st.integers(1, 100), min_size=1),
     pattern=st.sampled_from([r"loss=([0-9.]+)", r"([0-9.]+) ", r"\b([0-9.]+)", r"(?<==)([0-9]+)", r"^loss=(\d+)"]),
 )
-def test_pieces_have_the_matches_of_the_whole_line(words: list[str], sizes: list[int], pattern: str) -> None:
+def test_pieces_have_the_same_matches_as_the_whole_line(words: list[str], sizes: list[int], pattern: str) -> None:
     printed = "".join(words)
     ends = itertools.accumulate(itertools.chain(sizes, itertools.repeat(50)), initial=0)
     spans = itertools.takewhile(lambda span: span[0] < len(printed.encode()), itertools.pairwise(ends))
@@ -84,7 +84,7 @@ def test_characters_and_groups_that_are_incomplete() -> None:
     assert found([b"loss=none loss=2"], loss=r"loss=(?:none|(\d))") == [("loss", "2")]
 
 
-def test_a_pattern_that_backtracks_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_backtracks_endlessly_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed_metrics, "_MATCH_SECONDS", 0.05)
     handler = signal.getsignal(signal.SIGVTALRM)
     slow = r"loss=((?:a+)+|[0-9.]+)$"
@@ -96,7 +96,7 @@ def test_a_pattern_that_backtracks_without_end_is_an_error(monkeypatch: pytest.M
     assert signal.getsignal(signal.SIGVTALRM) is handler
 
 
-def test_patterns_that_take_most_of_the_time_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patterns_that_use_most_of_the_time_give_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = PrintedMetrics({"accuracy": re.compile("acc=(.*)"), "loss": re.compile(".*.*.*loss=(.*)")})
     assert list(metrics.feed(b"loss=1\n")) == [[("loss", "1")]]
     assert metrics.take_warning() is None

@@ -1,4 +1,4 @@
-"""Tests that a worker puts back what a trial has changed in its process before it runs the next one."""
+"""Tests that a worker undoes the changes of a trial in its process before it runs the next one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests import ROOT
 from tests.conftest import needs_torch
-from tests.engines.conformance import HERE, until_ended
+from tests.engines.conformance import ON_THIS_MACHINE, wait_for_end
 from tests.engines.state_changes import KINDS, TORCH_KINDS
 from thriftune.engines.local import LocalEngine
 from thriftune.state.events import Ended, Event, Failed, Reported
@@ -55,7 +55,7 @@ RunTrials = Callable[..., list[Event]]
 
 @pytest.fixture
 def run_trials(tmp_path: Path) -> Iterator[RunTrials]:
-    """Returns a function that runs trials one after the other on one slot, and returns all their events.
+    """Return a function that runs trials one after the other on one slot, and returns all their events.
 
     Its first argument is the training script. The others are the configurations, one for each trial.
     """
@@ -73,8 +73,8 @@ def run_trials(tmp_path: Path) -> Iterator[RunTrials]:
         events: list[Event] = []
         for trial, config in enumerate(configs):
             home = str(tmp_path / "trials" / str(trial))
-            engine.start(Run(trial, 1, config, 0, ("loss",), 3, 7, home, 2), HERE)
-            events += until_ended(engine, trial)
+            engine.start(Run(trial, 1, config, 0, ("loss",), 3, 7, home, 2), ON_THIS_MACHINE)
+            events += wait_for_end(engine, trial)
         return events
 
     yield run_all
@@ -83,7 +83,7 @@ def run_trials(tmp_path: Path) -> Iterator[RunTrials]:
 
 
 def ran_in_one_process(events: list[Event]) -> bool:
-    """Returns whether all trials ran in the same process. Asserts that all have succeeded."""
+    """Return whether all trials ran in the same process. Asserts that all have succeeded."""
     assert [event for event in events if not isinstance(event, (Reported, Ended))] == []
     return len({event.metrics["pid"] for event in events if isinstance(event, Reported)}) == 1
 
@@ -96,7 +96,7 @@ SCRIPTS = [
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in TORCH_KINDS])
-def test_the_next_trial_finds_the_state_as_it_was(kind: str, script: str, run_trials: RunTrials) -> None:
+def test_the_next_trial_finds_the_initial_state(kind: str, script: str, run_trials: RunTrials) -> None:
     change, check = {"do": "change", "kind": kind}, {"do": "check", "kind": kind}
     assert ran_in_one_process(run_trials(script, change, check, change, check))
 
@@ -110,7 +110,7 @@ def test_the_next_trial_finds_the_state_as_it_was(kind: str, script: str, run_tr
     ],
 )
 @pytest.mark.parametrize("kind", list(TORCH_KINDS))
-def test_the_next_trial_finds_torch_as_it_was(kind: str, script: str, run_trials: RunTrials) -> None:
+def test_the_next_trial_finds_the_initial_state_of_torch(kind: str, script: str, run_trials: RunTrials) -> None:
     change, check = {"do": "change", "kind": kind}, {"do": "check", "kind": kind}
     assert ran_in_one_process(run_trials(script, change, check, change, check))
 
@@ -121,7 +121,7 @@ def test_a_watchdog_ends_with_its_trial(run_trials: RunTrials) -> None:
 
 @pytest.mark.parametrize("change", ["pid", "disable_faulthandler", "write_tracebacks_elsewhere", "handle_faults"])
 def test_a_crash_leaves_a_traceback_in_the_output(change: str, run_trials: RunTrials) -> None:
-    """Checks it after trials that have changed how crashes are handled."""
+    """Test it after trials that have changed how crashes are handled."""
     first = {"do": "pid"} if change == "pid" else {"do": "do", "change": change}
     *earlier, failed = run_trials(LOADED_LATE, first, {"do": "pid"}, {"do": "segfault"})
     assert ran_in_one_process(earlier)
@@ -139,12 +139,12 @@ def test_a_crash_leaves_a_traceback_in_the_output(change: str, run_trials: RunTr
         ),
     ],
 )
-def test_a_worker_is_replaced_if_something_cannot_be_put_back(change: str, run_trials: RunTrials) -> None:
+def test_a_worker_is_replaced_if_a_change_cannot_be_undone(change: str, run_trials: RunTrials) -> None:
     assert not ran_in_one_process(run_trials(LOADED_LATE, {"do": "do", "change": change}, {"do": "pid"}))
 
 
-def test_what_a_script_sets_when_it_is_loaded_holds_for_every_trial(run_trials: RunTrials, tmp_path: Path) -> None:
-    """Checks it for variables, the folder and the mask of permissions."""
+def test_changes_by_the_script_while_it_loads_hold_for_every_trial(run_trials: RunTrials, tmp_path: Path) -> None:
+    """The script changes variables, the folder and the mask of permissions."""
     folder = tmp_path / "data"
     folder.mkdir()
     script = f"""
@@ -163,8 +163,8 @@ def act(trial):
     assert ran_in_one_process(run_trials(script, {}, {}, {}))
 
 
-def test_another_module_by_the_name_of_a_library_does_no_harm(run_trials: RunTrials) -> None:
-    """Some scripts put an empty module in the place of a library, so that nothing loads it."""
+def test_a_module_with_the_name_of_a_library_does_no_harm(run_trials: RunTrials) -> None:
+    """Some scripts replace a library by an empty module, so that nothing loads it."""
     script = """
 import sys, types
 for name in ("decimal", "multiprocessing", "numpy", "tempfile", "torch"):

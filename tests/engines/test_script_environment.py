@@ -1,4 +1,4 @@
-"""What a training function has around it: the script's arguments, folder, paths and environment."""
+"""Tests the environment of a training function: the script's arguments, folder, paths and variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def losses(done: subprocess.CompletedProcess[str]) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
-PARSES = """
+PARSES_ARGUMENTS = """
 import argparse
 from tuning import tune
 
@@ -59,11 +59,11 @@ if __name__ == "__main__":
 
 
 def test_a_script_that_parses_its_arguments_at_the_top(tmp_path: Path) -> None:
-    assert losses(run(tmp_path, PARSES, "--loss", "0.25")) == [0.5, 0.5]
+    assert losses(run(tmp_path, PARSES_ARGUMENTS, "--loss", "0.25")) == [0.5, 0.5]
 
 
 def test_a_module_that_parses_the_arguments_when_it_is_imported(tmp_path: Path) -> None:
-    """Also when the study is resumed by its name, from another command line."""
+    """It does so also when the study is resumed by its name, from another command line."""
     (tmp_path / "settings.py").write_text(
         "import argparse\n"
         "parser = argparse.ArgumentParser()\n"
@@ -86,7 +86,7 @@ def test_a_module_that_parses_the_arguments_when_it_is_imported(tmp_path: Path) 
 
 
 def test_a_file_beside_the_script_is_read_by_its_relative_path(tmp_path: Path) -> None:
-    """And a trial that changes folder, arguments, paths and environment disturbs no later one."""
+    """A trial that changes folder, arguments, paths and environment does not affect later ones."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "loss.txt").write_text("0.75")
     script = (
@@ -137,7 +137,7 @@ def test_the_environment_is_that_of_the_call_and_is_not_written_to_disk(tmp_path
 
 
 def test_a_function_of_a_study_file_has_its_own_file_as_the_only_argument(tmp_path: Path) -> None:
-    """The words of thriftune's command line are not for a file that parses arguments."""
+    """A file that parses arguments must not see those of thriftune's command line."""
     (tmp_path / "train.py").write_text(
         "import argparse, sys\n"
         "parser = argparse.ArgumentParser()\n"
@@ -158,11 +158,11 @@ def test_a_pickle_of_an_older_version_has_no_arguments(tmp_path: Path, monkeypat
     monkeypatch.setattr(sys, "argv", ["driver"])
     path = tmp_path / "function.pickle"
     dumped = pickled.dump("train", {"train": len})
-    pickled.keep(path, dumped.split(b"\n", 1)[1])
+    pickled.write(path, dumped.split(b"\n", 1)[1])
     pickled.set_arguments(path)
     assert (sys.argv, pickled.load(path)) == (["driver"], {"train": len})
     monkeypatch.setattr(sys, "argv", ["script.py", "caf\udce9", "--x=1\n2"])
-    pickled.keep(path, pickled.dump("train", {"train": len}))
+    pickled.write(path, pickled.dump("train", {"train": len}))
     monkeypatch.setattr(sys, "argv", ["driver"])
     pickled.set_arguments(path)
     assert (sys.argv, pickled.load(path)) == (["script.py", "caf\udce9", "--x=1\n2"], {"train": len})
@@ -171,7 +171,7 @@ def test_a_pickle_of_an_older_version_has_no_arguments(tmp_path: Path, monkeypat
 
 
 @pytest.mark.cluster
-def test_on_a_cluster_a_trial_has_the_arguments_and_paths_and_the_folder_if_it_is_there(tmp_path: Path) -> None:
+def test_on_a_cluster_a_trial_has_the_arguments_the_paths_and_an_existing_folder(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "settings.py").write_text("import sys\nLOSS = float(sys.argv[1])\n")
     (tmp_path / "loss.txt").write_text("0.5")

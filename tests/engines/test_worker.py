@@ -1,4 +1,4 @@
-"""A worker's end of its line to the driver."""
+"""Tests a worker's connection to its driver."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FOREVER_SECONDS = 60.0
 
 
 @pytest.fixture
-def line(tmp_path: Path) -> Iterator[tuple[DriverLink, socket.socket]]:
-    """A worker's link that was given a run, and the driver's end."""
+def connection(tmp_path: Path) -> Iterator[tuple[DriverLink, socket.socket]]:
+    """Yield the worker's link, which has received a run, and the driver's socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
         link = DriverLink(theirs, tmp_path / "0.spool")
@@ -29,8 +29,8 @@ def line(tmp_path: Path) -> Iterator[tuple[DriverLink, socket.socket]]:
         yield link, ours
 
 
-def test_it_waits_until_its_report_was_judged(line: tuple[DriverLink, socket.socket]) -> None:
-    link, driver = line
+def test_waits_until_the_report_was_judged(connection: tuple[DriverLink, socket.socket]) -> None:
+    link, driver = connection
     done = threading.Event()
 
     def wait() -> None:
@@ -46,17 +46,17 @@ def test_it_waits_until_its_report_was_judged(line: tuple[DriverLink, socket.soc
     waiting.join(FOREVER_SECONDS)
     assert done.is_set()
     assert not link.told_to_end()
-    link.wait_for_answer(2, FOREVER_SECONDS)  # has its answer already
+    link.wait_for_answer(2, FOREVER_SECONDS)  # the answer has arrived before
 
 
-def test_the_word_to_end_is_an_answer(line: tuple[DriverLink, socket.socket]) -> None:
-    link, driver = line
+def test_a_request_to_end_ends_the_wait(connection: tuple[DriverLink, socket.socket]) -> None:
+    link, driver = connection
     _send(driver, {"end": [3, 2]})
     link.wait_for_answer(1, FOREVER_SECONDS)
     assert link.told_to_end()
 
 
-def test_it_goes_on_when_its_patience_is_over(line: tuple[DriverLink, socket.socket]) -> None:
-    link, _ = line
+def test_the_wait_ends_after_its_timeout(connection: tuple[DriverLink, socket.socket]) -> None:
+    link, _ = connection
     link.wait_for_answer(1, 0.01)
     assert not link.told_to_end()

@@ -1,4 +1,4 @@
-"""What do trials do in these tests? `act` plays the part that its configuration names."""
+"""Training functions for the tests of engines. `act` calls the one that the configuration names."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from typing import Any
 from thriftune.training.trial import Trial
 
 MEMORY_GROUP = "TEST_MEMORY_GROUP"
-"""The variable that names a group with little memory, for eat_memory."""
+"""The environment variable that names a control group with little memory, for eat_memory."""
 
 HOME = Path.cwd()
 VARIABLES = dict(os.environ)
 
 
 def process_state() -> dict[str, Any]:
-    """What a process has of its own, and a trial may change."""
+    """Return the state of this process that a trial may change."""
     limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     return {
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
@@ -48,12 +48,12 @@ STATE = process_state()
 
 
 def act(trial: Trial) -> object:
-    """`do` is the name of a function here; what follows a colon only tells two trials of it apart."""
+    """Call the function whose name is in `do`, up to a colon. The rest makes configurations differ."""
     return ACTS[trial["do"].partition(":")[0]](trial)
 
 
 def check(trial: Trial) -> float:
-    """Succeeds where no earlier trial has changed anything around this one."""
+    """Succeed if the process has no changes of an earlier trial."""
     assert Path.cwd() == HOME
     assert os.environ == VARIABLES
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -64,15 +64,15 @@ def check(trial: Trial) -> float:
     mask = os.umask(0o022)
     assert os.umask(mask) == 0o022
     assert mask != 0o777
-    print("said as ever", flush=True)
-    os.write(1, b"and below\n")
+    print("printed by Python", flush=True)
+    os.write(1, b"written to descriptor 1\n")
     assert process_state() == STATE, (process_state(), STATE)
     assert "numpy" not in sys.modules or sys.modules["numpy"].geterr()["invalid"] == "warn"
     return 1.0
 
 
 def settings(trial: Trial) -> None:
-    """Steps that are long enough to be measured; says how it was set up in each."""
+    """Make steps that are long enough to be measured, and report the knob setting of each."""
     for _ in trial.steps():
         pace = trial.system.get("pace", 0)
         time.sleep(0.6)
@@ -84,7 +84,7 @@ def pid(trial: Trial) -> dict[str, float]:
 
 
 def train(trial: Trial) -> None:
-    """Steps with checkpoints; writes down each step it does. After step 2 of the first attempt, does `then`."""
+    """Make steps with checkpoints, and log each. After step 2 of the first attempt, call `then`."""
     state = {"step": 0}
 
     def load(folder: Path) -> None:
@@ -105,7 +105,7 @@ def train(trial: Trial) -> None:
 
 
 def count(trial: Trial) -> None:
-    """Reports until told to end, or to max_steps."""
+    """Report until the end is requested, or to max_steps."""
     for step in trial.steps():
         trial.report(loss=1.0 / step)
         time.sleep(trial.get("pause", 0.0))
@@ -309,7 +309,7 @@ def change_limits(trial: Trial) -> float:
 
 
 def set_clock_back(trial: Trial) -> float:
-    """The wall clock goes back by an hour, as far as this process can tell."""
+    """Set the wall clock of this process back by an hour."""
     trial.report(loss=1.0)
     right = time.time
     time.time = lambda: right() - 3600.0
@@ -317,7 +317,7 @@ def set_clock_back(trial: Trial) -> float:
 
 
 def change_process(trial: Trial) -> float:
-    """Changes all that belongs to a process and outlives a function."""
+    """Change all state of the process that outlives a function."""
     import numpy  # only here: what a worker has not loaded, it need not put right
 
     os.setpriority(os.PRIO_PROCESS, 0, 5)
@@ -350,27 +350,27 @@ def leave_written_file(trial: Trial) -> float:
 
 
 def leave_read_file(trial: Trial) -> float:
-    """As a library that has its data open does, and may be of use to the next trial."""
+    """Leave a file open for reading, as libraries do with their data."""
     os.open(__file__, os.O_RDONLY)
     return 1.0
 
 
 def limit_files(trial: Trial) -> None:
-    """Allows itself only small files, and reports until its worker's spool is one that is too large."""
+    """Limit the size of files, and report until the worker's spool file is too large."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     for _ in range(1000):
         trial.report(loss=1.0)
 
 
 def limit_files_for_good(trial: Trial) -> None:
-    """Like limit_files(), with a limit that cannot be raised again."""
+    """Do as limit_files(), with a limit that cannot be raised again."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
     for _ in range(1000):
         trial.report(loss=1.0)
 
 
 def write_without_end(trial: Trial) -> float:
-    """Writes 300 MB without a newline to its worker's line to the driver."""
+    """Write 300 MB without a newline to the worker's connection to the driver."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         try:
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):  # noqa: PTH115
@@ -392,7 +392,7 @@ def leave_thread(trial: Trial) -> float:
 
 
 def report_from_threads(trial: Trial) -> None:
-    """Eight threads report 200 times each, and say which report of theirs each one is."""
+    """Report 200 times from each of eight threads, with the numbers of thread and report."""
 
     def speak(speaker: int) -> None:
         for count in range(200):
@@ -406,7 +406,7 @@ def report_from_threads(trial: Trial) -> None:
 
 
 def report_from_handler(trial: Trial) -> None:
-    """A signal handler reports while the main thread does. The last report says how often it returned."""
+    """Report from a signal handler and the main thread. The last report counts those of the handler."""
     begun, returned = itertools.count(), itertools.count()  # a handler may be interrupted by the next
 
     def handle(*_: object) -> None:
@@ -422,7 +422,7 @@ def report_from_handler(trial: Trial) -> None:
 
 
 def raise_from_handler(trial: Trial) -> float:
-    """A signal handler raises while the main thread reports, as a time limit does."""
+    """Raise from a signal handler while the main thread reports, as a time limit does."""
 
     def handle(*_: object) -> None:
         raise TimeoutError
@@ -439,7 +439,7 @@ def raise_from_handler(trial: Trial) -> float:
 
 
 def leave_speaking_thread(trial: Trial) -> float:
-    """It goes on reporting when its trial is over, and while others run."""
+    """Leave a thread that goes on reporting after the trial, while others run."""
 
     def speak() -> None:
         while True:
@@ -477,7 +477,7 @@ def leave_daemon(trial: Trial) -> float:
 
 
 def daemonize(command: list[str]) -> None:
-    """The classic way out of one's parent's reach: fork, setsid, fork."""
+    """Start a daemon as usual: fork, setsid, fork."""
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -488,7 +488,7 @@ def daemonize(command: list[str]) -> None:
 
 
 def send_into_background(trial: Trial) -> dict[str, float]:
-    """Starts processes whose parents end at once; says how many of them stay when they have ended, too.
+    """Start processes whose parents end at once; report how many are left when they have ended, too.
 
     The loss is the exit status of a child of its own, which it waits for last.
     """
@@ -512,7 +512,7 @@ def send_into_background(trial: Trial) -> dict[str, float]:
 
 
 def fork_and_return(trial: Trial) -> float:
-    """Two processes come back from the training function."""
+    """Return from the training function in two processes."""
     child = os.fork()
     if child == 0:
         return -1000.0
@@ -535,7 +535,7 @@ def sleep(trial: Trial) -> float:
 
 
 def sleep_in_company(trial: Trial) -> float:
-    """With a child that has a child, and a daemon."""
+    """Sleep, with a child that has a child, and a daemon."""
     subprocess.Popen(["sh", "-c", "sleep 601 & sleep 602"], start_new_session=True)
     daemonize(["sh", "-c", "sleep 603 & sleep 604"])
     trial.report(loss=1.0)
@@ -543,7 +543,7 @@ def sleep_in_company(trial: Trial) -> float:
 
 
 def spin(trial: Trial) -> None:
-    """Holds the interpreter's lock: one call of C that takes for ever."""
+    """Hold the interpreter's lock for ever, in a call of a C function."""
     print("spinning", flush=True)
     pow(7, 10**10)
 

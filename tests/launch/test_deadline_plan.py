@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.clouds.ray.test_autoscaling import said
+from tests.clouds.ray.test_autoscaling import written
 from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 from thriftune.launch.deadline_plan import remarks, told
@@ -151,7 +151,7 @@ def machines_of(decided: list[str]) -> list[int]:
 def test_a_study_plans_for_its_deadline_and_goes_by_the_plan_also_when_resumed(cluster: Autoscaled) -> None:
     arguments = (str(cluster.folder), "interrupted", str(PRICE))
     output = cluster.run(STUDY, *arguments)
-    first = said(output)
+    first = written(output)
     measured = (cluster.folder / "shared" / "planned" / "measured.json").read_text()
     decided = decisions(output)
     many, one = machines_of(decided)
@@ -171,7 +171,7 @@ def test_a_study_plans_for_its_deadline_and_goes_by_the_plan_also_when_resumed(c
     assert len(gone) >= many - 1, "they are let go as soon as nothing runs there"
 
     output = cluster.run(STUDY, *(arguments[0], "whole", arguments[2]))
-    second = said(output)
+    second = written(output)
     assert decisions(output) == decided, "the same plan"
     assert "asking the autoscaler" not in output, "what was measured is known"
     assert (cluster.folder / "shared" / "planned" / "measured.json").read_text() == measured

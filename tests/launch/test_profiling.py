@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import unable
-from tests.engines.processes import all_gone, eventually, marked
+from tests.engines.processes import eventually, processes_with, wait_for_no_process
 from thriftune.clouds.local import cores
 from thriftune.engines.local import LocalEngine
 from thriftune.errors import ProfileError, SettingError
@@ -68,7 +68,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield
     assert this_process() == before
     assert list(temporary.iterdir()) == []
-    all_gone(mark)
+    wait_for_no_process(mark)
 
 
 @pytest.fixture
@@ -314,7 +314,7 @@ def train(trial):
 
     def interrupt() -> None:
         eventually((tmp_path / "three").exists, "three steps")
-        assert any("sleep" in command for command in marked(f"TEST_MARK={tmp_path}").values())
+        assert any("sleep" in command for command in processes_with(f"TEST_MARK={tmp_path}").values())
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -55,7 +55,7 @@ def kinds_of(events: list[Event]) -> list[tuple[str, float]]:
 
 
 class TestConformance(RentingConformance):
-    there, offer = 0, "big"
+    unrented, offer = 0, "big"
 
     @pytest.fixture(autouse=True)
     def clock(self) -> None:

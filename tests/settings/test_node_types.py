@@ -55,7 +55,7 @@ def test_slots_are_the_workers_that_find_room(machine: str, worker: dict[str, fl
     assert kind.slots == slots
     (node,) = node_types([kind], worker)
     claimed = {name: amount * slots for name, amount in worker.items() if name != "memory"}
-    assert (node.name, node.resources, node.most) == (machine, claimed, -1)
+    assert (node.name, node.resources, node.max_nodes) == (machine, claimed, None)
     assert node.price_per_hour == kind.price_per_hour, "for the bill"
 
 

@@ -103,6 +103,6 @@ def test_a_function_with_much_data_is_remarked_upon_once(source: str, name: str,
             assert remarks == []
         else:
             assert remarks == [
-                f"train: the function brings 25 MB along, mostly {name} (24 MB), which are stored with the study "
-                "and loaded by each worker; load large data inside the function instead, from a file"
+                f"train: the function uses 25 MB of objects, mostly {name} (24 MB), which are stored with the "
+                "study and loaded by each worker; load large data from a file inside the function instead"
             ]

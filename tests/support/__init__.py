@@ -1,1 +1,1 @@
-"""What tests of several packages use: made-up studies, rented machines, Ray clusters."""
+"""Helpers for the tests of several packages: made-up studies, rented machines and Ray clusters."""

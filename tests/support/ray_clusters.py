@@ -1,11 +1,11 @@
-"""What does a real Ray do? Whole clusters on one machine, for tests and benchmarks, that end with their block.
+"""Starts real Ray clusters on one machine for tests and benchmarks, which end with their block.
 
-`nodes()`: any number of nodes that the test itself adds, drains and kills, and to which its own process connects.
-`autoscaled()`: Ray's own autoscaler, which starts and ends nodes as they are asked for. It wants a port of its own
-and leaves processes behind, so it lives in namespaces of its own: its own loopback, and own processes that do not
-outlive the first. Whoever would use it must be in there, too: `Autoscaled.run()` has a script run there.
+`nodes()` starts a cluster whose nodes the test adds, drains and kills. The test's own process connects to it.
+`autoscaled()` starts a cluster with Ray's own autoscaler, which starts and ends nodes on request. It needs a fixed
+port and leaves processes behind, so it runs in namespaces with their own loopback device, whose processes end with
+the first one. A script that uses the cluster must run there, too, by `Autoscaled.run()`.
 
-Neither looks at another Ray on the machine, or is seen by one.
+Both ignore other Ray clusters on the machine, and are not found by them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from thriftune.clouds.ray.cluster import HEALTH_CHECKS
 
 PATIENCE_SECONDS = 60.0
 _STORE_BYTES = 80_000_000
-"""For the objects of a node: the least that Ray takes. It is only taken when it is used."""
+"""The size of a node's object store: the smallest that Ray accepts. The memory is used only when needed."""
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -45,7 +45,7 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Has Ray take 127.0.0.1 for what it is, and not for the address by which others reach this machine."""
+"""Makes Ray use 127.0.0.1 itself, instead of the address by which others reach this machine."""
 
 _REPOSITORY = Path(__file__).parents[2]
 
@@ -80,8 +80,8 @@ class Nodes:
         return str(self._cluster.head_node.node_id)
 
     @property
-    def there(self) -> list[str]:
-        """Those that were added, and neither killed nor ended."""
+    def running(self) -> list[str]:
+        """Return the nodes that were added, and neither killed nor ended."""
         return list(self._nodes)
 
     def add(
@@ -93,9 +93,9 @@ class Nodes:
         gpus: int = 0,
         kind: str = "",
     ) -> str:
-        """One more, when it is there; some seconds. Whether it has them or not, it says it has these resources.
+        """Start a node with these resources, real or not, and wait until it runs, some seconds; return its id.
 
-        `kind`: the node type that it says it is of, as if an autoscaler had started it.
+        `kind`: the node type that it has, as if an autoscaler had started it.
         """
         node = self._cluster.add_node(
             num_cpus=cpus,
@@ -109,35 +109,37 @@ class Nodes:
         self._nodes[node.node_id] = node
         return str(node.node_id)
 
-    def drain(self, node_id: str, seconds: float, why: str = "taken away") -> float:
-        """Gives notice that the node will be taken away in so many seconds; returns when. Nobody does take it."""
+    def drain(self, node_id: str, seconds: float, why: str = "preempted") -> float:
+        """Announce the preemption of a node in some seconds; return when. The node is not ended by that."""
         from ray.core.generated.autoscaler_pb2 import DrainNodeReason
 
         deadline = time.time() + seconds
         reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
         gcs = importlib.import_module("ray._raylet").GcsClient(address=self.address)
-        accepted, because = gcs.drain_node(node_id, reason, why, int(deadline * 1000))
-        assert accepted, because
+        accepted, reason_text = gcs.drain_node(node_id, reason, why, int(deadline * 1000))
+        assert accepted, reason_text
         return deadline
 
     def kill(self, node_id: str) -> None:
-        """Ends all of its processes as a power cut would, those of actors and their children included. The cluster
-        finds out by itself, after some seconds."""
+        """Kill all processes of a node, also those of actors and their children, as a power cut would.
+
+        The cluster notices by itself, after some seconds.
+        """
         node = self._nodes.pop(node_id)
         own = [process.process.pid for several in node.all_processes.values() for process in several]
-        below = _descendants(own)  # they would notice, but some of them only after a second
+        descendants = _descendants(own)  # they end by themselves, but some of them only after a second
         self._cluster.remove_node(node, allow_graceful=False)
-        for pid in below:
+        for pid in descendants:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def end(self, node_id: str) -> None:
-        """In good order: the cluster is told."""
+        """End a node gracefully: the cluster is notified."""
         self._cluster.remove_node(self._nodes.pop(node_id), allow_graceful=True)
 
     def close(self) -> None:
-        """All of them; the head last."""
-        with contextlib.ExitStack() as stack:  # one that does not end keeps no other
+        """Kill all nodes; the head last."""
+        with contextlib.ExitStack() as stack:  # a failure for one node must not keep the others
             if self._cluster.head_node is not None:
                 stack.callback(self._cluster.remove_node, self._cluster.head_node, allow_graceful=False)
             for node_id in list(self._nodes):
@@ -151,25 +153,25 @@ def _descendants(pids: Sequence[int]) -> list[int]:
             with contextlib.suppress(OSError):
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
-    waiting = list(pids)
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+    descendants: list[int] = []
+    pending = list(pids)
+    while pending:
+        new = children.get(pending.pop(), [])
+        descendants += new
+        pending += new
+    return descendants
 
 
 @contextlib.contextmanager
 def nodes(*cpus: float) -> Iterator[Nodes]:
-    """A head without CPUs, and a node with so many of them for each that is given."""
+    """Run a cluster with a head without CPUs, and a node for each number of CPUs."""
     ray = pytest.importorskip("ray")
     from ray._private import ray_constants
 
     before = dict(os.environ)
-    elsewhere = ray_constants.ENABLE_RAY_CLUSTER  # what _LOOPBACK says, read when Ray was imported
+    loopback_before = ray_constants.ENABLE_RAY_CLUSTER  # the setting of _LOOPBACK, read when Ray was imported
     with _folder() as folder:
-        # Not where Ray would write which cluster "auto" is: others on this machine read it there.
+        # Ray writes the address of the cluster "auto" into this folder. Other programs must not read it.
         os.environ.update(_QUIET | _LOOPBACK, RAY_TMPDIR=str(folder))
         os.environ.pop("RAY_ADDRESS", None)
         ray_constants.ENABLE_RAY_CLUSTER = False
@@ -183,7 +185,7 @@ def nodes(*cpus: float) -> Iterator[Nodes]:
                 ray.shutdown()
                 cluster.close()
         finally:
-            ray_constants.ENABLE_RAY_CLUSTER = elsewhere
+            ray_constants.ENABLE_RAY_CLUSTER = loopback_before
             os.environ.clear()
             os.environ.update(before)
 
@@ -199,7 +201,7 @@ def node_type(
     most: int = 4,
     least: int = 0,
 ) -> dict[str, Any]:
-    """As the autoscaler's configuration has it, under available_node_types."""
+    """Return a node type for the autoscaler's configuration, under available_node_types."""
     return {
         "resources": {"CPU": cpus, "object_store_memory": _STORE_BYTES, **(resources or {})},
         "labels": dict(labels or {}),
@@ -211,18 +213,18 @@ def node_type(
 
 @dataclass
 class Autoscaled:
-    """A running cluster, from outside of it."""
+    """A running cluster in its namespaces."""
 
-    address: str  # as it is called inside
-    folder: Path  # private to it; scripts may leave there what they like
+    address: str  # in the namespaces
+    folder: Path  # for the cluster and its scripts
     environment: Mapping[str, str]
-    _first: int = field(repr=False)  # process, by which its namespaces are named
+    _first_pid: int = field(repr=False)  # the process id by which the namespaces are entered
     _namespaces: Sequence[str] = field(repr=False)
 
     def run(self, script: str | Path, *arguments: str, seconds: float = 120.0, echo: bool = False) -> str:
-        """What a Python script prints that runs inside: the text of one, or a file. RAY_ADDRESS tells it where.
+        """Run a Python script in the namespaces; return its output. RAY_ADDRESS is the address of the cluster.
 
-        `echo`: what it says to standard error is not kept for the case of a failure, but shown at once.
+        `script`: its text or its path. `echo`: show standard error at once, and not only after a failure.
         """
         done = subprocess.run(
             self.command(script, *arguments),
@@ -238,30 +240,31 @@ class Autoscaled:
         return done.stdout
 
     def start(self, script: str | Path, *arguments: str) -> subprocess.Popen[str]:
-        """The same, without waiting: for two at a time. It ends with the cluster, if not before."""
+        """Start a script as run() does, without waiting. It ends with the cluster at the latest."""
         command = self.command(script, *arguments)
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=dict(self.environment), cwd=_REPOSITORY, stdout=pipe, text=True)
 
     def command(self, script: str | Path, *arguments: str) -> list[str]:
         what = [str(script)] if isinstance(script, Path) else ["-c", script]
-        enter = ["nsenter", f"--target={self._first}", *self._namespaces, f"--wd={_REPOSITORY}"]
+        enter = ["nsenter", f"--target={self._first_pid}", *self._namespaces, f"--wd={_REPOSITORY}"]
         return [*(enter if self._namespaces else []), sys.executable, *what, *arguments]
 
     def log(self) -> str:
-        """What the autoscaler has to say for itself."""
-        found = sorted(self.folder.glob("ray/session_2*/logs/monitor.*"))
-        return "\n".join(path.read_text(errors="replace") for path in found)
+        """Return the log of the autoscaler."""
+        paths = sorted(self.folder.glob("ray/session_2*/logs/monitor.*"))
+        return "\n".join(path.read_text(errors="replace") for path in paths)
 
 
 @contextlib.contextmanager
 def autoscaled(
     node_types: Mapping[str, Mapping[str, Any]], *, idle_seconds: float = 4.0, most: int = 8, apart: bool = True
 ) -> Iterator[Autoscaled]:
-    """A head without CPUs and an autoscaler that may start nodes of these types (see node_type), `most` in all.
+    """Run a cluster with a head without CPUs, and an autoscaler for nodes of these types; see node_type().
 
-    It ends those that nobody has used or asked for in `idle_seconds`. `apart`: in namespaces; else it must be the
-    only Ray on the machine.
+    - `idle_seconds`: the time after which the autoscaler ends an idle node.
+    - `most`: the largest number of nodes.
+    - `apart`: run the cluster in namespaces. Otherwise, it must be the only Ray on the machine.
     """
     pytest.importorskip("ray")
     unshare, enter = namespaces() if apart else ([], [])
@@ -269,12 +272,12 @@ def autoscaled(
         home = folder / "home"
         home.mkdir()
         paths = [str(_REPOSITORY / "src"), str(_REPOSITORY), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        ours = os.pathsep.join(filter(None, paths))
+        python_path = os.pathsep.join(filter(None, paths))
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             **_QUIET,
             "HOME": str(home),
-            "PYTHONPATH": ours,
+            "PYTHONPATH": python_path,
             "RAY_TMPDIR": str(folder),
         }
         config = folder / "autoscaler.json"
@@ -292,11 +295,11 @@ def autoscaled(
         finally:
             assert holder.stdin is not None
             assert holder.stdout is not None
-            holder.stdin.close()  # that is what it waits for
+            holder.stdin.close()  # it ends when its input is closed
             try:
                 holder.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
-                holder.kill()  # and with it, all that is in its namespaces
+                holder.kill()  # this ends all processes in its namespaces
                 holder.wait()
             holder.stdout.close()
             if not apart:
@@ -304,7 +307,7 @@ def autoscaled(
 
 
 def _end_processes_of(folder: Path) -> None:
-    """Those whose command line names it."""
+    """Kill the processes with the folder in their command lines."""
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             if process.name.isdigit() and str(folder).encode() in (process / "cmdline").read_bytes():
@@ -312,7 +315,7 @@ def _end_processes_of(folder: Path) -> None:
 
 
 _ADDRESS = "127.0.0.1:6379"
-_HEAD_ID = "f" * 51 + "00000"  # what the fake provider calls the head
+_HEAD_ID = "f" * 51 + "00000"  # the id that the fake provider gives to the head
 
 
 def _configuration(node_types: Mapping[str, Mapping[str, Any]], idle_seconds: float, most: int) -> dict[str, Any]:
@@ -335,12 +338,12 @@ def _configuration(node_types: Mapping[str, Mapping[str, Any]], idle_seconds: fl
         },
         "available_node_types": {**{name: dict(kind) for name, kind in node_types.items()}, _HEAD_TYPE: head},
         "head_node_type": _HEAD_TYPE,
-        **{name: {} for name in ("auth", "docker", "file_mounts")},  # that of which nothing is done must be said
-        **{name: [] for name in _NOTHING},
+        **{name: {} for name in ("auth", "docker", "file_mounts")},  # Ray requires unused settings, too
+        **{name: [] for name in _UNUSED_LISTS},
     }
 
 
-_NOTHING = (
+_UNUSED_LISTS = (
     "cluster_synced_files",
     "rsync_exclude",
     "rsync_filter",
@@ -358,32 +361,32 @@ _HEAD_TYPE = "ray.head.default"
 
 @functools.cache
 def namespaces() -> tuple[list[str], list[str]]:
-    """How unshare is told to make them, and nsenter to enter them; a test that cannot have them is skipped."""
+    """Return the options of unshare and nsenter for the namespaces; skip the test if they cannot be made."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
-        pytest.skip("the autoscaler's tests need unshare and nsenter (util-linux), which are not here")
+        pytest.skip("the autoscaler's tests need unshare and nsenter (util-linux), which are not installed")
     apart = ["--net", "--pid", "--mount", "--mount-proc"]
     entered = ["--net", "--pid", "--mount"]
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     command = ["unshare", *user, *apart, "--fork", "--kill-child", "true"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        who = "not even by root" if os.geteuid() == 0 else "by a user who is not root"
-        pytest.skip(f"network and process namespaces cannot be made here, {who}: {tried.stderr.strip()}")
+        user_text = "even by root" if os.geteuid() == 0 else "by a user who is not root"
+        pytest.skip(f"network and process namespaces cannot be made here, {user_text}: {tried.stderr.strip()}")
     return [*user, *apart], ([*entered, "--user", "--preserve-credentials"] if user else entered)
 
 
 def _wait_for_start(holder: subprocess.Popen[str], folder: Path, apart: bool) -> int:
-    """The first process inside, when the cluster is there: by its number outside."""
+    """Wait until the cluster runs; return the id of the first process in its namespaces."""
     assert holder.stdout is not None
     timer = threading.Timer(PATIENCE_SECONDS, holder.kill)
     timer.start()
     try:
-        said = holder.stdout.readline().strip()
+        line = holder.stdout.readline().strip()
     finally:
         timer.cancel()
-    if said != "started":
+    if line != "started":
         log = (folder / "start.log").read_text(errors="replace")
-        raise AssertionError(f"the cluster did not start: {said or 'it said nothing'}\n{log[-4000:]}")
+        raise AssertionError(f"the cluster did not start: {line or 'no output'}\n{log[-4000:]}")
     if not apart:
         return holder.pid
     children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
@@ -392,7 +395,7 @@ def _wait_for_start(holder: subprocess.Popen[str], folder: Path, apart: bool) ->
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """Short: sockets are made below it, whose names may have 107 characters."""
+    """Make a folder with a short path: the path of a socket in it may have at most 107 characters."""
     folder = Path(tempfile.mkdtemp(prefix="rc-", dir="/tmp"))
     try:
         yield folder
@@ -404,8 +407,11 @@ def _folder() -> Iterator[Path]:
 
 
 def _hold(folder: Path) -> None:
-    """Starts the cluster and waits until nobody wants it. With this process all that are in there end."""
-    with contextlib.suppress(PermissionError):  # not in a namespace of its own, where it is up
+    """Start the cluster, and wait for the end of standard input.
+
+    All processes in the namespaces end with this one.
+    """
+    with contextlib.suppress(PermissionError):  # outside of a namespace, the device is up already
         _loopback_up()
     os.environ |= {
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
@@ -420,18 +426,18 @@ def _hold(folder: Path) -> None:
     command += ["--include-dashboard=false", "--disable-usage-stats"]
     command += [f"--system-config={json.dumps(dict(HEALTH_CHECKS), separators=(',', ':'))}"]
     subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL, check=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans come to the first process, which lets them rest
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the first process adopts orphans, and need not wait for them
     print("started", flush=True)
     sys.stdin.read()
 
 
 def _loopback_up() -> None:
-    """A new network namespace has one, which is down."""
+    """Enable the loopback device, which is disabled in a new network namespace."""
     name, up = b"lo", 0x1
     get_flags, set_flags = 0x8913, 0x8914
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = fcntl.ioctl(any_socket, get_flags, struct.pack("16sh", name, 0) + bytes(14))
-        flags = struct.unpack("16sh", asked[:18])[1]
+        reply = fcntl.ioctl(any_socket, get_flags, struct.pack("16sh", name, 0) + bytes(14))
+        flags = struct.unpack("16sh", reply[:18])[1]
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh", name, flags | up) + bytes(14))
 
 

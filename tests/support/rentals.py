@@ -1,4 +1,4 @@
-"""Studies on rented machines that come, cost and are taken away: on a virtual clock, by whims of their own."""
+"""Simulated studies on rented machines that are preempted, with a policy that rents and releases at random."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ FOREVER = 1e8
 
 
 def cloud(seed: int, billing: Billing | None = None) -> SimulatedCloud:
-    """Machines that a price takes away, or chance, or that others want, or nobody; with some provider's rules."""
+    """Return a simulated cloud with four machine types.
+
+    Their machines are preempted by the price, at random, by other users, or never. They are billed by the rules of
+    random providers, or by `billing`.
+    """
     rng = np.random.default_rng((seed, 1))
     times = np.concatenate([[0.0], np.cumsum(rng.exponential(1500.0, 400)) + 1.0])
     prices = PriceSeries("price", "a", times, np.round(rng.lognormal(-0.7, 0.8, 401), 4), end=FOREVER)
@@ -71,8 +75,8 @@ def cloud(seed: int, billing: Billing | None = None) -> SimulatedCloud:
 
 
 @dataclass
-class Whims(PresentMachines):
-    """Rents whatever comes to its mind, and gives machines back in the middle of their work."""
+class RandomPolicy(PresentMachines):
+    """Rents random machines, and releases them while trials run."""
 
     seed: int
     most: int
@@ -101,7 +105,7 @@ class Whims(PresentMachines):
 
 
 def study(seed: int, *, trials: int = 12, most: int = 5) -> tuple[History, SimulatedCloud, float]:
-    """One that came to its end: what is known of it, who rented out the machines, and when it ended."""
+    """Run a study to its end; return its history, its cloud and the time of its end."""
     rng = np.random.default_rng((seed, 2))
 
     def curve(config: ev.Config) -> Curve:
@@ -113,6 +117,6 @@ def study(seed: int, *, trials: int = 12, most: int = 5) -> tuple[History, Simul
     clock, rented = VirtualClock(), cloud(seed)
     engine = SimulatedEngine(curve, clock, 20.0, start_seconds=20.0, save_seconds=5.0)
     spec = Spec("rented", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), seed, trials=trials)
-    conductor = Conductor(spec, spec.new_history(), Random(), Whims(seed, most))
+    conductor = Conductor(spec, spec.new_history(), Random(), RandomPolicy(seed, most))
     drive(conductor, engine, clock, cloud=rented)
     return conductor.history, rented, clock.time

@@ -1,7 +1,7 @@
-"""Tables of event sequences: what comes in, and what the conductor decides, one line each.
+"""Runs tables of events through a conductor, and returns its decisions, for tests with one line for each event.
 
-After every line the history is validated, and a history replayed from what was recorded, through its written form,
-must be in the same state. The clock is a number.
+After each line, the history is validated. A history that is replayed from the written form of the log must be in
+the same state. The clock is a number.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from thriftune.stopping.protocol import Stopper
 
 SPACE = Space({"lr": Float(1e-4, 1e-1, log=True), "act": Choice(["relu", "tanh"])})
 START = 1_700_000_000.0
-PRICE = 3.6  # a dollar is 1,000 seconds
+PRICE = 3.6  # dollars per hour: a dollar pays for 1,000 seconds
 
 
 class Table:
-    """A study whose driver, engine, cloud and user are the test. Every call returns the decisions, in short."""
+    """A study whose driver, engine, cloud and user are the test.
+
+    Each call returns the decisions as short texts.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class Table:
         return Conductor(self.spec, history, self._searcher, self._provisioner, self._stopper)
 
     def __call__(self, *events: ev.Event) -> list[str]:
-        """One turn of the driver: events in, decisions out."""
+        """Run one cycle of the driver: hand events to the conductor, and return its decisions."""
         recorded = self.conductor.handle(events, self.now)
         self.log += recorded
         self.history.validate()
@@ -81,7 +84,7 @@ class Table:
         return [short(entry) for entry in recorded if isinstance(entry, ev.Decision)]
 
     def dropped(self, *events: ev.Event) -> bool:
-        """Whether nothing is recorded of these and nothing comes of them."""
+        """Return whether these events are not recorded, and change nothing."""
         before, length = state(self.history), len(self.log)
         return self(*events) == [] and len(self.log) == length and state(self.history) == before
 
@@ -90,7 +93,7 @@ class Table:
         return self()
 
     def retry(self, failures: int = 1) -> list[str]:
-        """Let the time go by after which a trial that failed this often begins again."""
+        """Wait until a trial that has failed this often is retried."""
         return self.later(retry_seconds(failures))
 
     # --- the driver
@@ -103,12 +106,12 @@ class Table:
         return self(ev.MachineReleased(self.now, ev.THIS_MACHINE), ev.DriverStopped(self.now))
 
     def kill_driver(self, **settings: Any) -> None:
-        """All that is left is the log, and perhaps other settings."""
+        """Make another conductor from the log, and perhaps other settings."""
         if settings:
             self.spec = Spec(**{**{f.name: getattr(self.spec, f.name) for f in fields(Spec)}, **settings})
         self.conductor = self._conductor()
 
-    # --- a trial's events, of its current attempt unless told otherwise
+    # --- events of a trial, for its current attempt by default
 
     def trial(self, trial: int) -> TrialRecord:
         return self.history.trials[trial]
@@ -154,7 +157,7 @@ class Table:
 
 
 def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
-    """What a reader of the store would see."""
+    """Return the history that a reader of the store has."""
     written = [(Codec.kind(entry), Codec.body(entry)) for entry in log]
     history = spec.new_history()
     return history.replay(Codec.event(kind, body) for kind, body in written)
@@ -164,7 +167,7 @@ _CACHES = ("space", "_leaders")
 
 
 def state(history: History) -> dict[str, Any]:
-    """All of a history's state that its log determines, in a form that can be compared."""
+    """Return the state of a history that its log determines, in a form that can be compared."""
     return {name: _plain(value) for name, value in vars(history).items() if name not in _CACHES}
 
 
@@ -176,14 +179,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Counter):
         return dict(+value)
     if isinstance(value, dict):
-        return [(key, _plain(each)) for key, each in value.items()]  # the order counts
+        return [(key, _plain(each)) for key, each in value.items()]  # the order matters
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return "nan" if isinstance(value, float) and math.isnan(value) else value
 
 
 def short(decision: ev.Decision) -> str:
-    """A decision as the tables spell it."""
+    """Return the short text of a decision."""
     match decision:
         case ev.Place(machine=ev.THIS_MACHINE):
             where = ""

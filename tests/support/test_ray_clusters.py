@@ -1,4 +1,4 @@
-"""That the clusters which other tests run on are what they should be, and leave nothing behind."""
+"""Tests that the clusters for other tests work, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ pytestmark = pytest.mark.cluster
 ray = pytest.importorskip("ray")
 
 
-def named(folder: str) -> list[int]:
-    """Processes whose command line names it."""
-    found = []
+def processes_of(folder: str) -> list[int]:
+    """Return the processes with the folder in their command lines."""
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdigit() and folder in (entry / "cmdline").read_bytes().decode(errors="replace"):
-                found.append(int(entry.name))
-        except OSError:  # it was going
+                pids.append(int(entry.name))
+        except OSError:  # it has just ended
             continue
-    return found
+    return pids
 
 
-def none_left(folder: str) -> None:
+def wait_for_no_process(folder: str) -> None:
+    """Wait until no process of a cluster is left, and check that its folder is removed."""
     deadline = time.monotonic() + 30.0
-    while named(folder) and time.monotonic() < deadline:  # workers follow their raylet
+    while processes_of(folder) and time.monotonic() < deadline:  # workers end after their raylet
         time.sleep(0.1)
-    assert named(folder) == []
+    assert processes_of(folder) == []
     assert not Path(folder).exists()
 
 
-def test_nodes_come_and_go_and_nothing_is_left_after_a_failure() -> None:
+def test_nothing_is_left_after_a_failure() -> None:
     before = dict(os.environ)
 
     def broken(cluster: Nodes) -> None:
-        there = Cluster.attach(cluster.address)
+        connection = Cluster.attach(cluster.address)
         folder.append(os.environ["RAY_TMPDIR"])
-        assert named(folder[0])
-        assert len(there.nodes()) == 2  # with the head
+        assert processes_of(folder[0])
+        assert len(connection.nodes()) == 2  # with the head
         assert cluster.address.startswith("127.0.0.1:")
         node = cluster.add(2, labels={"colour": "red"}, resources={"tape": 3}, kind="red_spot")
-        [found] = [each for each in there.nodes() if each.id == node]
-        assert (found.resources["CPU"], found.resources["tape"]) == (2.0, 3.0)
-        assert (found.labels["colour"], found.type) == ("red", "red_spot")
+        [added] = [each for each in connection.nodes() if each.id == node]
+        assert (added.resources["CPU"], added.resources["tape"]) == (2.0, 3.0)
+        assert (added.labels["colour"], added.type) == ("red", "red_spot")
         cluster.kill(node)
         raise ZeroDivisionError
 
     folder: list[str] = []
     with pytest.raises(ZeroDivisionError), nodes(1) as cluster:
         broken(cluster)
-    none_left(folder[0])
+    wait_for_no_process(folder[0])
     assert not ray.is_initialized()
     assert dict(os.environ) == before
 
 
-def test_a_script_inside_sees_only_its_own_and_ends_with_the_cluster() -> None:
+def test_a_script_in_the_namespaces_ends_with_the_cluster() -> None:
     with autoscaled({}) as cluster:
         script = "import os, socket, sys; print(socket.if_nameindex(), sys.argv[1], os.environ['RAY_ADDRESS'])"
         assert cluster.run(script, "x") == "[(1, 'lo')] x 127.0.0.1:6379\n"
@@ -69,7 +70,7 @@ def test_a_script_inside_sees_only_its_own_and_ends_with_the_cluster() -> None:
         endless = cluster.start("import time; print('here', flush=True); time.sleep(600)")
         assert endless.stdout is not None
         assert endless.stdout.readline() == "here\n"
-        assert named(str(cluster.folder))
+        assert processes_of(str(cluster.folder))
     assert endless.wait(30) != 0
     endless.stdout.close()
-    none_left(str(cluster.folder))
+    wait_for_no_process(str(cluster.folder))

@@ -1,4 +1,4 @@
-"""This machine: always there, never rented; priced as if it were, so that money is never out of sight."""
+"""The cloud whose only machine is the one that the driver runs on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from thriftune.state.events import THIS_MACHINE, Event, MachineReady, MachineRel
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 class LocalCloud:
-    """The one machine the driver runs on. Its price is that of the smallest rented one with as many cores."""
+    """A cloud with one machine: this one.
+
+    It is never rented.
+
+    It is priced like the smallest rented machine with as many cores, so that a local study shows a cost, too.
+    """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -26,7 +31,7 @@ class LocalCloud:
         return [MachineReady(now, THIS_MACHINE, self.offer.title, self.slots, price)]
 
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
-        raise SettingError(f"{machine}: this machine is all there is; no {offer!r} can be rented at {now}")
+        raise SettingError(f"{machine}: no {offer!r} can be rented, because this study uses only this machine")
 
     def release(self, machine: str, now: float) -> list[Event]:
         return [MachineReleased(now, machine)] if machine == THIS_MACHINE else []

@@ -1,4 +1,4 @@
-"""The cloud protocol: rents and releases machines, and delivers their events."""
+"""The protocol of clouds, which rent and release machines."""
 
 from __future__ import annotations
 
@@ -8,28 +8,43 @@ from thriftune.state.events import Event
 
 
 class Cloud(Protocol):
-    """Owns machines, not policy: carries Rent and Release out, and tells what becomes of the machines."""
+    """A service that rents and releases machines, and reports what happens to them.
+
+    It owns machines, not policy: it carries out Rent and Release.
+
+    The driver calls open() first, then rent(), release() and poll_events() in any order, then close().
+    Each `now` is in unix seconds.
+    """
 
     def open(self, now: float) -> list[Event]:
-        """The machines that are there without being rented."""
+        """Return a MachineReady for each machine that is available without being rented."""
         ...
 
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:
-        """What is known at once: that it is refused, or that it is there."""
+        """Order a machine; return the events that are known at once, such as a refusal."""
         ...
 
     def release(self, machine: str, now: float) -> list[Event]:
-        """Also one that has not come yet."""
+        """Release a machine, or cancel its order if it is not ready yet.
+
+        Returns the events known at once.
+        """
         ...
 
     def poll_events(self, now: float) -> list[Event]:
-        """What has happened by now and was not told yet: machines that came, notices, losses, bills."""
+        """Return the events since the last call: machines ready or lost, notices, bills."""
         ...
 
     def next_event_at(self) -> float | None:
-        """When there may be something to take, if that is known."""
+        """Return when poll_events() may have new events, in unix seconds.
+
+        Returns None if that is not known.
+        """
         ...
 
     def close(self, now: float) -> list[Event]:
-        """Lets go of what was there without being rented; what was rented stays until it is released."""
+        """Release the machines that were not rented.
+
+        Rented machines stay until release() is called.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Why did this process end? Tells a trial's own fault from a machine's."""
+"""Finds out why a process has ended: by a fault of its trial, or from outside."""
 
 from __future__ import annotations
 
@@ -8,62 +8,72 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# Nobody's own code sends itself these; whoever did was taking the machine or the process away.
-_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+_SIGNALS_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}
+"""Signals that a program does not send itself. They come from a user, the system or a shutdown of the machine."""
 
 _UNCLAIMED_SECONDS = 2.0
+"""A kill by the kernel that no worker has claimed for this long has hit another process of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """`kind` as in events.Failed, or None where the trial is not to blame."""
+class ExitCause:
+    """The cause of the end of a process.
+
+    `kind` is as in events.Failed; None if the process was ended from outside.
+    """
 
     kind: str | None
     message: str
 
 
 class MemoryKills:
-    """The kernel's kills for want of memory, of which each explains the death of one process of ours.
+    """Counts the processes that the kernel has killed for lack of memory.
 
-    One that nobody has claimed for a while hit something else on this machine.
+    Each kill can be claimed once, as the cause for the end of one worker.
     """
 
     def __init__(self) -> None:
-        self._explained = self._seen = out_of_memory_kills()
-        self._looked_at = time.monotonic()
+        self._claimed = self._seen = out_of_memory_kills()  # kills since the machine has booted
+        self._checked_at = time.monotonic()
 
-    def look(self) -> None:
-        """To be called often, so that a kill of long ago explains nothing."""
+    def check(self) -> None:
+        """Discard kills that no worker has claimed for some time.
+
+        Called often.
+        """
         now = time.monotonic()
-        if now - self._looked_at >= _UNCLAIMED_SECONDS:
-            self._looked_at = now  # reading costs more than a short trial
-            self._explained = max(self._explained, self._seen)
+        if now - self._checked_at >= _UNCLAIMED_SECONDS:
+            self._checked_at = now  # a check takes longer than a short trial, so it is not made each time
+            self._claimed = max(self._claimed, self._seen)
             self._seen = out_of_memory_kills()
 
     def claim(self) -> bool:
-        """Whether one happened lately that explains a death which is known just now."""
-        if out_of_memory_kills() <= self._explained:
+        """Return whether a recent kill explains the end of a worker that has just ended."""
+        if out_of_memory_kills() <= self._claimed:
             return False
-        self._explained += 1
+        self._claimed += 1
         return True
 
 
-def ending(status: int, memory_kills: MemoryKills) -> Ending:
-    """What a wait status means."""
+def exit_cause(status: int, memory_kills: MemoryKills) -> ExitCause:
+    """Return why a process has ended, from its wait status."""
     if not os.WIFSIGNALED(status):
         code = os.waitstatus_to_exitcode(status)
-        return Ending("exited", f"the process exited with status {code} in the middle of the trial")
+        return ExitCause("exited", f"the process exited with status {code} in the middle of the trial")
     number = os.WTERMSIG(status)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     if number == signal.SIGKILL and memory_kills.claim():
-        return Ending("memory", "killed by the kernel: the machine, or the group's limit, ran out of memory")
-    if number in _FROM_OUTSIDE:
-        return Ending(None, f"the process was ended from outside ({name})")
-    return Ending("signal", f"the process died of {name}")
+        return ExitCause("memory", "killed by the kernel: the machine, or the group's limit, ran out of memory")
+    if number in _SIGNALS_FROM_OUTSIDE:
+        return ExitCause(None, f"the process was ended from outside ({name})")
+    return ExitCause("signal", f"the process died of {name}")
 
 
 def out_of_memory_kills() -> int:
-    """How often the kernel has killed for memory since it booted; 0 where it does not say."""
+    """Return how often the kernel has killed a process for lack of memory since it booted.
+
+    Returns 0 if unknown.
+    """
     try:
         with Path("/proc/vmstat").open() as lines:
             return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

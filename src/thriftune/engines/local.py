@@ -1,4 +1,4 @@
-"""Trials on this machine: warm worker processes, one trial at a time each."""
+"""The engine that runs trials on this machine, in warm worker processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import Any
 from thriftune.common.clock import WallClock
 from thriftune.common.threads import limited_to
 from thriftune.engines import recovery
-from thriftune.engines.exit_causes import Ending, MemoryKills, ending
+from thriftune.engines.exit_causes import ExitCause, MemoryKills, exit_cause
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
@@ -40,34 +40,48 @@ from thriftune.state.events import (
 from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, Lines, from_line, run_message
 from thriftune.training.run import Run
 
-_CLOSED_WITHIN_SECONDS = 10.0
+_CLOSE_SECONDS = 10.0
+"""How long the supervisor may take to end its workers and itself, before it is terminated."""
 
 _CHUNK_BYTES = 262_144
-_PIPE_READS = 5
-"""So many reads take all that a pipe can hold: a megabyte at most."""
 
-_STILLBORN_LIMIT = 3
-"""A nursery that ends this often in a row without having borne a worker will not do better the next time."""
+_PIPE_READS = 5
+"""The number of reads that empty a pipe: a pipe holds at most a megabyte."""
+
+_MAX_FAILED_STARTS = 3
+"""A study stops after this many supervisors in a row that have ended before they started a worker."""
 
 
 @dataclass(slots=True)
-class _Worker:
+class _LocalWorker:
+    """A worker process, as the driver knows it."""
+
     id: int
-    link: socket.socket
-    output: int  # the reading end of its stdout and stderr
-    pid: int | None = None
-    run: Run | None = None  # what it was given and has not ended
-    killed: bool = False  # by our own decision
-    leaving: bool = False  # it has said goodbye
-    fault: str | None = None  # why it is not to be trusted any more
+    link: socket.socket  # for messages to and from the worker
+    output_fd: int  # the reading end of the pipe of its stdout and stderr
+    pid: int | None = None  # None until the supervisor has started it
+    run: Run | None = None  # the run that it has and has not ended
+    killed: bool = False  # by decision of the driver
+    leaving: bool = False  # it has sent GOODBYE
+    fault: str | None = None  # why its messages are not read any more
     lines: Lines = field(default_factory=Lines)
-    printed: WorkerOutput = field(default_factory=WorkerOutput)
+    output: WorkerOutput = field(default_factory=WorkerOutput)
+
+    @property
+    def free(self) -> bool:
+        """Return whether the worker can be given a run."""
+        return self.run is None and not (self.killed or self.leaving or self.fault)
 
 
 class LocalEngine:
-    """Keeps up to `slots` workers, replaces those that die, and tells a trial's fault from a machine's.
+    """Runs trials in worker processes on this machine, each worker one at a time.
 
-    `durable`: what a trial says shall also survive the machine, where the folder does.
+    It replaces workers that end, and finds out whether a trial has failed or was ended from outside.
+
+    - `folder`: the engine's own folder, for the spool files of the workers.
+    - `slots`: the largest number of trials that run at the same time.
+    - `target`: the training function; see worker.load_target().
+    - `durable`: sync each report to disk, so that it survives the machine if the folder does.
     """
 
     def __init__(self, folder: Path, slots: int, target: dict[str, Any], *, durable: bool = False) -> None:
@@ -76,19 +90,19 @@ class LocalEngine:
         self._target = target
         self._durable = durable
         self._clock = WallClock()
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _LocalWorker] = {}  # all that have not ended, by id
         self._next_id = 0
-        self._nursery: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None  # its watchdog process; see supervisor.py
+        self._control: socket.socket | None = None  # for messages to and from the supervisor
         self._selector = selectors.DefaultSelector()
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._waker, selectors.EVENT_READ, self._woken)
-        self._events: list[Event] = []
-        self._woke = False
-        self._stillborn = 0  # nurseries in a row that ended before they bore a worker
-        self._output_failed = False  # what a trial printed could not be written, which was said
+        self._events: list[Event] = []  # for the next wait()
+        self._woke = False  # wake() was called
+        self._failed_starts = 0  # supervisors in a row that ended before they started a worker
+        self._output_failed = False  # a warning was sent that output could not be written
         self._memory_kills = MemoryKills()
-        self._spent: list[int] = []  # ids of dead workers, all of whose words will be recorded by the next wait()
+        self._ended_ids: list[int] = []  # ids of ended workers, whose events are recorded by the next wait()
 
     # --- the protocol -----------------------------------------------------------------------------------
 
@@ -98,17 +112,16 @@ class LocalEngine:
     def open(self) -> None:
         shutil.rmtree(self._spools, ignore_errors=True)
         self._spools.mkdir(parents=True)
-        self._start_nursery()
-        for _ in range(self._slots):  # they are there by the time the first trials are
+        self._start_supervisor()
+        for _ in range(self._slots):  # they start while the driver prepares the first trials
             self._spawn()
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:  # noqa: ARG002 (there is only this machine)
         if self._control is None:
-            self._start_nursery()
-        fit = (w for w in self._workers.values() if w.run is None and not (w.killed or w.leaving or w.fault))
-        worker = next(fit, None) or self._spawn()
+            self._start_supervisor()
+        worker = next((each for each in self._workers.values() if each.free), None) or self._spawn()
         worker.run = run
-        worker.printed.expect(run)
+        worker.output.expect(run)
         _send(worker.link, {"run": run_message(run)})
 
     def request_end(self, trial: int, attempt: int) -> None:
@@ -121,7 +134,7 @@ class LocalEngine:
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
         if (worker := self._running(trial, attempt)) is not None:
-            _send(worker.link, {"turn": [trial, attempt, dict(setting)]})
+            _send(worker.link, {"knobs": [trial, attempt, dict(setting)]})
 
     def kill(self, trial: int, attempt: int) -> None:
         if (worker := self._running(trial, attempt)) is not None and self._control is not None:
@@ -129,14 +142,14 @@ class LocalEngine:
             _send(self._control, {"kill": worker.id})
 
     def wait(self, timeout: float | None) -> list[Event]:
-        while self._spent:
-            (self._spools / f"{self._spent.pop()}.spool").unlink(missing_ok=True)
-        self._memory_kills.look()
+        while self._ended_ids:
+            (self._spools / f"{self._ended_ids.pop()}.spool").unlink(missing_ok=True)
+        self._memory_kills.check()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events and not self._woke:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             for key, _ in self._selector.select(left):
-                if key.fd in self._selector.get_map():  # it may be gone by what came before it
+                if key.fd in self._selector.get_map():  # an earlier handler may have closed it
                     handler: Callable[[], None] = key.data
                     handler()
             if left == 0.0:
@@ -149,27 +162,28 @@ class LocalEngine:
         if self._waker >= 0:
             os.eventfd_write(self._waker, 1)
 
-    def machine_lost(self, machine: str) -> list[Event]:  # noqa: ARG002 (whoever asks is on it)
+    def machine_lost(self, machine: str) -> list[Event]:  # noqa: ARG002 (the driver runs on it)
         return []
 
     def status(self) -> list[WorkerStatus]:
         return [
-            WorkerStatus(f"worker {w.id}", w.pid, w.run.trial if w.run else None) for w in self._workers.values()
+            WorkerStatus(f"worker {worker.id}", worker.pid, worker.run.trial if worker.run else None)
+            for worker in self._workers.values()
         ]
 
     def close(self) -> None:
         if self._control is not None:
-            self._hang_up()
-        if self._nursery is not None:
+            self._close_control()
+        if self._supervisor is not None:
             try:
-                self._nursery.wait(_CLOSED_WITHIN_SECONDS)
-            except subprocess.TimeoutExpired:  # somebody has stopped it, or the warden, or both
-                self._nursery.terminate()
-                self._nursery.send_signal(signal.SIGCONT)
-                self._nursery.wait()
-            self._nursery = None
+                self._supervisor.wait(_CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:  # the supervisor or its watchdog was stopped by a signal
+                self._supervisor.terminate()
+                self._supervisor.send_signal(signal.SIGCONT)
+                self._supervisor.wait()
+            self._supervisor = None
         for worker in list(self._workers.values()):
-            self._read_all_output(worker)
+            self._read_output(worker)
             self._forget(worker)
         if self._waker >= 0:
             waker, self._waker = self._waker, -1
@@ -182,144 +196,154 @@ class LocalEngine:
     def _spools(self) -> Path:
         return recovery.spool_folder(self._folder)
 
-    def _start_nursery(self) -> None:
+    def _start_supervisor(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Locked before it is handed over, so that there is no moment in which a nursery lives and nobody knows.
+        # The file is locked before the supervisor starts, so that a supervisor always holds the lock.
         with (
             theirs,
-            os.fdopen(os.memfd_create("settings"), "w+") as written,  # a command may be too long for an argument
-            recovery.alive_file(self._folder).open("a") as held,
+            os.fdopen(
+                os.memfd_create("settings"), "w+"
+            ) as settings_file,  # settings may be too long for an argument
+            recovery.alive_file(self._folder).open("a") as lock,
         ):
-            fcntl.flock(held, fcntl.LOCK_SH)
+            fcntl.flock(lock, fcntl.LOCK_SH)
             settings = {
                 "target": self._target,
                 "spools": str(self._spools),
                 "durable": self._durable,
                 "clock_offset": self._clock.offset,
             }
-            json.dump([sys.path, theirs.fileno(), held.fileno(), settings], written)
-            written.seek(0)
+            json.dump([sys.path, theirs.fileno(), lock.fileno(), settings], settings_file)
+            settings_file.seek(0)
             code = (
                 "import sys, json\n"
-                "with open(int(sys.argv[1])) as written: path, control, alive, settings = json.load(written)\n"
+                "with open(int(sys.argv[1])) as file: path, control, alive, settings = json.load(file)\n"
                 "sys.path[:] = path\n"
                 "from thriftune.engines.supervisor import main; main(control, alive, settings)"
             )
             threads = limited_to(len(os.sched_getaffinity(0)) // self._slots)
             try:
-                self._nursery = subprocess.Popen(
-                    [sys.executable, "-c", code, str(written.fileno())],
-                    pass_fds=[theirs.fileno(), held.fileno(), written.fileno()],
+                self._supervisor = subprocess.Popen(
+                    [sys.executable, "-c", code, str(settings_file.fileno())],
+                    pass_fds=[theirs.fileno(), lock.fileno(), settings_file.fileno()],
                     stdin=subprocess.DEVNULL,
                     start_new_session=True,
-                    env={**threads, **os.environ},  # a user's own win
+                    env={**threads, **os.environ},  # the user's own variables win
                 )
             except OSError as error:
                 ours.close()
-                raise ThriftuneError(f"no process can be started to keep the workers: {error}") from error
+                raise ThriftuneError(
+                    f"the supervisor process of the workers cannot be started: {error}"
+                ) from error
         self._control = ours
-        self._selector.register(ours, selectors.EVENT_READ, self._nursery_speaks)
+        self._selector.register(ours, selectors.EVENT_READ, self._read_supervisor)
 
-    def _spawn(self) -> _Worker:
+    def _spawn(self) -> _LocalWorker:
+        """Ask the supervisor for a new worker, and return it.
+
+        Messages to it wait until it has started.
+        """
         assert self._control is not None
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             with theirs:
-                reading, writing = os.pipe2(os.O_CLOEXEC)
-                os.set_blocking(reading, False)
-                worker = _Worker(self._next_id, ours, reading)
+                read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(read_fd, False)
+                worker = _LocalWorker(self._next_id, ours, read_fd)
                 self._next_id += 1
                 try:
                     message = json.dumps({"spawn": worker.id}).encode()
-                    with contextlib.suppress(OSError):  # the nursery is gone, which its own line tells next
-                        socket.send_fds(self._control, [message], [theirs.fileno(), writing])
+                    with contextlib.suppress(OSError):  # the supervisor has ended; _read_supervisor() handles that
+                        socket.send_fds(self._control, [message], [theirs.fileno(), write_fd])
                 finally:
-                    os.close(writing)
+                    os.close(write_fd)
         except OSError as error:
             raise ThriftuneError(
-                f"no worker can be added to the {len(self._workers)} there are: {error}; "
+                f"cannot start another worker beside the {len(self._workers)} that run: {error}; "
                 "give fewer workers, or allow more open files ('ulimit -n')"
             ) from error
         self._workers[worker.id] = worker
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._worker_speaks(worker))
-        self._selector.register(reading, selectors.EVENT_READ, lambda: self._read_output(worker))
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._read_link(worker))
+        self._selector.register(read_fd, selectors.EVENT_READ, lambda: self._read_output_chunk(worker))
         return worker
 
-    def _running(self, trial: int, attempt: int) -> _Worker | None:
+    def _running(self, trial: int, attempt: int) -> _LocalWorker | None:
         for worker in self._workers.values():
             if worker.run is not None and (worker.run.trial, worker.run.attempt) == (trial, attempt):
                 return worker
         return None
 
-    # --- what comes in ----------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------------
 
     def _woken(self) -> None:
         self._woke = True
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._waker)
 
-    def _nursery_speaks(self) -> None:
+    def _read_supervisor(self) -> None:
+        """Process a message of the supervisor, or its end."""
         assert self._control is not None
         try:
             message = self._control.recv(4096)
         except ConnectionError:
             message = b""
         if not message:
-            self._nursery_died()
+            self._supervisor_ended()
             return
         news = json.loads(message)
-        self._stillborn = 0
-        worker = self._workers.get(news.get("born", news.get("died", news.get("unborn"))))
+        self._failed_starts = 0
+        worker = self._workers.get(news["worker"])
         if worker is None:
             return
-        if "born" in news:
+        if news["kind"] == "started":
             worker.pid = news["pid"]
-        elif "died" in news:
-            self._worker_died(worker, news["status"])
+        elif news["kind"] == "ended":
+            self._worker_ended(worker, news["status"])
         else:
-            self._lost(worker, news["why"])
+            self._run_lost(worker, news["why"])
             self._forget(worker)
 
-    def _nursery_died(self) -> None:
-        """Takes in that somebody killed it, and its workers with it; another is started when it is needed."""
-        self._hang_up()
-        if self._nursery is not None:
-            self._nursery.send_signal(signal.SIGCONT)  # if the warden was stopped, it could not end
+    def _supervisor_ended(self) -> None:
+        """Report the loss of all workers, because the supervisor has ended."""
+        self._close_control()
+        if self._supervisor is not None:
+            self._supervisor.send_signal(signal.SIGCONT)  # its watchdog may be stopped, and could not end then
             try:
-                self._nursery.wait(_CLOSED_WITHIN_SECONDS)
+                self._supervisor.wait(_CLOSE_SECONDS)
             except subprocess.TimeoutExpired:
-                self._nursery.kill()
-                self._nursery.wait()
+                self._supervisor.kill()
+                self._supervisor.wait()
         recovery.wait_for_processes(self._folder)
         for worker in list(self._workers.values()):
-            self._drain(worker)
-            self._lost(worker, "the process that keeps the workers was ended from outside")
+            self._read_rest(worker)
+            self._run_lost(worker, "the supervisor process of the workers was ended from outside")
             self._forget(worker)
-        self._stillborn += 1
-        if self._stillborn >= _STILLBORN_LIMIT and self._nursery is not None:
+        self._failed_starts += 1
+        if self._failed_starts >= _MAX_FAILED_STARTS and self._supervisor is not None:
             raise ThriftuneError(
-                f"the process that keeps the workers ends as soon as it is started, with status "
-                f"{self._nursery.returncode}; what it printed to standard error says why"
+                f"the supervisor process of the workers ends right after its start, with status "
+                f"{self._supervisor.returncode}; its standard error says why"
             )
 
-    def _hang_up(self) -> None:
+    def _close_control(self) -> None:
+        """Close the connection to the supervisor, which then ends its workers and itself."""
         assert self._control is not None
         with contextlib.suppress(KeyError):
             self._selector.unregister(self._control)
         with contextlib.suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)  # a fork of this process may have the line, too
+            self._control.shutdown(socket.SHUT_RDWR)  # a fork of this process may hold the socket open
         self._control.close()
         self._control = None
 
-    def _worker_speaks(self, worker: _Worker) -> bool:
-        """Takes in what the worker sent; False: nothing more will come, or nothing is there now."""
+    def _read_link(self, worker: _LocalWorker) -> bool:
+        """Process what the worker has sent; return whether there was anything."""
         try:
             chunk = worker.link.recv(_CHUNK_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionError:
             chunk = b""
-        if not chunk:  # it is ending; the nursery will say how
+        if not chunk:  # it is ending; the supervisor will report how
             with contextlib.suppress(KeyError):
                 self._selector.unregister(worker.link)
             return False
@@ -331,99 +355,115 @@ class LocalEngine:
             elif worker.fault is None:
                 self._take_in(worker, line)
         if worker.lines.unfinished_bytes > MESSAGE_BYTES:
-            self._distrust(worker, "the trial has sent its driver a message of more than 16 MiB")
+            self._stop_reading(worker, "the trial has sent its driver a message of more than 16 MiB")
         return True
 
-    def _distrust(self, worker: _Worker, why: str) -> None:
-        """Ends a worker that cannot be understood: the news of its run's end may be among what it said."""
+    def _stop_reading(self, worker: _LocalWorker, why: str) -> None:
+        """Kill a worker whose messages cannot be read.
+
+        The end of its run may be among them.
+        """
         worker.fault = why
         worker.lines = Lines()
         if self._control is not None:
             _send(self._control, {"kill": worker.id})
 
-    def _take_in(self, worker: _Worker, line: bytes) -> None:
+    def _take_in(self, worker: _LocalWorker, line: bytes) -> None:
+        """Process one message of the worker."""
         try:
             event = from_line(line)
         except ValueError:
             event = None
         if not isinstance(event, (Reported, UsageMeasured, Ended, Failed, Lost, Warned, DiskFull, AttributeSet)):
-            self._distrust(worker, f"the trial has written to its worker's line to the driver: {line[:80]!r}")
+            self._stop_reading(
+                worker, f"the trial has written to its worker's connection to the driver: {line[:80]!r}"
+            )
             return
         run = worker.run
         if run is None or event.attempt != run.attempt or event.trial != run.trial:
-            return  # from something that an earlier attempt has left behind
+            return  # it comes from a thread or process of an earlier attempt
         if isinstance(event, (Ended, Failed, Lost)):
             worker.run = None
-            self._read_all_output(worker)  # now, so that who hears of the end finds all of it
+            self._read_output(worker)  # now, so that all of it is stored before the end is reported
             if isinstance(event, Failed):
-                event = replace(event, output=worker.printed.tail)
+                event = replace(event, output=worker.output.tail)
         self._events.append(event)
 
-    def _read_output(self, worker: _Worker) -> bool:
-        """Keeps what the worker's attempts print; False: nothing more is there now."""
+    def _read_output_chunk(self, worker: _LocalWorker) -> bool:
+        """Store some output of the worker; return whether there was any."""
         try:
-            chunk = os.read(worker.output, _CHUNK_BYTES)
+            chunk = os.read(worker.output_fd, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not chunk:
             with contextlib.suppress(KeyError):
-                self._selector.unregister(worker.output)
+                self._selector.unregister(worker.output_fd)
             return False
-        trouble = worker.printed.take(chunk)
-        if trouble is not None and not self._output_failed:
+        failure = worker.output.take(chunk)
+        if failure is not None and not self._output_failed:
             self._output_failed = True
-            run, error = trouble
-            why = f"what trials print cannot be kept: {error.strerror or error}; they go on without it"
+            run, error = failure
+            why = f"the output of trials cannot be stored: {error.strerror or error}; the trials go on without it"
             self._events.append(Warned(self._clock.now(), run.trial, run.attempt, why))
         return True
 
-    def _read_all_output(self, worker: _Worker) -> None:
-        """All that is there; not what a child that prints without end adds meanwhile."""
+    def _read_output(self, worker: _LocalWorker) -> None:
+        """Store all output that the pipe holds now.
+
+        A child process may go on to print without end.
+        """
         for _ in range(_PIPE_READS):
-            if not self._read_output(worker):
+            if not self._read_output_chunk(worker):
                 break
 
-    def _drain(self, worker: _Worker) -> None:
-        while self._worker_speaks(worker):
+    def _read_rest(self, worker: _LocalWorker) -> None:
+        """Read all that a worker has sent and printed before its end."""
+        while self._read_link(worker):
             pass
-        self._read_all_output(worker)
+        self._read_output(worker)
 
-    def _worker_died(self, worker: _Worker, status: int) -> None:
-        self._drain(worker)
+    def _worker_ended(self, worker: _LocalWorker, status: int) -> None:
+        """Report how the worker's run has ended.
+
+        `status`: the wait status of its process.
+        """
+        self._read_rest(worker)
         run = worker.run
         if run is not None:
-            end = ending(status, self._memory_kills)
+            cause = exit_cause(status, self._memory_kills)
             if worker.fault is not None:
-                end = Ending("exited", worker.fault)
-            if worker.killed or end.kind is None or not worker.printed.begun:
-                self._lost(worker, end.message)
+                cause = ExitCause("exited", worker.fault)
+            if worker.killed or cause.kind is None or not worker.output.begun:
+                self._run_lost(worker, cause.message)
             else:
-                failed = Failed(
-                    self._clock.now(), run.trial, run.attempt, end.kind, end.message, worker.printed.tail
-                )
-                self._events.append(failed)
+                now, output = self._clock.now(), worker.output.tail
+                self._events.append(Failed(now, run.trial, run.attempt, cause.kind, cause.message, output))
         self._forget(worker)
 
-    def _lost(self, worker: _Worker, why: str) -> None:
-        """Its run, if it had one, has ended through no fault of the trial's."""
+    def _run_lost(self, worker: _LocalWorker, why: str) -> None:
+        """Report that the worker's run, if it has one, was killed or lost."""
         if (run := worker.run) is not None:
             if worker.killed:
-                self._events.append(Killed(self._clock.now(), run.trial, run.attempt, worker.printed.tail))
+                self._events.append(Killed(self._clock.now(), run.trial, run.attempt, worker.output.tail))
             else:
                 self._events.append(Lost(self._clock.now(), run.trial, run.attempt, why))
 
-    def _forget(self, worker: _Worker) -> None:
+    def _forget(self, worker: _LocalWorker) -> None:
+        """Close all files of a worker that has ended."""
         self._workers.pop(worker.id, None)
-        self._spent.append(worker.id)
-        for line in (worker.link, worker.output):
+        self._ended_ids.append(worker.id)
+        for file in (worker.link, worker.output_fd):
             with contextlib.suppress(KeyError):
-                self._selector.unregister(line)
-        worker.printed.close()
+                self._selector.unregister(file)
+        worker.output.close()
         worker.link.close()
-        os.close(worker.output)
+        os.close(worker.output_fd)
 
 
-def _send(line: socket.socket, message: dict[str, Any]) -> None:
-    """A line whose other end is gone is not an error here: the nursery tells of the death."""
+def _send(link: socket.socket, message: dict[str, Any]) -> None:
+    """Send a message.
+
+    Nothing happens if the receiver has ended: the supervisor reports that.
+    """
     with contextlib.suppress(OSError):
-        line.sendall(json.dumps(message).encode() + b"\n")
+        link.sendall(json.dumps(message).encode() + b"\n")

@@ -1,8 +1,8 @@
-"""Writes what an attempt says to the worker's spool file, and sends it to the driver.
+"""Writes the events of an attempt to a spool file, and sends them to the driver.
 
-One thread does all of it, for two reasons. Reports of several threads get one order, in which they are numbered,
-written and sent. And Python runs signal handlers on the main thread only, so that no handler can interrupt a
-write halfway: a handler may report while the main thread does, and may raise.
+A single thread does this, for two reasons. Reports of several threads get one order, in which they are numbered,
+written and sent. And Python runs signal handlers only on the main thread, so no handler can interrupt a write: a
+handler may report while the main thread reports, and may raise.
 """
 
 from __future__ import annotations
@@ -26,140 +26,160 @@ from thriftune.training.messages import GOODBYE, MESSAGE_BYTES, to_line
 from thriftune.training.run import EndTrial, Run
 
 _SPOOL_BYTES = 1 << 16
-"""A spool longer than this is emptied once all it holds is known to be recorded."""
+"""A longer spool file is emptied before the next attempt. The driver has recorded its events by then."""
 
 _DISK_RETRY_SECONDS = 0.2
+"""How often to retry a write to a full disk."""
 
 
 @dataclass(slots=True, eq=False)
-class _Attempt:
-    """The attempt that may send now."""
+class _SendingAttempt:
+    """The attempt that may send events now."""
 
     trial: int
     attempt: int
-    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))  # of its reports
+    report_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
 
-class _Letter:
-    """One event on its way, and what came of it. `done` is locked until it has been sent, or cannot be."""
+class _QueuedEvent:
+    """An event for the sending thread, and the result of sending it."""
 
-    __slots__ = ("done", "error", "event", "goodbye", "last", "number")
+    __slots__ = ("done", "error", "event", "last", "leaving", "number")
 
-    def __init__(self, event: Event, *, last: bool, goodbye: bool) -> None:
+    def __init__(self, event: Event, *, last: bool, leaving: bool) -> None:
         self.event = event
         self.last = last
-        self.goodbye = goodbye
-        self.number = 0
+        self.leaving = leaving
+        self.number = 0  # of a report, once it has been sent
         self.error: BaseException | None = None
-        self.done = _thread.allocate_lock()
+        self.done = _thread.allocate_lock()  # locked until the event has been sent or has failed
         self.done.acquire()
 
 
 class Outbox:
-    """Sends the events of one attempt after another. Any thread and any signal handler may call send().
+    """Sends the events of one attempt after another.
 
-    `told_to_end` is asked while the disk is full, without waiting for other threads.
+    Any thread and any signal handler may call send().
+
+    `end_requested` returns whether the attempt is to end, without waiting for other threads. It is called while
+    the disk is full.
     """
 
     def __init__(
-        self, sock: socket.socket, spool: Path, *, durable: bool, told_to_end: Callable[[], bool]
+        self, sock: socket.socket, spool: Path, *, durable: bool, end_requested: Callable[[], bool]
     ) -> None:
         self._socket = sock
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_DSYNC if durable else 0)
         self._spool = os.open(spool, flags, 0o644)
-        self._spooled = 0  # bytes in the spool
-        self._told_to_end = told_to_end
+        self._spooled_bytes = 0
+        self._end_requested = end_requested
         self._pid = os.getpid()
-        self._attempt: _Attempt | None = None  # None between attempts
-        self._letters: queue.SimpleQueue[_Letter] = queue.SimpleQueue()  # its put() is safe in signal handlers
-        self._started = False
+        self._attempt: _SendingAttempt | None = None  # None between attempts
+        self._queue: queue.SimpleQueue[_QueuedEvent] = queue.SimpleQueue()  # its put() is safe in signal handlers
+        self._started = False  # the sending thread runs
 
     def begin(self, run: Run) -> None:
-        """Lets this attempt send. Called when all that earlier ones sent is recorded by the driver."""
-        if not self._started:  # late, so that whoever counts what threads do can begin before there is one
-            self._started = True
-            _thread.start_new_thread(self._work, ())
-        if self._spooled > _SPOOL_BYTES:
-            os.ftruncate(self._spool, 0)
-            self._spooled = 0
-        self._attempt = _Attempt(run.trial, run.attempt)
+        """Let this attempt send events.
 
-    def send(self, event: Event, *, last: bool = False, goodbye: bool = False) -> int:
-        """Returns when the event is in the spool and on its way. A report's number is returned, else 0.
-
-        Raises EndTrial for an event of an attempt that is over: a thread it left behind ends by that. `last`:
-        nothing of this attempt follows. `goodbye`: nothing of this worker does.
+        Called when the driver has recorded all events of earlier attempts.
         """
-        if os.getpid() != self._pid:  # its numbers would be taken for those of this process
-            raise SettingError("a forked child of the training function cannot report; let it do so itself")
-        letter = _Letter(event, last=last, goodbye=goodbye)
-        self._letters.put(letter)
-        letter.done.acquire()
-        if letter.error is not None:
-            raise letter.error
-        return letter.number
+        if not self._started:  # not earlier, so that the training function can count threads before there is one
+            self._started = True
+            _thread.start_new_thread(self._send_all, ())
+        if self._spooled_bytes > _SPOOL_BYTES:
+            os.ftruncate(self._spool, 0)
+            self._spooled_bytes = 0
+        self._attempt = _SendingAttempt(run.trial, run.attempt)
 
-    def _work(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are the training function's
+    def send(self, event: Event, *, last: bool = False, leaving: bool = False) -> int:
+        """Write an event to the spool file and send it.
+
+        Returns the number of a report, or 0 for another event.
+
+        Raises EndTrial if the event's attempt has ended, which ends a thread that the attempt has left behind.
+
+        - `last`: this is the last event of its attempt.
+        - `leaving`: this is the last event of this worker.
+        """
+        if os.getpid() != self._pid:  # its reports would be numbered like those of this process
+            raise SettingError(
+                "a forked child of the training function cannot report; call report() in the training function"
+            )
+        queued = _QueuedEvent(event, last=last, leaving=leaving)
+        self._queue.put(queued)
+        queued.done.acquire()
+        if queued.error is not None:
+            raise queued.error
+        return queued.number
+
+    def _send_all(self) -> None:
+        """Send queued events for ever.
+
+        Runs on the sending thread.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # the main thread handles all signals
         while True:
-            letter = self._letters.get()
+            queued = self._queue.get()
             try:
-                self._deliver(letter)
+                self._send(queued)
             except BaseException as error:
-                letter.error = error
-            letter.done.release()
+                queued.error = error
+            queued.done.release()
 
-    def _deliver(self, letter: _Letter) -> None:
-        attempt, event = self._attempt, letter.event
-        of = event.trial, event.attempt  # type: ignore[attr-defined]
-        if attempt is None or of != (attempt.trial, attempt.attempt):
+    def _send(self, queued: _QueuedEvent) -> None:
+        attempt, event = self._attempt, queued.event
+        event_attempt = event.trial, event.attempt  # type: ignore[attr-defined]
+        if attempt is None or event_attempt != (attempt.trial, attempt.attempt):
             raise EndTrial
         if type(event) is Reported:
-            letter.number = next(attempt.numbers)
+            queued.number = next(attempt.report_numbers)
             event = Reported(
-                event.at, event.trial, event.attempt, letter.number, event.step, event.metrics, event.saved
+                event.at, event.trial, event.attempt, queued.number, event.step, event.metrics, event.saved
             )
         line = to_line(event)
         if len(line) > MESSAGE_BYTES:
             raise SettingError(f"a report of {len(line):,} bytes is too long; it may have at most 16 MiB")
         try:
-            self._keep(line, attempt, event.at)
+            self._write_to_spool(line, attempt, event.at)
         except SettingError:
-            if not letter.last:  # how the attempt ended is worth sending although a kill may lose it
+            if not queued.last:  # the end of the attempt is sent all the same, although a kill could lose it
                 raise
-        if letter.last:
+        if queued.last:
             self._attempt = None
         try:
-            self._socket.sendall(GOODBYE + b"\n" + line if letter.goodbye else line)
+            self._socket.sendall(GOODBYE + b"\n" + line if queued.leaving else line)
         except OSError:
-            os._exit(0)  # the driver is gone, and what was said is safe
+            os._exit(0)  # the driver has ended, and the event is in the spool file
 
-    def _keep(self, line: bytes, attempt: _Attempt, at: float) -> None:
-        """Writes to the spool. While the disk is full, waits for room or for the word to end."""
-        said = False
+    def _write_to_spool(self, line: bytes, attempt: _SendingAttempt, now: float) -> None:
+        """Append to the spool file.
+
+        If the disk is full, wait until it is not, or until the attempt is to end.
+        """
+        warned = False
         while True:
             try:
                 written = os.write(self._spool, line)
             except OSError as error:
                 if error.errno == errno.EFBIG:
                     raise SettingError(
-                        "the limit that the trial has set on the size of files (RLIMIT_FSIZE) leaves no room for "
-                        "what it reports"
+                        "the trial has limited the size of files (RLIMIT_FSIZE) too much to store its reports; "
+                        "raise the limit"
                     ) from error
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
             else:
-                self._spooled += written
+                self._spooled_bytes += written
                 if written == len(line):
                     return
-                line = b"\n" + line.lstrip(b"\n")  # what got through is a torn line, to be passed over
-                continue  # why it was short, the next write tells
-            if not said:
-                said = True
-                why = "the disk that holds the study is full: make room, training goes on by itself then"
+                line = b"\n" + line.lstrip(b"\n")  # write the whole line again; readers skip the incomplete one
+                continue  # the next write raises the error that has cut this one short
+            if not warned:
+                warned = True
+                why = "the disk that holds the study is full: make room, and training goes on by itself"
                 with contextlib.suppress(OSError):
-                    self._socket.sendall(to_line(DiskFull(at, attempt.trial, attempt.attempt, why)))
-            if self._told_to_end():
-                # Nothing can be said any more, and it was not the trial's fault: go as a lost machine goes.
+                    self._socket.sendall(to_line(DiskFull(now, attempt.trial, attempt.attempt, why)))
+            if self._end_requested():
+                # No event can be stored, and the trial has not failed. A killed worker counts as lost.
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(_DISK_RETRY_SECONDS)

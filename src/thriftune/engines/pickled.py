@@ -1,7 +1,8 @@
-"""How does a function reach a worker? Pickled, by value if it is of the main script, and kept with its study.
+"""Pickles the training function of a script, and stores it with the study.
 
-The file has two parts: a line of JSON with the script's arguments, and the pickle. Modules that the pickle names
-are imported while it is loaded, and may read the arguments, so these can be read first.
+Functions of the main script are pickled by value. The file has two parts: a line of JSON with the script's
+arguments, and the pickle. Loading the pickle imports modules, which may read sys.argv, so the arguments come
+first.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ import cloudpickle
 from thriftune.errors import SettingError
 
 SCRIPTS = ("__main__", "__mp_main__")
-"""The script's module: as it is run, and as multiprocessing has it in a process that it spawns."""
+"""Names of the script's module: in the process that runs it, and in processes that multiprocessing spawns."""
 
 
 class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
-        # A cached function of the main script, often the one that loads the data, would go by name, and the main
-        # script of a worker is another.
+        # cloudpickle pickles a cached function by name, but a worker has another main script. Functions that load
+        # the data are often cached.
         if isinstance(obj, functools._lru_cache_wrapper) and obj.__module__ in SCRIPTS:
             return _cached, (obj.__wrapped__, obj.cache_parameters())
         return super().reducer_override(obj)
@@ -38,7 +39,10 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
 
 
 def dump(name: str, contents: dict[str, Any]) -> bytes:
-    """The contents, with sys.argv, in the form that a worker can load; SettingError if they have none."""
+    """Return the contents and sys.argv as bytes that load() can read.
+
+    Raises SettingError if they cannot be pickled. `name`: the training function's, for the error.
+    """
     stream = io.BytesIO()
     stream.write(json.dumps({"argv": [str(argument) for argument in sys.argv]}).encode() + b"\n")
     try:
@@ -46,31 +50,34 @@ def dump(name: str, contents: dict[str, Any]) -> bytes:
             _Pickler(stream).dump(contents)
     except Exception as error:
         raise SettingError(
-            f"train: {name} cannot be sent to a worker process ({error}); make what it uses inside the function, "
-            "or import it from a module"
+            f"train: {name} cannot be sent to a worker process ({error}); create what it uses inside the "
+            "function, or import it from a module"
         ) from error
     return stream.getvalue()
 
 
 @contextlib.contextmanager
 def _by_value(modules: Collection[str]) -> Iterator[None]:
-    """Have what is of these modules pickled by value, if no other process can import them.
+    """Pickle objects of these modules by value, unless others can import them.
 
-    That is so for a script that multiprocessing or runpy.run_path() runs. cloudpickle knows it of __main__.
+    Such a module is a script that multiprocessing or runpy.run_path() runs. cloudpickle handles __main__ itself.
     """
-    found = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
-    alone = [each for each in found if each.__name__ in SCRIPTS or getattr(each, "__spec__", None) is None]
-    for module in alone:
+    loaded = [sys.modules[name] for name in modules if name in sys.modules and name != "__main__"]
+    scripts = [each for each in loaded if each.__name__ in SCRIPTS or getattr(each, "__spec__", None) is None]
+    for module in scripts:
         cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        for module in alone:
+        for module in scripts:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def keep(path: Path, dumped: bytes) -> None:
-    """Write the file whole or not at all, for its owner alone."""
+def write(path: Path, dumped: bytes) -> None:
+    """Write a file that only its owner can read.
+
+    It is complete or not written at all.
+    """
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -79,18 +86,21 @@ def keep(path: Path, dumped: bytes) -> None:
 
 
 def check_owner(path: Path) -> None:
-    """Raise SettingError if another user may have written the file. Called before load(), which runs its code."""
+    """Raise SettingError if another user may have written the file.
+
+    Called before load(), which runs its code.
+    """
     for each in dict.fromkeys((path, path.parent, path.resolve().parent)):
         try:
-            found = each.stat()
+            status = each.stat()
         except OSError:
-            continue  # load() says what is wrong
-        if found.st_uid not in (os.geteuid(), 0):
+            continue  # load() raises the error
+        if status.st_uid not in (os.geteuid(), 0):
             raise SettingError(
-                f"{each} belongs to another user, {found.st_uid}, and resuming the study would run its code; "
-                "run the script that began the study again instead, or make the folder yours if you trust it"
+                f"{each} belongs to another user, {status.st_uid}, and resuming the study would run its code; "
+                "run the script of the study again instead, or change the owner of the folder if you trust it"
             )
-        if found.st_mode & 0o022:
+        if status.st_mode & 0o022:
             raise SettingError(
                 f"{each} can be written by other users, and resuming the study would run its code; if you "
                 f"trust it: chmod go-w {path.parent} {path}"
@@ -98,28 +108,34 @@ def check_owner(path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Unpickle a file that keep() wrote. This runs code: see check_owner()."""
+    """Unpickle a file that write() has written.
+
+    This runs code: see check_owner().
+    """
     try:
         with path.open("rb") as stream:
             _read_arguments(stream)
             return cloudpickle.load(stream)  # type: ignore[no-any-return]
     except OSError as error:
         raise SettingError(
-            f"the training function kept in {path} cannot be read ({error.strerror}); "
-            "run the script that began the study again instead"
+            f"the training function stored in {path} cannot be read ({error.strerror}); "
+            "run the script of the study again instead"
         ) from None
     except AttributeError as error:
         if "__main__" not in str(error):
             raise
         raise SettingError(
             f"the training function needs something of the main script that cannot be sent along ({error}); "
-            "move it into a module, or make it inside the function"
+            "move it into a module, or create it inside the function"
         ) from None
 
 
 def set_arguments(path: Path) -> None:
-    """Set sys.argv to that of the script whose function is in the file. Called before load()."""
-    with contextlib.suppress(OSError):  # load() says what is wrong
+    """Set sys.argv to that of the script whose function is in the file.
+
+    Called before load().
+    """
+    with contextlib.suppress(OSError):  # load() raises the error
         with path.open("rb") as stream:
             arguments = _read_arguments(stream)
         if arguments is not None:
@@ -127,7 +143,10 @@ def set_arguments(path: Path) -> None:
 
 
 def _read_arguments(stream: BinaryIO) -> list[str] | None:
-    """Read up to where the pickle begins. Files of older versions have no arguments, which returns None."""
+    """Read and return the script's arguments.
+
+    Returns None for a file of an older version, which has none.
+    """
     if stream.read(1) != b"{":  # a pickle begins with another byte
         stream.seek(0)
         return None

@@ -1,6 +1,7 @@
-"""Finds out which large object a training function brings along, such as a data set in a global variable.
+"""Finds large objects that are pickled with a training function.
 
-It is stored with the study and loaded by each worker, which takes room and time that nobody expects.
+Such an object is often a data set in a global variable. It is stored with the study and loaded by each worker,
+which takes unexpected space and time.
 """
 
 from __future__ import annotations
@@ -18,24 +19,30 @@ import cloudpickle
 from thriftune.engines import pickled
 
 LARGE_BYTES = 20_000_000
-"""A function with more than this is remarked upon. A script's own code is far smaller."""
+"""The size above which the user gets a warning. A script's own code is far smaller."""
 
 
-def remark(train: Callable[..., object], pickled_bytes: int) -> str:
-    """Return what to tell the user about the size of a pickled training function; nothing if it is small."""
+def size_warning(train: Callable[..., object], pickled_bytes: int) -> str:
+    """Return a warning about the size of a pickled training function.
+
+    Returns an empty string if it is small.
+    """
     if pickled_bytes <= LARGE_BYTES:
         return ""
-    sizes = {name: _size(value) for name, value in brought_along(train)}
+    sizes = {name: _size(value) for name, value in pickled_objects(train)}
     largest = max(sizes, key=lambda name: sizes[name], default="")
     mostly = f", mostly {largest} ({_megabytes(sizes[largest])})" if largest else ""
     return (
-        f"train: the function brings {_megabytes(pickled_bytes)} along{mostly}, which are stored with the study "
-        "and loaded by each worker; load large data inside the function instead, from a file"
+        f"train: the function uses {_megabytes(pickled_bytes)} of objects{mostly}, which are stored with the "
+        "study and loaded by each worker; load large data from a file inside the function instead"
     )
 
 
-def brought_along(train: Any) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of what is pickled with the function: globals and closure variables, for one."""
+def pickled_objects(train: Any) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of the objects that are pickled with a function.
+
+    Examples are the globals that it uses.
+    """
     while isinstance(train, functools.partial):
         yield from ((f"argument {number}", value) for number, value in enumerate(train.args))
         yield from train.keywords.items()
@@ -47,7 +54,7 @@ def brought_along(train: Any) -> Iterator[tuple[str, Any]]:
         yield from getattr(train, "__dict__", {}).items()
         function = type(train).__call__
     by_name = getattr(function, "__module__", "") not in pickled.SCRIPTS and function.__qualname__.isidentifier()
-    if by_name or not isinstance(function, FunctionType):  # a module's function is imported by workers
+    if by_name or not isinstance(function, FunctionType):  # workers import the function of a module
         return
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     yield from ((name, cell.cell_contents) for name, cell in cells)
@@ -57,13 +64,15 @@ def brought_along(train: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    given = function.__defaults__ or ()
+    """Yield names and values of default arguments."""
+    defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from zip(arguments[len(arguments) - len(given) :], given, strict=True)
+    yield from zip(arguments[len(arguments) - len(defaults) :], defaults, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
 
 
 def _global_names(code: CodeType) -> Iterator[str]:
+    """Yield the names of the globals that the code reads."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
     for constant in code.co_consts:
         if isinstance(constant, CodeType):  # a function or comprehension in it
@@ -71,7 +80,10 @@ def _global_names(code: CodeType) -> Iterator[str]:
 
 
 def _size(value: Any) -> int:
-    """Return the bytes of a value when pickled; 0 if it cannot be. Arrays are not copied."""
+    """Return the bytes of a value when pickled; 0 if it cannot be pickled.
+
+    Arrays are not copied.
+    """
     buffers: list[int] = []
 
     def count(buffer: pickle.PickleBuffer) -> None:
@@ -80,7 +92,7 @@ def _size(value: Any) -> int:
     stream = io.BytesIO()
     try:
         cloudpickle.CloudPickler(stream, protocol=5, buffer_callback=count).dump(value)
-    except Exception:  # the whole was pickled, perhaps in another way; only its largest part is looked for
+    except Exception:  # it was pickled as a part of the function, perhaps in another way
         return 0
     return stream.tell() + sum(buffers)
 

@@ -1,4 +1,4 @@
-"""Finds metrics in what a command prints, by the patterns of its study."""
+"""Finds metrics in the output of a command, with the patterns of its study."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from collections.abc import Iterator, Mapping
 from thriftune.training.run import TrialFailed
 
 _PIECE_CHARACTERS = 16_384
-"""The longest text that is matched at once. A pattern such as `.*loss=(...)` takes quadratic time in it."""
+"""The longest text that is matched at once. A pattern such as `.*loss=(...)` needs quadratic time."""
 
 _OVERLAP_CHARACTERS = 4_096
-"""Two pieces of one line share this much: a match that is not longer is found whole."""
+"""How much text two pieces of a line share. A shorter match is found in one of them."""
 
 _MATCH_SECONDS = 5.0
-"""The CPU time that all patterns together may take for one piece. Usual patterns need some microseconds."""
-
+"""The CPU time that all patterns together may use for one piece. Usual patterns need some microseconds."""
 
 _ADVICE = "Use a simpler one, without a repetition inside a repetition, such as (a+)+, and without .* at its start"
 
 SLOW_SECONDS, SLOW_SHARE = 10.0, 0.5
-"""Patterns are slow once they have used more CPU time than this, and this share of the command's time."""
+"""Patterns count as slow when they have used this much CPU time, and this share of the command's time."""
 
 
 class PrintedMetrics:
-    """Cuts output into lines, matches each with every pattern, and returns the texts of the numbers.
+    """Splits output into lines, and matches each with every pattern.
 
     A line ends at a line feed or a carriage return. A line longer than a piece is matched in pieces that overlap.
     """
@@ -36,16 +35,16 @@ class PrintedMetrics:
     def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
         self.patterns = patterns
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text = ""  # the end of the current line: all that may still be part of a match
-        self._starts = dict.fromkeys(patterns, 0)  # where in the text each pattern has to go on
+        self._text = ""  # the part of the current line that may still be part of a match
+        self._starts = dict.fromkeys(patterns, 0)  # the position in the text from which each pattern searches next
         self._began_at = time.monotonic()
-        self._cpu_seconds = dict.fromkeys(patterns, 0.0)  # that each pattern has used
+        self._cpu_seconds = dict.fromkeys(patterns, 0.0)  # CPU time of each pattern to date
         self._warned = False
 
     def feed(self, output: bytes) -> Iterator[list[tuple[str, str]]]:
-        """Yield the (name, number) pairs of each line that has ended, or each piece of a long one.
+        """Yield the (name, number) pairs of each complete line, or piece of a long line.
 
-        Raise TrialFailed if matching takes too long. To be called on the main thread.
+        Raises TrialFailed if matching takes too long. Must be called on the main thread.
         """
         with _raising_when_timer_ends():
             *ended, rest = self._decoder.decode(output).replace("\r", "\n").split("\n")
@@ -67,18 +66,21 @@ class PrintedMetrics:
     def _forget(self, count: int) -> None:
         """Drop the first `count` characters of the text."""
         self._text = self._text[count:]
-        # At least one is kept before the start, so that `^` and `\b` do not take it for the start of a line.
+        # At least one character is kept before the start, so that `^` and `\b` do not match there.
         self._starts = {name: max(1, start - count) for name, start in self._starts.items()}
 
     def _matches(self, horizon: int) -> list[tuple[str, str]]:
-        """Return the numbers that begin before the horizon; the others are found again in the next piece."""
-        found: list[tuple[str, str]] = []
+        """Return the numbers that begin before the horizon.
+
+        The others are found in the next piece.
+        """
+        numbers: list[tuple[str, str]] = []
         name, used = "", time.thread_time()
         try:
             signal.setitimer(signal.ITIMER_VIRTUAL, _MATCH_SECONDS)
             try:
                 for name, pattern in self.patterns.items():
-                    found += [(name, number) for number in self._numbers(name, pattern, horizon)]
+                    numbers += [(name, number) for number in self._numbers(name, pattern, horizon)]
                     before, used = used, time.thread_time()
                     self._cpu_seconds[name] += used - before
             finally:
@@ -90,22 +92,25 @@ class PrintedMetrics:
                 f"metrics: {name}: the pattern {slow!r} took more than {_MATCH_SECONDS:g} s on "
                 f"{len(self._text):,} characters of output. {_ADVICE}",
             ) from None
-        return found
+        return numbers
 
     def take_warning(self) -> str | None:
-        """Return, once, that the patterns take most of the command's time, if they do."""
+        """Return a warning if the patterns use much of the command's time; only once."""
         used = sum(self._cpu_seconds.values())
         if self._warned or used <= SLOW_SECONDS or used <= SLOW_SHARE * (time.monotonic() - self._began_at):
             return None
         self._warned = True
         name = max(self._cpu_seconds, key=self._cpu_seconds.__getitem__)
         return (
-            f"metrics: {name}: the pattern {self.patterns[name].pattern!r} is slow on what the command prints, "
-            f"which holds the command up: the patterns took {used:.0f} s so far. {_ADVICE}"
+            f"metrics: {name}: the pattern {self.patterns[name].pattern!r} is slow on the output of the command, "
+            f"which slows the command down: the patterns have taken {used:.0f} s. {_ADVICE}"
         )
 
     def _numbers(self, name: str, pattern: re.Pattern[str], horizon: int) -> Iterator[str]:
-        """Yield what one pattern captures before the horizon; note where it has to go on."""
+        """Yield the numbers of one pattern that begin before the horizon.
+
+        Also records the position from which the pattern searches next.
+        """
         start, self._starts[name] = self._starts[name], max(horizon, self._starts[name])
         for match in pattern.finditer(self._text, start):
             if match.start(1) >= horizon and horizon < len(self._text):
@@ -116,17 +121,17 @@ class PrintedMetrics:
                 yield match.group(1)
 
 
-def no_number(name: str, pattern: str, text: str) -> str:
-    """Return the error of a pattern that has found a text that is no number."""
+def no_number_error(name: str, pattern: str, text: str) -> str:
+    """Return the error for a pattern that has found a text that is no number."""
     group = r"(\d+)" if name == "step" else "([-+0-9.eE]+|nan)"
     return (
         f"metrics: {name}: the pattern {pattern!r} found {text!r}, which is no number; "
-        f"let it find numbers only, with a group such as {group}"
+        f"change it to find only numbers, with a group such as {group}"
     )
 
 
 class _TimerEnded(Exception):
-    """The CPU time for matching is used up."""
+    """Raised when the CPU time for matching is used up."""
 
 
 @contextlib.contextmanager

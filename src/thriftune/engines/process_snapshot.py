@@ -1,6 +1,7 @@
-"""Puts a worker process back as it was after each trial, so that none meets what another has changed.
+"""Restores the state of a worker process after each trial.
 
-What cannot be put back, such as a thread that goes on, ends the worker: the next trial gets a new one.
+No trial sees the changes of another. If a change cannot be undone, such as a thread that goes on, the worker ends,
+and the next trial gets a new one.
 """
 
 from __future__ import annotations
@@ -18,47 +19,56 @@ from typing import TextIO
 from thriftune.engines.process_state import PROPERTIES
 from thriftune.engines.processes import children_of, has_ended
 
-_MOST_LEFT_OPEN = 64
-"""So many harmless descriptors may be left open in one worker. The usual limit of a process is 1,024."""
+_MAX_LEFT_OPEN = 64
+"""How many harmless descriptors the trials of one worker may leave open. The usual limit of a process is 1,024."""
 
 
-class Surroundings:
-    """Keeps the surroundings as they are when it is made; restore() brings them back."""
+class ProcessSnapshot:
+    """A snapshot of the state of this process, which restore() restores."""
 
     def __init__(self, output_fd: int) -> None:
-        """`output_fd`: where standard output and error are to go. It must stay open."""
-        self._output = output_fd
+        """Connect standard output and error to a file, and record the state.
+
+        `output_fd`: the descriptor of the file. It must stay open.
+        """
+        self._output_fd = output_fd
         self._connect_output()
         self._stdout, self._stderr = _text_file(1), _text_file(2)
         sys.stdout, sys.stderr = self._stdout, self._stderr
-        self.keep_loaded()
+        self.update()
 
-    def keep_loaded(self) -> None:
-        """Keeps what loading the training function has changed. Called once that is done."""
-        self._folder = os.getcwd()  # noqa: PTH109 (chdir is quickest with a string)
+    def update(self) -> None:
+        """Record the state again.
+
+        Called after the training function was loaded, to keep what that has changed.
+        """
+        self._folder = os.getcwd()  # noqa: PTH109 (chdir is fastest with a string)
         self._variables = dict(os.environ)
         self._mask = os.umask(0o022)
         os.umask(self._mask)
         self._import_path = list(sys.path)
         self._values = [each.read() for each in PROPERTIES]
-        self._open = _descriptors()
-        self._most_open = len(self._open) + _MOST_LEFT_OPEN
+        self._open_fds = _open_descriptors()
+        self._max_open = len(self._open_fds) + _MAX_LEFT_OPEN
 
     def restore(self) -> bool:
-        """Puts everything back. Returns False if something is left that may disturb the next trial."""
+        """Restore the state.
+
+        Returns False if something is left that may affect the next trial.
+        """
         faulthandler.cancel_dump_traceback_later()  # first: it may be about to end this process
         for stream in (sys.stdout, sys.stderr, self._stdout, self._stderr):
             with contextlib.suppress(Exception):  # a trial may have closed or replaced them
                 stream.flush()
         try:
             self._restore()
-        except BaseException:  # such as a folder that is no more, or whatever a signal handler raises
+        except BaseException:  # a removed folder, for example, or an error that a signal handler raises
             return False
-        return not (_left_thread() or _left_process() or self._left_descriptor())
+        return not (_has_thread() or _has_process() or self._has_harmful_descriptor())
 
-    def mark(self, mark: bytes) -> None:
-        """Writes to the output itself, whatever has become of descriptor 1."""
-        os.write(self._output, mark)
+    def write_mark(self, mark: bytes) -> None:
+        """Write to the output, even if a trial has changed descriptor 1."""
+        os.write(self._output_fd, mark)
 
     def _restore(self) -> None:
         self._connect_output()
@@ -72,7 +82,7 @@ class Surroundings:
             os.environ.clear()
             os.environ.update(self._variables)
             if os.environ.get("TZ") != zone:
-                time.tzset()  # C may have read the variable, unseen by Python
+                time.tzset()  # the C library may have read the variable already
         if sys.path != self._import_path:
             sys.path[:] = self._import_path
         os.umask(self._mask)
@@ -81,62 +91,68 @@ class Surroundings:
             if each.read() != before:
                 each.write(before)
         if faulthandler.is_enabled():
-            faulthandler.enable(file=2)  # it may have been told to write elsewhere, which cannot be read
+            faulthandler.enable(file=2)  # a trial may have set another file, which cannot be read back
 
     def _connect_output(self) -> None:
-        os.dup2(self._output, 1)
-        os.dup2(self._output, 2)
-        os.set_blocking(self._output, True)  # asyncio's pipes are not, and all three are one
+        os.dup2(self._output_fd, 1)
+        os.dup2(self._output_fd, 2)
+        os.set_blocking(self._output_fd, True)  # asyncio makes pipes non-blocking, and this is one pipe
 
-    def _left_descriptor(self) -> bool:
-        """Returns whether a descriptor is left open that may harm a later trial.
+    def _has_harmful_descriptor(self) -> bool:
+        """Return whether a new descriptor may harm a later trial, or too many are open.
 
-        A socket holds its port, a file that can be written to its lock. Files that are only read, and devices,
-        are what libraries keep for the next trial; they do no harm, unless there are many.
+        A socket holds its port, and a writable file may hold a lock. Files that are only read, and devices, are
+        harmless: libraries keep them for the next trial.
         """
-        there = _descriptors()
-        if any(_may_harm(number) for number in there - self._open):
+        open_fds = _open_descriptors()
+        if any(_may_harm(fd) for fd in open_fds - self._open_fds):
             return True
-        self._open = there
-        return len(there) > self._most_open
+        self._open_fds = open_fds
+        return len(open_fds) > self._max_open
 
 
-# --- what a trial leaves behind -----------------------------------------------------------------------------
+# --- leftovers of a trial -----------------------------------------------------------------------------------
 
 
 def _text_file(fd: int) -> TextIO:
     return open(fd, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)
 
 
-def _descriptors() -> set[int]:
-    """Returns the descriptors that are open; none where that cannot be told."""
+def _open_descriptors() -> set[int]:
+    """Return the open descriptors of this process; an empty set if that is unknown."""
     try:
-        os.close(listing := os.dup(1))  # the lowest number that is free, which the listing itself takes next
-        return {int(name) for name in os.listdir("/proc/self/fd")} - {listing}  # noqa: PTH208 (quicker)
+        os.close(listing := os.dup(1))  # the lowest free number; listdir() opens it next
+        return {int(name) for name in os.listdir("/proc/self/fd")} - {listing}  # noqa: PTH208 (faster)
     except OSError:
         return set()
 
 
-def _may_harm(number: int) -> bool:
+def _may_harm(fd: int) -> bool:
     try:
-        what = os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115
-        writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
-    except OSError:  # closed by now
+        target = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115
+        writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except OSError:  # it has been closed
         return False
-    if what.startswith(("socket:", "pipe:")):
+    if target.startswith(("socket:", "pipe:")):
         return True
-    return writes and not what.startswith(("/dev/", "/memfd:", "anon_inode:"))
+    return writable and not target.startswith(("/dev/", "/memfd:", "anon_inode:"))
 
 
-def _left_thread() -> bool:
-    """Daemon threads are the helpers of libraries, which keep them on purpose."""
+def _has_thread() -> bool:
+    """Return whether a thread still runs.
+
+    Daemon threads do not count: libraries keep them on purpose.
+    """
     if threading.active_count() == 1:
         return False
     return any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
 
 
-def _left_process() -> bool:
-    """Returns whether a child lives on, or a process that was sent into the background; reaps its children."""
+def _has_process() -> bool:
+    """Return whether a child or a background process still runs.
+
+    Waits for children that have ended.
+    """
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)

@@ -1,11 +1,12 @@
-"""Lists the state of a process that a trial may change, with a function to read and one to write each part.
+"""Lists the parts of a process's state that a trial may change.
 
-A module that is not loaded counts as having the state that it starts with. It is not loaded just to be read.
+Each part has a function that reads it and one that writes it. A module that is not loaded counts as having its
+initial state. It is not loaded for that.
 """
 
 from __future__ import annotations
 
-import _locale  # a part of the interpreter; `locale` is a file to load
+import _locale  # built into the interpreter; `locale` would be loaded from a file
 import faulthandler
 import gc
 import logging
@@ -22,23 +23,28 @@ from typing import Any, NamedTuple
 
 
 class Property(NamedTuple):
-    """One part of the state. `write` puts back what `read` returned, and raises where that is not possible."""
+    """One part of the state.
+
+    `write` restores the value that `read` has returned, or raises if it cannot.
+    """
 
     read: Callable[[], Any]
     write: Callable[[Any], object]
 
 
 def _attribute(module: Any, name: str) -> Property:
-    """Returns the property for an attribute of a module that is always loaded."""
+    """Return the property for an attribute of a module that is always loaded."""
     return Property(lambda: getattr(module, name), lambda value: setattr(module, name, value))
 
 
 def _of_module(
     name: str, read: Callable[[Any], Any], write: Callable[[Any, Any], object], initial: Any
 ) -> Property:
-    """Returns a property of a module that may not be loaded. `read` and `write` get the module first.
+    """Return a property of a module that may not be loaded.
 
-    `initial`: what `read` returns when the module has just been loaded.
+    `read` and `write` get the module first.
+
+    `initial`: the value that `read` returns right after the module was loaded.
     """
 
     def read_if_loaded() -> Any:
@@ -47,13 +53,13 @@ def _of_module(
             return initial
         try:
             return read(module)
-        except AttributeError:  # another module of that name, such as an empty one, or one that is still loading
+        except AttributeError:  # the module is still loading, or another one has its name
             return initial
 
     return Property(read_if_loaded, lambda value: write(sys.modules[name], value))
 
 
-# --- state that the kernel keeps ----------------------------------------------------------------------------
+# --- state in the kernel ----------------------------------------------------------------------------------
 
 _LIMITS = sorted({value for name, value in vars(resource).items() if name.startswith("RLIMIT_")})
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -62,7 +68,7 @@ _FAULTS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.
 
 _OOM_SCORE = "/proc/self/oom_score_adj"
 
-# The function of C beneath it takes a hundredth of the time: 64 signals are looked at after each trial.
+# The C function behind getsignal() takes a hundredth of its time. It is called for 64 signals after each trial.
 _handler_of: Callable[[int], Any] = vars(signal.getsignal).get("__wrapped__", signal.getsignal)
 
 
@@ -71,7 +77,9 @@ def _blocked() -> set[signal.Signals]:
 
 
 def _block(blocked: set[signal.Signals]) -> None:
-    for number in signal.sigpending():  # one that waits is for the trial that is over: ignoring discards it
+    for (
+        number
+    ) in signal.sigpending():  # a pending signal was for the trial that has ended; ignoring it discards it
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
@@ -84,8 +92,8 @@ def _set_handlers(handlers: list[Any]) -> None:
     for number, handler in enumerate(handlers, start=1):
         if _handler_of(number) is not handler:
             if number in _FAULTS:
-                faulthandler.disable()  # or it would take its handler for installed; it is enabled again later
-            signal.signal(number, handler)  # raises for None: set by something that is not Python
+                faulthandler.disable()  # otherwise, enable() would not install its handler again
+            signal.signal(number, handler)  # raises for None, which is a handler that Python has not set
 
 
 def _timers() -> list[bool]:
@@ -108,7 +116,10 @@ def _set_limits(limits: list[tuple[int, int]]) -> None:
 
 
 def _scheduling() -> tuple[int, os.sched_param] | None:
-    """Returns the scheduling policy; None where it cannot be read, as with the C library musl."""
+    """Return the scheduling policy.
+
+    Returns None if it cannot be read, as with the C library musl.
+    """
     try:
         return os.sched_getscheduler(0), os.sched_getparam(0)
     except OSError:
@@ -116,7 +127,10 @@ def _scheduling() -> tuple[int, os.sched_param] | None:
 
 
 def _oom_score() -> bytes | None:
-    """Returns how likely the kernel is to kill this process when memory runs out; None where it cannot be read."""
+    """Return how likely the kernel is to kill this process if memory runs out.
+
+    Returns None if it cannot be read.
+    """
     try:
         fd = os.open(_OOM_SCORE, os.O_RDONLY)
     except OSError:
@@ -150,10 +164,13 @@ def _time_zone() -> tuple[Any, ...]:
 
 
 def _set_time_zone(zone: tuple[Any, ...]) -> None:
-    """Takes the time zone from os.environ. Called when that has been put back."""
+    """Set the time zone from os.environ.
+
+    Called when the environment has been restored.
+    """
     time.tzset()
     if _time_zone() != zone:
-        raise OSError(f"the variable TZ does not stand for the time zone {zone}")
+        raise OSError(f"the variable TZ does not mean the time zone {zone}")
 
 
 def _logging() -> tuple[Any, ...]:
@@ -184,7 +201,10 @@ _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid":
 
 
 def _decimal_values(context: Any) -> tuple[Any, ...]:
-    """Returns the values of a decimal context in the order of _DECIMAL_FIELDS, with the names of the signals."""
+    """Return the values of a decimal context, in the order of _DECIMAL_FIELDS.
+
+    Signals are represented by their names.
+    """
     *numbers, flags, traps = context.__reduce__()[1]
     return *numbers, frozenset(each.__name__ for each in flags), frozenset(each.__name__ for each in traps)
 
@@ -195,7 +215,10 @@ def _new_decimal_context(decimal: Any, values: tuple[Any, ...]) -> Any:
 
 
 def _set_default_decimal_context(decimal: Any, values: tuple[Any, ...]) -> None:
-    """Changes the context from which those of new threads are copied. Python would not use another object."""
+    """Change the context from which those of new threads are copied.
+
+    The object is changed and not replaced, because Python would ignore another one.
+    """
     context = _new_decimal_context(decimal, values)
     for name in _DECIMAL_FIELDS:
         setattr(decimal.DefaultContext, name, getattr(context, name))
@@ -211,7 +234,10 @@ def _torch_deterministic(torch: Any) -> tuple[bool, bool]:
 
 
 def _torch_device(torch: Any) -> str | None:
-    """Returns the default device; None for PyTorch's own. Its public function may start CUDA to tell the index."""
+    """Return the default device; None for PyTorch's own.
+
+    PyTorch's public function is not used: it may start CUDA to find the index of the device.
+    """
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return None if context is None else str(context.device)
 
@@ -221,9 +247,9 @@ def _refuse_inference_mode(_: Any, on: bool) -> None:
 
 
 PROPERTIES = (
-    Property(sys.gettrace, sys.settrace),  # first: Python calls these two during all that follows
+    Property(sys.gettrace, sys.settrace),  # first, because Python calls these two functions during the rest
     Property(sys.getprofile, sys.setprofile),
-    Property(_timers, _stop_timers),  # before the signals: they send some
+    Property(_timers, _stop_timers),  # before the signals, because timers send some
     Property(_blocked, _block),
     Property(_handlers, _set_handlers),
     Property(faulthandler.is_enabled, _set_faulthandler),  # after the handlers
@@ -247,7 +273,7 @@ PROPERTIES = (
     Property(
         lambda: _locale.setlocale(_locale.LC_ALL, None), lambda text: _locale.setlocale(_locale.LC_ALL, text)
     ),
-    Property(_logging, _set_logging),  # before showwarning, which it may have replaced
+    Property(_logging, _set_logging),  # before showwarning, which logging may have replaced
     _attribute(warnings, "showwarning"),
     Property(lambda: list(warnings.filters), _set_warning_filters),
     Property(socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -300,4 +326,4 @@ PROPERTIES = (
         (False, True),
     ),
 )
-"""All that is put back after a trial, in this order."""
+"""All parts of the state, in the order in which they are restored after a trial."""

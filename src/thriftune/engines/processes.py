@@ -13,17 +13,23 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of each descendant whose own parent ends."""
+    """Make this process the parent of each descendant whose own parent ends."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Has the kernel send this signal to this process when its parent ends. The parent may have ended before."""
+    """Have the kernel send this process a signal when its parent ends.
+
+    The parent may have ended already.
+    """
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def end_children() -> None:
-    """Kills all descendants and waits until they are gone. This process must have adopted their orphans."""
+    """Kill all descendants and wait for their end.
+
+    Orphans must belong to this process; see adopt_orphans().
+    """
     while True:
         for pid in children_of(os.getpid()):
             kill(pid)
@@ -36,7 +42,10 @@ def end_children() -> None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Returns the children of a process with one thread, also those that have ended and are not reaped."""
+    """Return the children of a process that has one thread.
+
+    Children that have ended and were not waited for are included.
+    """
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:  # a kernel built without that file
@@ -45,17 +54,21 @@ def children_of(pid: int) -> list[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Returns whether a process is gone, or only waits to be reaped."""
+    """Return whether a process has ended, waited for by its parent or not."""
     return _fields(Path(f"/proc/{pid}/stat"))[:1] in ([], [b"Z"])
 
 
 def kill(pid: int) -> None:
+    """Kill a process, unless it has ended or belongs to another user."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def _fields(stat: Path) -> list[bytes]:
-    """Returns the state of a process, the id of its parent, and more; nothing where it is gone."""
+    """Return the state of a process, its parent's id and other fields of /proc.
+
+    Returns an empty list if it has ended.
+    """
     try:
         return stat.read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""The engine protocol: starts and stops the workers of trials, and delivers their events."""
+"""The protocol of engines, which run the workers of trials."""
 
 from __future__ import annotations
 
@@ -12,71 +12,104 @@ from thriftune.training.run import Run
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """What one worker does now, for people to look at."""
+    """The present state of a worker, for display."""
 
     worker: str
     pid: int | None
     trial: int | None
-    waits_for: str = ""  # what the trial is still without, in words
+    waits_for: str = ""  # the resources that the trial waits for, as text
 
 
 class Engine(Protocol):
-    """Owns processes, not policy: carries decisions out and tells what became of them.
+    """Starts and stops the workers of trials, and reports what happens to them.
 
-    The driver calls recover(), records what it returns, then open(), then the rest in any order, then close().
-    Every attempt that was started ends in exactly one Ended, Failed, Killed or Lost; all its reports come before.
+    An engine owns processes, not policy: it carries out decisions.
+
+    The driver calls recover() and records its events. Then it calls open(), then the other methods in any order,
+    then close(). Each attempt that was started ends with exactly one Ended, Failed, Killed or Lost, after all its
+    reports.
     """
 
     def recover(self) -> list[Event]:
-        """What the workers of an earlier driver said that the log may not know. Returns when they are all gone."""
+        """Return the events of an earlier driver's workers, recorded or not.
+
+        Waits until all these workers have ended.
+        """
         ...
 
-    def open(self) -> None: ...
+    def open(self) -> None:
+        """Prepare to start workers."""
+        ...
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
-        """So many workers on which machine, the first of them first. Never blocks on the trial. At most as many
-        at a time as the machine has slots."""
+        """Start an attempt.
+
+        Never waits for the trial.
+
+        `workers`: the number of workers on each machine, in order of rank. No machine gets more workers at a time
+        than it has slots.
+        """
         ...
 
     def request_end(self, trial: int, attempt: int) -> None:
-        """The attempt shall end after its next step. Unknown or ended attempts are ignored."""
+        """Have the attempt end after its next step.
+
+        Unknown or ended attempts are ignored.
+        """
         ...
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
-        """The attempt's report of that number was judged; if it is to end because of it, it was told so before.
+        """Tell the attempt that its report of this number was judged.
 
-        Only of runs that are `judged`.
+        If the attempt is to end because of the report, request_end() is called before. Only for runs that are
+        `judged`.
         """
         ...
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
-        """The attempt shall have its knobs at this setting from its next step on; it is also the answer to each
-        Measured. Unknown or ended attempts are ignored.
+        """Have the attempt use this knob setting from its next step on.
+
+        This is also the answer to each UsageMeasured. Unknown or ended attempts are ignored.
         """
         ...
 
     def kill(self, trial: int, attempt: int) -> None:
-        """The attempt shall end now. Unknown or ended attempts are ignored."""
+        """End the attempt now.
+
+        Unknown or ended attempts are ignored.
+        """
         ...
 
     def wait(self, timeout: float | None) -> list[Event]:
-        """What has happened, as soon as anything has; empty after `timeout` seconds or a wake().
+        """Return new events as soon as there are any.
 
-        The driver has recorded what one wait() returned before it calls the next, or start().
+        Returns an empty list after `timeout` seconds or a wake().
+
+        The driver records the events of a wait() before it calls the next, or start().
         """
         ...
 
     def wake(self) -> None:
-        """Makes a wait() in progress, or the next one, return. Safe from a signal handler and other threads."""
+        """Make a wait() in progress, or the next one, return.
+
+        Safe from signal handlers and other threads.
+        """
         ...
 
     def machine_lost(self, machine: str) -> list[Event]:
-        """The machine is gone, or is given back: what attempts with workers there had said last, and that they
-        are lost."""
+        """Return the last events of attempts on a machine that is lost or released.
+
+        Each of these attempts ends, in most cases with a Lost.
+        """
         ...
 
-    def status(self) -> list[WorkerStatus]: ...
+    def status(self) -> list[WorkerStatus]:
+        """Return what each worker does now."""
+        ...
 
     def close(self) -> None:
-        """Ends every process it started, and their descendants. May be called twice."""
+        """End all processes that the engine has started, and their descendants.
+
+        May be called twice.
+        """
         ...

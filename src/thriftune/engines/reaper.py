@@ -1,7 +1,8 @@
-"""Stands between the nursery and one worker: adopts what a trial sends into the background, and reaps it.
+"""The reaper: the parent process of one worker, which waits for orphans.
 
-A worker cannot do that itself: it could not tell such processes from the trial's own children, whose exit status
-belongs to the trial. When the worker ends, the reaper ends what is left, and tells the nursery how it ended.
+The reaper adopts the orphans of a trial. A worker cannot do that itself: it could not tell orphans from the
+trial's own children, whose exit status belongs to the trial. When the worker has ended, the reaper ends the
+remaining orphans, and reports how the worker ended.
 """
 
 from __future__ import annotations
@@ -14,36 +15,42 @@ from typing import NoReturn
 from thriftune.engines.processes import adopt_orphans, end_children, end_with_parent, kill
 
 
-def run(news: int, fds: Sequence[int], fork: Callable[[], int], work: Callable[[], NoReturn]) -> NoReturn:
-    """Forks a worker, waits for its end, and exits. Called in a process that the nursery has just forked.
+def run(status_fd: int, fds: Sequence[int], fork: Callable[[], int], work: Callable[[], NoReturn]) -> NoReturn:
+    """Fork a worker, wait for its end, and exit.
 
-    Writes the worker's process id to the descriptor `news`, and its wait status once it has ended and nothing of
-    it is left. Only the worker uses the descriptors `fds`. SIGTERM ends the worker at once.
+    Called in a process that the supervisor has just forked.
+
+    SIGTERM makes the reaper kill the worker.
+
+    - `status_fd`: where to write the worker's process id, and its wait status once it and its orphans have ended.
+    - `fds`: descriptors that only the worker uses.
+    - `fork`: forks this process.
+    - `work`: runs the worker.
     """
-    os.setsid()  # no signal to the nursery's group shall reach it
+    os.setsid()  # signals to the supervisor's process group do not reach this process
     adopt_orphans()
-    reaper = os.getpid()
+    reaper_pid = os.getpid()
     pid = fork()
     if pid == 0:
-        os.close(news)
+        os.close(status_fd)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         end_with_parent(signal.SIGKILL)
-        if os.getppid() != reaper:  # it died before the line above
+        if os.getppid() != reaper_pid:  # the reaper ended before the line above
             os._exit(0)
         work()
     for fd in fds:
         os.close(fd)
     signal.signal(signal.SIGTERM, lambda *_: kill(pid))
-    os.write(news, b"%d\n" % pid)
+    os.write(status_fd, b"%d\n" % pid)
     while True:
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         if ended is not None and ended.si_pid == pid:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its id may soon be another's
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # another process may get the worker's id from now on
         if ended is not None:
             _, status = os.waitpid(ended.si_pid, 0)
             if ended.si_pid == pid:
                 break
     end_children()
-    os.write(news, b"%d\n" % status)
+    os.write(status_fd, b"%d\n" % status)
     os._exit(0)

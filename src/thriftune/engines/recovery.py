@@ -1,4 +1,4 @@
-"""Waits for an earlier driver's processes to end, and reads the reports that their workers wrote."""
+"""Waits for the processes of an earlier driver, and reads the reports of its workers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ END_WITHIN_SECONDS = 30.0
 
 _POLL_SECONDS = 0.01
 _CONTINUE_SECONDS = 0.5
-"""How often stopped lock holders are continued. Finding them reads all of /proc, so it is rarer than a poll."""
+"""How often stopped processes are continued. Finding them reads all of /proc, so it is rarer than a poll."""
 
 
 def alive_file(folder: Path) -> Path:
-    """Return the file on which each process of the engine in this folder holds a lock."""
+    """Return the file that is locked by each process of the engine in this folder."""
     return folder / "alive"
 
 
@@ -32,12 +32,15 @@ def spool_folder(folder: Path) -> Path:
 
 
 def recover(folder: Path) -> list[Event]:
-    """Wait for the engine's earlier processes to end; return their workers' events, ordered by time."""
+    """Wait for the engine's earlier processes to end.
+
+    Returns their workers' events, ordered by time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     wait_for_processes(folder)
     timed_events: list[tuple[float, Event]] = []
     for spool in sorted(spool_folder(folder).glob("*.spool")):
-        latest = 0.0  # keeps the events of one worker in order if the clock was set back
+        latest = 0.0  # keeps the order of a worker's events if the clock was set back
         for event in read_spool(spool):
             latest = max(latest, event.at)
             timed_events.append((latest, event))
@@ -58,9 +61,12 @@ def wait_for_processes(folder: Path) -> None:
 
 
 def processes_end_within(folder: Path, seconds: float) -> bool:
-    """Wait at most this long for the engine's processes to end; return whether all have ended.
+    """Wait at most this long for the engine's processes to end.
 
-    Called when their driver is gone. Processes that were stopped by a signal are continued, so that they can end.
+    Returns whether all have ended.
+
+    Called when their driver has ended. Processes that were stopped by a signal are continued, so that they can
+    end.
     """
     began = time.monotonic()
     deadline, continue_at = began + seconds, began + _CONTINUE_SECONDS
@@ -79,7 +85,10 @@ def processes_end_within(folder: Path, seconds: float) -> bool:
 
 
 def _continue_processes_with_open(file: Path) -> None:
-    """Send SIGCONT to each process of this machine that has the file open. Does nothing without /proc."""
+    """Send SIGCONT to each process of this machine that has the file open.
+
+    Does nothing without /proc.
+    """
     with contextlib.suppress(OSError):
         file_status = file.stat()
         for process in Path("/proc").iterdir():
@@ -98,5 +107,5 @@ def _has_open(process: Path, file_status: os.stat_result) -> bool:
 def _is_same(descriptor: Path, file_status: os.stat_result) -> bool:
     try:
         return os.path.samestat(descriptor.stat(), file_status)
-    except OSError:  # closed meanwhile
+    except OSError:  # it has been closed
         return False

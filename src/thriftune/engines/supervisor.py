@@ -1,14 +1,17 @@
-"""Who bears the workers, and buries them? Small processes between the driver and its workers.
+"""The supervisor: the process that starts and ends the local workers of a driver.
 
-The nursery forks workers on request (it is single-threaded and has the imports done, so a worker is there in
-milliseconds) and tells the driver how each one died. When the driver goes away, for whatever reason, the nursery
-ends all workers and then itself. The warden, its parent, does only that last thing, in case the nursery is killed.
+The driver starts a watchdog process, which forks the supervisor. The supervisor forks workers on request. It has
+one thread, and has imported all modules, so a worker starts within milliseconds. It reports to the driver how each
+worker has ended. When the driver ends, for whatever reason, the supervisor ends all workers and itself. The
+watchdog does the same if the supervisor is killed.
 
-Each worker has a reaper above it (reaper.py), which adopts what the trial sends into the background. So an orphan
-here is always one of a reaper that was killed, and is ended.
+The parent process of each worker is a reaper (reaper.py), which adopts the orphans of the worker. An orphan that
+the supervisor adopts therefore belonged to a reaper that was killed, and the supervisor kills it.
 
-Protocol, one JSON object a message: in {"spawn": id} with the descriptors [link, output], {"kill": id};
-out {"born": id, "pid": n}, {"died": id, "status": wait status}, {"unborn": id, "why": text}.
+The driver and the supervisor exchange messages, each one JSON object. The driver sends {"spawn": id} with two file
+descriptors, one for messages and one for output, and {"kill": id}. The supervisor sends {"kind": "started",
+"worker": id, "pid": n}, {"kind": "ended", "worker": id, "status": wait status}, or {"kind": "not_started",
+"worker": id, "why": text}.
 """
 
 from __future__ import annotations
@@ -28,57 +31,70 @@ from typing import Any, NoReturn
 from thriftune.engines import reaper, worker
 from thriftune.engines.processes import adopt_orphans, children_of, end_children, end_with_parent, kill
 
-_FORK_PATIENCE_SECONDS = 5.0
-"""How long a machine that is out of processes or memory is given to have one again."""
+_FORK_RETRY_SECONDS = 5.0
+"""How long to retry a fork on a machine that is out of processes or memory."""
+
+_FORK_POLL_SECONDS = 0.1
+
+_MESSAGE_BYTES = 4096
 
 
 def main(control_fd: int, alive_fd: int, settings: dict[str, Any]) -> None:
-    """`alive_fd` is locked; it is inherited by every fork, and so locked until the last of them is gone."""
+    """Run the watchdog and the supervisor, until the driver has ended.
+
+    - `control_fd`: a socket for messages to and from the driver.
+    - `alive_fd`: a locked file. Every fork inherits it, so it stays locked until the last of them has ended.
+    - `settings`: see worker.main().
+    """
     for fd in (control_fd, alive_fd):
         os.set_inheritable(fd, False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     adopt_orphans()
     signal.signal(signal.SIGTERM, lambda *_: end_descendants())
-    # The driver's going is seen as the end of the control stream; this covers a stream that somebody else
-    # holds open by having forked the driver.
+    # The supervisor notices the end of the driver by the end of the control stream. If a fork of the driver holds
+    # the stream open, this signal ends the watchdog instead.
     end_with_parent(signal.SIGTERM)
-    warden_pid = os.getpid()
-    nursery_pid = os.fork()
-    if nursery_pid == 0:
-        os.setsid()  # no signal to a group shall take both
+    watchdog_pid = os.getpid()
+    supervisor_pid = os.fork()
+    if supervisor_pid == 0:
+        os.setsid()  # no signal to a process group may end both
         adopt_orphans()
         end_with_parent(signal.SIGTERM)
-        if os.getppid() == warden_pid:
+        if os.getppid() == watchdog_pid:
             Supervisor(socket.socket(fileno=control_fd), settings).run()
-            if os.getppid() == warden_pid:
-                os.kill(warden_pid, signal.SIGCONT)  # a stopped one would stay, and keep the next run waiting
+            if os.getppid() == watchdog_pid:
+                os.kill(watchdog_pid, signal.SIGCONT)  # a stopped watchdog could not end, and would keep the lock
     else:
         os.close(control_fd)
-        os.waitpid(nursery_pid, 0)
+        os.waitpid(supervisor_pid, 0)
     end_descendants()
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
+class _SupervisedWorker:
+    """A worker process, as the supervisor knows it."""
+
     id: int
     pid: int
-    news: int  # a descriptor, from which its wait status can be read once its reaper has ended
+    status_fd: int  # for reading its wait status, which its reaper writes
 
 
 class Supervisor:
+    """Starts workers for the driver, and reports their ends."""
+
     def __init__(self, control: socket.socket, settings: dict[str, Any]) -> None:
         self.control = control
         self.settings = settings
-        self.workers: dict[int, _Worker] = {}  # all whose reaper lives, by the process id of that
-        self.unsent: deque[bytes] = deque()  # messages the driver has had no time for
+        self.workers: dict[int, _SupervisedWorker] = {}  # all whose reaper lives, by the reaper's process id
+        self.unsent: deque[bytes] = deque()  # messages that the driver has not received yet
 
     def run(self) -> None:
-        """Until the driver is gone."""
+        """Serve the driver until it has ended."""
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         control = self.control.fileno()
-        poll = select.poll()  # not select(): the driver may have given a descriptor above 1023
+        poll = select.poll()  # select() fails for descriptors above 1023, which the driver may have given
         poll.register(wake_read, select.POLLIN)
         try:
             while True:
@@ -90,96 +106,115 @@ class Supervisor:
                     self.reap()
                 state = ready.get(control, 0)
                 if state & ~(select.POLLIN | select.POLLOUT):
-                    break  # the driver is gone, and so is the use of what it had still ordered
+                    break  # the driver has ended, so its last requests do not matter
                 if state & select.POLLIN and not self.obey():
                     break
-                self.send()
+                self.send_unsent()
         except Exception:
             traceback.print_exc()
 
     def obey(self) -> bool:
+        """Carry out a request of the driver; return False if the driver has ended."""
         try:
-            message, fds, _, _ = socket.recv_fds(self.control, 4096, 2)
+            message, fds, _, _ = socket.recv_fds(self.control, _MESSAGE_BYTES, 2)
         except ConnectionError:
             return False
         if not message:
             return False
-        order = json.loads(message)
-        if "spawn" in order:
+        request = json.loads(message)
+        if "spawn" in request:
             try:
-                self.spawn(order["spawn"], fds)
+                self.spawn(request["spawn"], fds)
             except OSError as error:
-                self.tell({"unborn": order["spawn"], "why": f"no process could be started: {error}"})
+                why = f"no process could be started: {error}"
+                self.send({"kind": "not_started", "worker": request["spawn"], "why": why})
             finally:
                 for fd in fds:
                     os.close(fd)
-        elif "kill" in order:
-            for pid, each in self.workers.items():
-                if each.id == order["kill"]:
-                    os.kill(pid, signal.SIGTERM)  # not reaped yet, so the number is still its own
-                    os.kill(pid, signal.SIGCONT)  # a stopped one would not act on it
+        elif "kill" in request:
+            for reaper_pid, each in self.workers.items():
+                if each.id == request["kill"]:
+                    # The reaper has not been waited for, so no other process has its id. SIGCONT is for a reaper
+                    # that was stopped.
+                    os.kill(reaper_pid, signal.SIGTERM)
+                    os.kill(reaper_pid, signal.SIGCONT)
         return True
 
     def spawn(self, worker_id: int, fds: list[int]) -> None:
+        """Start a worker and its reaper; raise OSError if that is not possible."""
         if len(fds) != 2:
-            raise OSError("the process that keeps the workers has too many files open")
-        nursery_pid = os.getpid()
-        news, told = os.pipe2(os.O_CLOEXEC)
+            raise OSError("the supervisor process has too many files open")
+        supervisor_pid = os.getpid()
+        status_read, status_write = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self.fork()
-            if pid == 0:
+            reaper_pid = self.fork()
+            if reaper_pid == 0:
                 try:
                     end_with_parent(signal.SIGTERM)
-                    if os.getppid() != nursery_pid:  # it died before the line above
+                    if os.getppid() != supervisor_pid:  # the supervisor ended before the line above
                         os._exit(0)
-                    self.leave(news)
-                    reaper.run(told, fds, self.fork, lambda: self.work(worker_id, fds))
+                    self.close_files(status_read)
+                    reaper.run(status_write, fds, self.fork, lambda: self.work(worker_id, fds))
                 except BaseException:
                     traceback.print_exc()
                 finally:
                     os._exit(1)
         except OSError:
-            os.close(news)
+            os.close(status_read)
             raise
         finally:
-            os.close(told)
-        born = _read_number(news)
-        if born is None:
-            os.close(news)
-            raise OSError("the process that was to keep the worker has ended")
-        self.workers[pid] = _Worker(worker_id, born, news)
-        self.tell({"born": worker_id, "pid": born})
+            os.close(status_write)
+        worker_pid = _read_number(status_read)
+        if worker_pid is None:
+            os.close(status_read)
+            raise OSError("the parent process of the worker has ended")
+        self.workers[reaper_pid] = _SupervisedWorker(worker_id, worker_pid, status_read)
+        self.send({"kind": "started", "worker": worker_id, "pid": worker_pid})
 
-    def leave(self, news: int) -> None:
-        """Close what only the nursery uses. Called in a fork of it."""
+    def close_files(self, status_fd: int) -> None:
+        """Close the files that only the supervisor uses.
+
+        Called in a fork of it.
+        """
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.control.close()
-        os.close(news)
+        os.close(status_fd)
         for other in self.workers.values():
-            os.close(other.news)
+            os.close(other.status_fd)
         self.workers.clear()
 
     def work(self, worker_id: int, fds: list[int]) -> NoReturn:
-        """Run the worker's loop until it ends. Called in a fork of the reaper."""
+        """Run the worker's loop until it ends.
+
+        Called in a fork of the reaper.
+        """
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         worker.main(worker_id, fds[0], fds[1], self.settings)
         os._exit(1)
 
     def fork(self) -> int:
-        """One refusal must not end the other trials, nor use up this one's chances in a moment."""
-        deadline = time.monotonic() + _FORK_PATIENCE_SECONDS
+        """Fork, and retry for some time if the machine is out of processes or memory.
+
+        Returns what os.fork() returns.
+
+        Without retries, a short shortage would use up all retries of a trial.
+        """
+        deadline = time.monotonic() + _FORK_RETRY_SECONDS
         while True:
             try:
                 return os.fork()
             except OSError:
                 if time.monotonic() > deadline:
                     raise
-            self.reap()  # the dead count too
-            time.sleep(0.1)
+            self.reap()  # ended processes count towards the limit until they are waited for
+            time.sleep(_FORK_POLL_SECONDS)
 
     def reap(self) -> None:
-        """Tell the driver which workers have ended, and kill orphans. Called when a child has ended."""
+        """Report which workers have ended, and kill orphans.
+
+        Called when a child process has ended.
+        """
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -189,52 +224,66 @@ class Supervisor:
                 break
             ended = self.workers.pop(pid, None)
             if ended is not None:
-                told = _read_number(ended.news)
-                os.close(ended.news)
-                if told is None:  # somebody killed the reaper; the worker is our child now
-                    self.bury(ended.pid)
-                self.tell({"died": ended.id, "status": status if told is None else told})
-        for pid in children_of(os.getpid()):  # what a killed reaper leaves behind
-            if pid not in self.workers:
+                worker_status = _read_number(ended.status_fd)
+                os.close(ended.status_fd)
+                if worker_status is None:  # the reaper was killed, and this process has adopted the worker
+                    self.end_adopted(ended.pid)
+                    worker_status = status
+                self.send({"kind": "ended", "worker": ended.id, "status": worker_status})
+        for pid in children_of(os.getpid()):
+            if pid not in self.workers:  # an orphan of a reaper that was killed
                 kill(pid)
 
-    def bury(self, pid: int) -> None:
-        """Kill a worker whose reaper was killed and wait for its end: its trial may be started again after it."""
+    def end_adopted(self, pid: int) -> None:
+        """Kill a worker whose reaper was killed, and wait for its end.
+
+        Another attempt of its trial may follow.
+        """
         if pid in children_of(os.getpid()):
             kill(pid)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message to the driver, now or later."""
         self.unsent.append(json.dumps(message).encode())
-        self.send()
+        self.send_unsent()
 
-    def send(self) -> None:
-        """As much as the driver takes now: waiting for one that waits for us would be for ever."""
+    def send_unsent(self) -> None:
+        """Send as many messages as the driver takes without waiting.
+
+        It may wait for this process itself.
+        """
         while self.unsent:
             try:
                 self.control.send(self.unsent[0], socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
-            except OSError:  # the driver is gone; the next obey() sees it
+            except OSError:  # the driver has ended; the next obey() notices that
                 self.unsent.clear()
                 return
             self.unsent.popleft()
 
 
 def end_descendants() -> NoReturn:
-    """Ends them and this process: their orphans become our children, so without children, all are gone."""
+    """End all descendants and this process.
+
+    Orphans become its children, so none is missed.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_children()
     os._exit(0)
 
 
-def _read_number(news: int) -> int | None:
-    """Waits for the next line of a reaper; returns None if it has ended without one."""
+def _read_number(fd: int) -> int | None:
+    """Wait for the next line of a reaper and return its number.
+
+    Returns None if the reaper has ended without one.
+    """
     line = b""
     while not line.endswith(b"\n"):
-        more = os.read(news, 1)
-        if not more:
+        char = os.read(fd, 1)
+        if not char:
             return None
-        line += more
+        line += char
     return int(line)

@@ -1,8 +1,8 @@
-"""What does a worker process do? Runs one attempt after another until the driver goes away.
+"""The main loop of a worker process, which runs one attempt after another.
 
-Whatever a trial says is written to this worker's spool file before it is sent, so that it survives the driver:
-the next driver reads what the last one had no time to record. An attempt that fails ends its worker, so that
-nothing it broke is met by another trial.
+The events of a trial are written to the worker's spool file before they are sent, so they survive the driver: the
+next driver reads those that the last one did not record. A worker ends after an attempt that has failed, so that
+no other trial runs in a process that it may have damaged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from thriftune.common.clock import set_offset, wall_time
 from thriftune.engines import pickled
 from thriftune.engines.outbox import Outbox
-from thriftune.engines.process_snapshot import Surroundings
+from thriftune.engines.process_snapshot import ProcessSnapshot
 from thriftune.errors import SettingError
 from thriftune.state.events import Ended, Event, Failed, Lost, Warned
 from thriftune.training.gangs import join
@@ -42,29 +42,35 @@ if TYPE_CHECKING:
 Train = Callable[[Trial], object]
 
 MARK = b"\x1e\x1e thriftune: the next attempt \x1e\x1e\n"
-"""Between the output of one attempt and of the next."""
+"""Separates the output of an attempt from that of the one before."""
 
 _ERROR_CHARACTERS = 50_000
-"""The most that is kept of an attempt's error: some exceptions show a whole array."""
+"""The longest error of an attempt that is stored. Some exceptions print a whole array."""
+
+
+_RECEIVE_BYTES = 65_536
+
+_OOM_SCORE = "500"
+"""Makes the kernel kill this process before the driver, as if it used half of the machine's memory more."""
 
 
 class DriverLink:
-    """The worker's end of its line to the driver."""
+    """The worker's connection to the driver."""
 
     def __init__(self, sock: socket.socket, spool: Path, *, durable: bool = False) -> None:
         self._socket = sock
-        self._outbox = Outbox(sock, spool, durable=durable, told_to_end=self._told_if_free)
+        self._outbox = Outbox(sock, spool, durable=durable, end_requested=self._end_requested_now)
         self._lines = Lines()
-        self._inbox: list[Any] = []
-        self._told: set[tuple[int, int]] = set()
-        self._answered = 0  # the number of the attempt's last report that was judged
-        self._setting: Mapping[str, Any] | None = None  # the last that the attempt was told, and has not asked for
-        self._run: Run | None = None  # the attempt that is under way
-        self._lock = threading.RLock()  # of what is received; one thread reads at a time
-        self._receiving = False  # this thread is at it already, and a signal handler has interrupted it
+        self._inbox: list[Any] = []  # messages that were received and not processed, in order
+        self._ends: set[tuple[int, int]] = set()  # the attempts that the driver wants to end
+        self._judged_number = 0  # the number of the attempt's last report that was judged
+        self._setting: Mapping[str, Any] | None = None  # a new knob setting that told_setting() has not returned
+        self._run: Run | None = None  # the attempt that runs
+        self._lock = threading.RLock()  # held by the thread that receives messages
+        self._receiving = False  # True in a signal handler that has interrupted the receiving thread
 
     def next_run(self) -> Run | None:
-        """Waits for the next attempt and returns it; None: the driver is gone."""
+        """Wait for the next attempt and return it; None: the driver has ended."""
         while True:
             while self._inbox:
                 message = self._inbox.pop(0)
@@ -72,8 +78,8 @@ class DriverLink:
                     run = run_from(message["run"])
                     # The driver sends a run only after it has recorded how this worker's last one ended.
                     self._outbox.begin(run)
-                    self._told.clear()
-                    self._answered = 0
+                    self._ends.clear()
+                    self._judged_number = 0
                     self._setting = None
                     self._run = run
                     return run
@@ -81,21 +87,28 @@ class DriverLink:
                 return None
 
     def told_to_end(self) -> bool:
+        """Return whether the attempt is to end."""
         with self._lock:
-            return self._look()
+            return self._check_end()
 
-    def _told_if_free(self) -> bool:
-        """Like told_to_end(), but False where another thread is reading just now."""
+    def _end_requested_now(self) -> bool:
+        """Return whether the attempt is to end.
+
+        Returns False while another thread receives messages.
+        """
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            return self._look()
+            return self._check_end()
         finally:
             self._lock.release()
 
-    def _look(self) -> bool:
-        """Takes in what the driver has sent; returns whether the attempt is to end. Called with the lock."""
-        if self._run is None:  # only next_run() reads now
+    def _check_end(self) -> bool:
+        """Process new messages; return whether the attempt is to end.
+
+        Called with the lock.
+        """
+        if self._run is None:  # only next_run() receives messages now
             return False
         if not self._receiving:
             try:
@@ -103,26 +116,29 @@ class DriverLink:
                 with contextlib.suppress(BlockingIOError):
                     if not self._receive(socket.MSG_DONTWAIT):
                         os._exit(0)
-                return self._is_told()
+                return self._process_inbox()
             finally:
                 self._receiving = False
-        return (self._run.trial, self._run.attempt) in self._told
+        return (self._run.trial, self._run.attempt) in self._ends
 
     def wait_for_answer(self, number: int, seconds: float) -> None:
-        self._wait(lambda: self._answered >= number, seconds)
+        """Wait until the report of this number was judged, or the time is over."""
+        self._wait(lambda: self._judged_number >= number, seconds)
 
     def wait_for_setting(self, seconds: float) -> None:
+        """Wait for a new knob setting, or until the time is over."""
         self._wait(lambda: self._setting is not None, seconds)
 
     def told_setting(self) -> Mapping[str, Any] | None:
+        """Return the latest new knob setting, once; None if there is none."""
         with self._lock:
-            told, self._setting = self._setting, None
-            return told
+            setting, self._setting = self._setting, None
+            return setting
 
-    def _wait(self, come: Callable[[], bool], seconds: float) -> None:
-        """Returns when `come()` is true, when the attempt is to end, or after so many seconds.
+    def _wait(self, done: Callable[[], bool], seconds: float) -> None:
+        """Wait until `done()` is true, the attempt is to end, or the time is over.
 
-        Returns at once in a signal handler that has interrupted this thread while it was receiving.
+        Returns at once in a signal handler that has interrupted the receiving thread.
         """
         deadline = time.monotonic() + seconds
         with self._lock:
@@ -130,7 +146,7 @@ class DriverLink:
                 return
             try:
                 self._receiving = True
-                while self._run is not None and not self._is_told() and not come():
+                while self._run is not None and not self._process_inbox() and not done():
                     left = deadline - time.monotonic()
                     if left <= 0.0 or not select.select([self._socket], [], [], left)[0]:
                         return
@@ -139,33 +155,40 @@ class DriverLink:
             finally:
                 self._receiving = False
 
-    def _is_told(self) -> bool:
+    def _process_inbox(self) -> bool:
+        """Process all messages but those with a run; return whether the attempt is to end."""
         assert self._run is not None
-        mine = (self._run.trial, self._run.attempt)
+        own = (self._run.trial, self._run.attempt)
         for message in self._inbox:
             if "end" in message:
-                self._told.add(tuple(message["end"]))
-            elif "judged" in message and tuple(message["judged"][:2]) == mine:
-                self._answered = message["judged"][2]
-            elif "turn" in message and tuple(message["turn"][:2]) == mine:
-                self._setting = message["turn"][2]
+                self._ends.add(tuple(message["end"]))
+            elif "judged" in message and tuple(message["judged"][:2]) == own:
+                self._judged_number = message["judged"][2]
+            elif "knobs" in message and tuple(message["knobs"][:2]) == own:
+                self._setting = message["knobs"][2]
         self._inbox = [message for message in self._inbox if "run" in message]
-        return mine in self._told
+        return own in self._ends
 
     def send(self, event: Event) -> int:
-        """Sends what the attempt says; see Outbox.send."""
+        """Send an event of the attempt; see Outbox.send()."""
         return self._outbox.send(event)
 
     def send_last(self, outcome: Event, *, stay: bool) -> None:
-        """Sends how the attempt ended. `stay`: this worker may be given another; else it ends now."""
-        with self._lock:  # from now on only next_run() reads: the driver may answer with the next run
+        """Send how the attempt has ended.
+
+        `stay`: this worker can run another attempt; otherwise it ends now.
+        """
+        with self._lock:  # from now on, only next_run() receives messages: the driver may send the next run
             self._run = None
-        self._outbox.send(outcome, last=True, goodbye=not stay)
+        self._outbox.send(outcome, last=True, leaving=not stay)
 
     def _receive(self, flags: int) -> bool:
-        """Takes in one chunk from the driver; False: the driver is gone."""
+        """Receive messages into the inbox; return False if the driver has ended.
+
+        `flags`: those of recv().
+        """
         try:
-            chunk = self._socket.recv(65536, flags)
+            chunk = self._socket.recv(_RECEIVE_BYTES, flags)
         except ConnectionError:
             chunk = b""
         self._inbox.extend(json.loads(line) for line in self._lines.feed(chunk))
@@ -173,23 +196,30 @@ class DriverLink:
 
 
 def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any]) -> None:
+    """Run attempts until the driver has ended, or an attempt has failed.
+
+    - `link_fd`: a socket for messages to and from the driver.
+    - `output_fd`: a pipe for standard output and standard error.
+    - `settings`: "target" (see load_target()), "spools" (the folder of spool files), "durable" (sync each report
+      to disk) and "clock_offset" (the driver's, in seconds).
+    """
     for fd in (link_fd, output_fd):
         os.set_inheritable(fd, False)
     set_offset(settings["clock_offset"])
-    surroundings = Surroundings(output_fd)
+    snapshot = ProcessSnapshot(output_fd)
     faulthandler.enable(file=2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):  # if memory runs out, the kernel shall take a trial and not the driver
-        Path("/proc/self/oom_score_adj").write_text("500")
+    with contextlib.suppress(OSError):  # if memory runs out, the kernel should kill a trial and not the driver
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     spool = Path(settings["spools"]) / f"{worker_id}.spool"
     link = DriverLink(socket.socket(fileno=link_fd), spool, durable=settings["durable"])
     train: Train | None = None
     knobs: Sequence[Knob] = ()
-    # Now, and not when the first trial comes: there is time, and what it takes is not the trial's.
+    # Loaded before the first trial starts, so that the time does not count as the trial's.
     meter = settings["target"].get("meter")
     instruments = None if meter is None else _instruments(meter)
     while (run := link.next_run()) is not None:
-        surroundings.mark(MARK)
+        snapshot.write_mark(MARK)
         if train is None:
             try:
                 train, knobs = load_target(settings["target"])
@@ -197,13 +227,13 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
                 failed = Failed(wall_time(), run.trial, run.attempt, "raised", shortened(traceback.format_exc()))
                 link.send_last(failed, stay=False)
                 break
-            surroundings.keep_loaded()
+            snapshot.update()
         gauge = None if instruments is None else instruments.gauge(run, link, knobs)
         outcome = attempt(train, run, link, gauge)
         problems = [] if instruments is None else instruments.over(gauge)
         for problem in problems:
             link.send(Warned(wall_time(), run.trial, run.attempt, problem))
-        stay = surroundings.restore() and not problems and isinstance(outcome, Ended)
+        stay = snapshot.restore() and not problems and isinstance(outcome, Ended)
         link.send_last(outcome, stay=stay)
         if not stay:
             break
@@ -211,13 +241,17 @@ def main(worker_id: int, link_fd: int, output_fd: int, settings: dict[str, Any])
 
 
 def _instruments(meter: Sequence[str]) -> Instruments:
-    from thriftune.system.gauge import Instruments  # only where somebody wants to know
+    """Return the instruments that measure runs.
+
+    `meter`: the names of their meters.
+    """
+    from thriftune.system.gauge import Instruments  # imported only if runs are measured
 
     return Instruments(meter)
 
 
 def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> Event:
-    """Runs one attempt; returns how it ended."""
+    """Run one attempt, and return how it has ended."""
     trial = gang = None
     worker_pid = os.getpid()
     started = time.perf_counter()
@@ -230,7 +264,7 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
             returned = train(trial)
             if os.getpid() == worker_pid:
                 trial.finish(returned)
-        if (missing := trial.no_value()) is not None:  # found here, its output is kept
+        if (missing := trial.no_value()) is not None:  # checked here, so that the failure has the output
             raise TrialFailed("no_value", missing)
         outcome: Event = Ended(
             wall_time(), run.trial, run.attempt, time.perf_counter() - started, trial.cut, trial.unread
@@ -242,12 +276,12 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
     except BaseException as error:
         kind = "exited" if isinstance(error, SystemExit) else "raised"
         outcome = Failed(wall_time(), run.trial, run.attempt, kind, shortened(_traceback(error)))
-    if os.getpid() != worker_pid:  # a fork of the trial's that came back from train(): the end is not its to tell
+    if os.getpid() != worker_pid:  # a fork of the trial has returned from train(); it must not report an end
         if isinstance(outcome, Failed):
             os.write(2, outcome.error.encode(errors="replace") + b"\n")
         os._exit(int(isinstance(outcome, Failed)))
     if trial is not None:
-        trial.leave()  # first: a worker that waits for this one in vain finds out by it
+        trial.leave()  # first, so that workers that wait for this one notice its end
     if gang is not None:
         outcome = gang.settle(outcome)
         gang.close()
@@ -255,13 +289,16 @@ def attempt(train: Train, run: Run, link: Link, gauge: Gauge | None = None) -> E
 
 
 def shortened(text: str) -> str:
-    """Of an error's text, both ends: where it began, and what it says."""
+    """Return a text, without its middle if it is too long.
+
+    The ends of an error say what happened, and where.
+    """
     half = _ERROR_CHARACTERS // 2
     return text if len(text) <= _ERROR_CHARACTERS else f"{text[:half]}\n...\n{text[-half:]}"
 
 
 def _traceback(error: BaseException) -> str:
-    """From the training function on: how the worker called it is nobody's concern."""
+    """Return the traceback of an error, from the training function on."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
@@ -269,38 +306,44 @@ def _traceback(error: BaseException) -> str:
 
 
 def load_target(target: dict[str, Any]) -> tuple[Train, Sequence[Knob]]:
-    """The training function: from a pickle, from a file or module, or one that runs a command. And, in a pickle,
-    the user's own knobs."""
+    """Return the training function of a study, and the user's own knobs.
+
+    `target` has a "kind": "command" (a function that runs a command), "pickled" (a function and knobs from a
+    pickle), or "function" (a function of a file or module).
+    """
     if target["kind"] == "command":
         from thriftune.engines.command import Command
 
         return Command(target["command"], target["patterns"], target["folder"]), ()
     if target["kind"] == "pickled":
-        where = Path(target["where"])
-        pickled.set_arguments(where)
-        kept = pickled.load(where)
-        return kept["train"], (kept.get("system") or {}).get("knobs", ())
+        path = Path(target["where"])
+        pickled.set_arguments(path)
+        contents = pickled.load(path)
+        return contents["train"], (contents.get("system") or {}).get("knobs", ())
     return import_function(target["where"], Path(target["folder"])), ()
 
 
 def import_function(where: str, folder: Path) -> Train:
-    """The function of "file.py:name" (relative to `folder`) or "package.module:name"."""
+    """Return the function of "file.py:name" or "package.module:name".
+
+    The path of a file is relative to `folder`.
+    """
     source, _, name = where.rpartition(":")
     if not source or not name:
         raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
-    # As if it were run without arguments: those of the driver are for thriftune's command line.
+    # The module sees no arguments: those of the driver are for thriftune's command line.
     sys.argv = [str(folder / source) if source.endswith(".py") else source]
     if source.endswith(".py"):
         path = folder / source
         if not path.is_file():
-            raise SettingError(f"function: there is no file {path}")
+            raise SettingError(f"function: the file {path} does not exist")
         if str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module  # so that what it defines can be pickled
+        sys.modules[path.stem] = module  # so that its functions and classes can be pickled
         spec.loader.exec_module(module)
     else:
         if str(folder) not in sys.path:

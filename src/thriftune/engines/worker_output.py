@@ -1,4 +1,7 @@
-"""Cuts what a worker prints into attempts, and keeps it: all in the attempts' files, the end in memory."""
+"""Splits the output of a worker by attempts, and stores it.
+
+All output is written to the files of the attempts. The end of the latest attempt's output is also kept in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,64 +12,73 @@ from thriftune.store.output_files import OutputWriter
 from thriftune.training.run import Run
 
 _TAIL_BYTES = 16_384
-"""How much of the end of an attempt's output is kept for the case that it fails."""
+"""How much of the end of an attempt's output is kept in memory, for the report of a failure."""
 
 
 class WorkerOutput:
-    """The output of one worker, which prints MARK before that of each attempt."""
+    """The output of one worker, which prints MARK before the output of each attempt."""
 
     def __init__(self) -> None:
-        self._awaited: deque[Run] = deque()  # those whose mark has not been read, in order of start
-        self._run: Run | None = None  # the one whose mark was read last
-        self._writer: OutputWriter | None = None  # of that one
-        self._tail = b""  # the end of its output
-        self._held = b""  # read, and perhaps the beginning of a mark
+        self._expected: deque[Run] = deque()  # runs whose mark has not been read, in order of start
+        self._run: Run | None = None  # the run whose mark was read last
+        self._writer: OutputWriter | None = None  # writes the output of that run
+        self._tail = b""  # the end of that output
+        self._partial_mark = b""  # the end of the data, if it may be the beginning of a mark
 
     @property
     def begun(self) -> bool:
         """Return whether the run that was started last has begun."""
-        return not self._awaited
+        return not self._expected
 
     @property
     def tail(self) -> str:
-        """The end of what the attempt that began last has printed."""
-        return (self._tail + self._held)[-_TAIL_BYTES:].decode(errors="replace").strip()
+        """Return the end of the output of the attempt that began last."""
+        return (self._tail + self._partial_mark)[-_TAIL_BYTES:].decode(errors="replace").strip()
 
     def expect(self, run: Run) -> None:
-        """Take note that the worker was given a run. What it prints before the mark is of the run before."""
-        self._awaited.append(run)
+        """Note that the worker was given a run.
 
-    def take(self, printed: bytes) -> tuple[Run, OSError] | None:
-        """Keep what was read. Return the run whose output could not be written, and why."""
-        trouble = None
-        *ended, rest = (self._held + printed).split(MARK)
-        self._held = b""
-        for text in ended:
-            trouble = self._keep(text) or trouble
-            if self._awaited:
+        Output before the next mark belongs to the run before.
+        """
+        self._expected.append(run)
+
+    def take(self, data: bytes) -> tuple[Run, OSError] | None:
+        """Store output of the worker.
+
+        If that fails, return the run to which it belongs, and the error.
+        """
+        failure = None
+        *texts, rest = (self._partial_mark + data).split(MARK)
+        self._partial_mark = b""
+        for text in texts:
+            failure = self._store(text) or failure
+            if self._expected:
                 self._next_run()
-            else:  # a trial has printed what looks like one
-                trouble = self._keep(MARK) or trouble
-        held = _begun_mark(rest)
-        trouble = self._keep(rest[: len(rest) - held]) or trouble
-        self._held = rest[len(rest) - held :]
-        return trouble
+            else:  # a trial has printed the text of a mark
+                failure = self._store(MARK) or failure
+        mark_bytes = _partial_mark_bytes(rest)
+        failure = self._store(rest[: len(rest) - mark_bytes]) or failure
+        self._partial_mark = rest[len(rest) - mark_bytes :]
+        return failure
 
     def close(self) -> None:
-        """Called when nothing more will be read."""
-        self._keep(self._held)
-        self._held = b""
+        """Store the rest and close the file.
+
+        Called when the worker has ended.
+        """
+        self._store(self._partial_mark)
+        self._partial_mark = b""
         if self._writer is not None:
             self._writer.close()
 
     def _next_run(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        run = self._run = self._awaited.popleft()
+        run = self._run = self._expected.popleft()
         self._writer = OutputWriter(run.folder, run.attempt, run.rank)
         self._tail = b""
 
-    def _keep(self, text: bytes) -> tuple[Run, OSError] | None:
+    def _store(self, text: bytes) -> tuple[Run, OSError] | None:
         self._tail = (self._tail + text)[-_TAIL_BYTES:]
         if self._run is None or self._writer is None or not text:
             return None
@@ -74,7 +86,7 @@ class WorkerOutput:
         return None if error is None else (self._run, error)
 
 
-def _begun_mark(text: bytes) -> int:
+def _partial_mark_bytes(text: bytes) -> int:
     """Return how many bytes at the end of the text may be the beginning of a mark."""
     if MARK[:1] not in text[1 - len(MARK) :]:
         return 0

@@ -327,7 +327,7 @@ def drive(
         if said := remark():
             view.note(said)
         if function is not None:
-            pickled.keep(files.function, function)
+            pickled.write(files.function, function)
             pickled.check_owner(files.function)
             paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
             spec = replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))

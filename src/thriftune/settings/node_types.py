@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thriftune.clouds.ray.cluster import NodeType
-from thriftune.clouds.ray.cluster_template import machine_and_market, node_type
+from thriftune.clouds.ray.node_types import machine_and_market, node_type_name
 from thriftune.clouds.ray.sharing import workers_that_fit
 from thriftune.common.suggestions import nearest
 from thriftune.errors import SettingError
@@ -64,7 +64,7 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
     if spot and "mean_lifetime" not in table and "lifetimes" not in table:
         table["mean_lifetime"] = ASSUMED_SPOT_LIFETIME
     if "machine" in table and "name" not in table:
-        table["name"] = node_type(table["machine"], spot)
+        table["name"] = node_type_name(table["machine"], spot)
     if "machine" in table:
         try:
             offer = Catalog.shipped().find(table["machine"], table.get("region"))
@@ -93,7 +93,7 @@ def node_types(kinds: Sequence[CloudProfile], worker: Mapping[str, float]) -> li
         NodeType(
             kind.name,
             {name: amount * kind.slots for name, amount in worker.items() if name != "memory"},
-            -1 if kind.max_machines is None else kind.max_machines,
+            kind.max_machines,
             kind.price_per_hour,
             kind.least_billed,
         )

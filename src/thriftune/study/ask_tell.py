@@ -201,7 +201,7 @@ def tune(
         _say_seed(spec, seed)
         view = make_view(spec, progress)
         own |= {"function": function, "callbacks": callbacks}
-        own["remark"] = functools.partial(pickled_size.remark, train, len(function))
+        own["remark"] = functools.partial(pickled_size.size_warning, train, len(function))
         return Result(*drive(opened, spec, view, **own, told=told, retry_failed=retry_failed))
 
 

@@ -1,4 +1,4 @@
-"""A cluster's file: what is in it, that Ray takes it, and that nodes come up as it says."""
+"""Tests the configuration for `ray up`: its contents, that Ray accepts it, and the nodes that start with it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ from thriftune.clouds.ray.cluster_template import (
     PROVIDERS,
     SHARED_FOLDER,
     cluster_file,
-    machine_and_market,
-    node_type,
     ray_version,
 )
+from thriftune.clouds.ray.node_types import machine_and_market, node_type_name
 from thriftune.clouds.ray.own_wheel import write_wheel
 from thriftune.errors import SettingError
 from thriftune.market import Catalog, Offer
@@ -46,7 +45,7 @@ PATIENCE_SECONDS = 90.0
 FAKE_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
 FAKE_HEAD_TYPE = "ray.head.default"
 FAKE_HEAD = "fffffffffffffffffffffffffffffffffffffffffffffffffff00000"
-"""By which that provider knows the head."""
+"""The id that this provider gives to the head."""
 
 
 def loaded(*args: Any, **options: Any) -> dict[str, Any]:
@@ -59,15 +58,15 @@ def workers(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def all_machines(provider: str) -> list[str]:
-    named = PROVIDERS[provider].name
-    return [o.name for o in Catalog.shipped() if o.provider == named and not o.name.startswith("c7g.")]
+    provider_name = PROVIDERS[provider].name
+    return [o.name for o in Catalog.shipped() if o.provider == provider_name and not o.name.startswith("c7g.")]
 
 
 # --- names of node types
 
 
 @pytest.mark.parametrize(
-    ("name", "means"),
+    ("name", "expected"),
     [
         ("m5.xlarge_spot", ("m5.xlarge", True)),
         ("m5.xlarge_on-demand", ("m5.xlarge", False)),
@@ -84,19 +83,19 @@ def all_machines(provider: str) -> list[str]:
         ("", None),
     ],
 )
-def test_what_a_name_means(name: str, means: tuple[str, bool] | None) -> None:
-    assert machine_and_market(name) == means
+def test_reads_machine_and_market_from_a_name(name: str, expected: tuple[str, bool] | None) -> None:
+    assert machine_and_market(name) == expected
 
 
 @given(st.text(min_size=1), st.booleans())
-def test_a_name_means_what_it_was_made_of(machine: str, spot: bool) -> None:
-    assert machine_and_market(node_type(machine, spot)) == (machine, spot)
+def test_a_name_is_read_as_it_was_written(machine: str, spot: bool) -> None:
+    assert machine_and_market(node_type_name(machine, spot)) == (machine, spot)
 
 
-# --- what is in the file
+# --- contents of the file
 
 
-def test_a_machine_is_a_node_type_of_each_market() -> None:
+def test_each_machine_gives_a_node_type_for_each_market() -> None:
     config = loaded("aws", ["m5.xlarge", "p3.8xlarge"], most=3)
     assert list(workers(config)) == [
         "m5.xlarge_spot",
@@ -115,7 +114,7 @@ def test_a_machine_is_a_node_type_of_each_market() -> None:
     assert config["available_node_types"]["p3.8xlarge_spot"]["resources"] == {"CPU": 32, "GPU": 4}
 
 
-def test_the_same_on_google() -> None:
+def test_each_machine_of_google_gives_a_node_type_for_each_market() -> None:
     kinds = workers(loaded("gcp", ["n1-highcpu-16", "g2-standard-24"]))
     assert {name: kind["node_config"].get("scheduling") for name, kind in kinds.items()} == {
         "n1-highcpu-16_spot": {"provisioningModel": "SPOT", "instanceTerminationAction": "DELETE"},
@@ -137,12 +136,12 @@ def test_the_same_on_google() -> None:
 
 
 @pytest.mark.parametrize(("market", "ends"), [("spot", {"spot"}), ("on-demand", {"on-demand"})])
-def test_one_market_alone(market: str, ends: set[str]) -> None:
+def test_writes_node_types_for_one_market(market: str, ends: set[str]) -> None:
     assert {name.rpartition("_")[2] for name in workers(loaded("gcp", market=market))} == ends
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_without_machines_it_is_a_small_choice(provider: str) -> None:
+def test_the_default_machines_are_cheap(provider: str) -> None:
     config = loaded(provider)
     assert {machine_and_market(name) for name in workers(config)} == {
         (machine, spot) for machine in PROVIDERS[provider].machines for spot in (True, False)
@@ -154,33 +153,33 @@ def test_without_machines_it_is_a_small_choice(provider: str) -> None:
 @pytest.mark.parametrize(
     ("provider", "key", "head"), [("aws", "InstanceType", "m5.large"), ("gcp", "machineType", "e2-standard-2")]
 )
-def test_the_head_is_cheap_and_has_no_trial(provider: str, key: str, head: str) -> None:
+def test_the_head_is_cheap_and_runs_no_trial(provider: str, key: str, head: str) -> None:
     config = loaded(provider, market="spot")
     assert config["head_node_type"] == HEAD
     kind = config["available_node_types"][HEAD]
     assert kind["resources"] == {"CPU": 0}
     assert kind["max_workers"] == 0
     assert kind["node_config"][key] == head
-    assert not {"scheduling", "InstanceMarketOptions"} & set(kind["node_config"]), "it is not taken away"
+    assert not {"scheduling", "InstanceMarketOptions"} & set(kind["node_config"]), "the head is on-demand"
 
 
-def test_settings_are_in_the_file() -> None:
+def test_the_file_has_the_settings() -> None:
     config = loaded("aws", name="on", idle_minutes=0.5, region="us-east-1")
-    assert config["cluster_name"] == "on", "and not a yes, as YAML has it"
+    assert config["cluster_name"] == "on", "not true, as YAML reads an unquoted on"
     assert config["idle_timeout_minutes"] == 0.5
     assert config["provider"] == {"type": "aws", "region": "us-east-1", "cache_stopped_nodes": False}
     assert loaded("gcp")["provider"]["availability_zone"] == "us-central1-a"
 
 
-def test_the_same_machine_twice_is_there_once() -> None:
+def test_a_repeated_machine_counts_once() -> None:
     assert len(workers(loaded("aws", ["m5.large", "c5.large", "m5.large"]))) == 4
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_health_checks_reach_the_head_through_a_shell(provider: str) -> None:
+def test_the_shell_passes_the_health_checks_to_the_head(provider: str) -> None:
     command = loaded(provider)["head_start_ray_commands"][-1]
-    *_, given = [word for word in shlex.split(command) if word.startswith("--system-config=")]
-    assert json.loads(given.removeprefix("--system-config=")) == HEALTH_CHECKS
+    *_, option = [word for word in shlex.split(command) if word.startswith("--system-config=")]
+    assert json.loads(option.removeprefix("--system-config=")) == HEALTH_CHECKS
     assert "export RAY_enable_autoscaler_v2=1;" in command
     assert "\n" not in command
 
@@ -199,16 +198,16 @@ def test_all_nodes_get_the_same_versions(provider: str) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_wheel_is_copied_to_all_nodes(provider: str, tmp_path: Path) -> None:
     wheel = tmp_path / 'odd "name"' / "thriftune.whl"
-    there = f"~/thriftune-{__version__}-py3-none-any.whl"
-    assert loaded(provider, wheel=wheel)["file_mounts"] == {there: str(wheel)}
-    assert loaded(provider, wheel=Path("a.whl"))["file_mounts"] == {there: str(Path.cwd() / "a.whl")}
-    assert loaded(provider)["file_mounts"] == {there: there.removeprefix("~/")}
+    node_path = f"~/thriftune-{__version__}-py3-none-any.whl"
+    assert loaded(provider, wheel=wheel)["file_mounts"] == {node_path: str(wheel)}
+    assert loaded(provider, wheel=Path("a.whl"))["file_mounts"] == {node_path: str(Path.cwd() / "a.whl")}
+    assert loaded(provider)["file_mounts"] == {node_path: node_path.removeprefix("~/")}
     assert f"    #     thriftune cluster template {provider} --to cluster.yaml\n" in cluster_file(provider)
     assert "does not exist" not in cluster_file(provider, wheel=wheel)
 
 
 def test_the_setup_installs_the_wheel_and_replaces_an_older_one_of_its_version(tmp_path: Path) -> None:
-    """Without what it depends on, which is in the package index."""
+    """The dependencies are not installed: they would come from a package index."""
     pytest.importorskip("pip")
     write_wheel(tmp_path)
     home = tmp_path / "venv"
@@ -218,9 +217,9 @@ def test_the_setup_installs_the_wheel_and_replaces_an_older_one_of_its_version(t
     )
     (home / "bin" / "pip").chmod(0o755)
     (command,) = (each for each in loaded("aws")["setup_commands"] if "--force-reinstall" in each)
-    around = {"HOME": str(tmp_path), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+    environment = {"HOME": str(tmp_path), "PATH": f"{home}/bin:{os.environ['PATH']}"}
     for _ in range(2):
-        subprocess.run(["bash", "-c", command], env=os.environ | around, check=True, timeout=300)
+        subprocess.run(["bash", "-c", command], env=os.environ | environment, check=True, timeout=300)
         (module,) = home.glob("lib/python*/site-packages/thriftune/__init__.py")
         assert "an older one" not in module.read_text()
         module.write_text("# an older one")
@@ -237,7 +236,7 @@ def test_the_shared_folder_can_be_uncommented(provider: str) -> None:
         subprocess.run(["bash", "-n", "-c", command], check=True)
 
 
-def test_without_ray_it_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_can_be_written_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise PackageNotFoundError(name)
 
@@ -255,11 +254,11 @@ def test_without_ray_it_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch)
     assert any("'ray[default]==2." in command for command in yaml.safe_load(text)["setup_commands"])
 
 
-# --- what cannot be
+# --- errors
 
 
 @pytest.mark.parametrize(
-    ("args", "options", "says"),
+    ("args", "options", "message"),
     [
         (("azure",), {}, "provider: 'azure' is not known; use aws or gcp"),
         (("aws", ["m5.xlrge"]), {}, "m5.xlrge: is not in the catalog .* is m5.xlarge or "),
@@ -273,24 +272,24 @@ def test_without_ray_it_is_written_all_the_same(monkeypatch: pytest.MonkeyPatch)
         (("aws",), {"market": "cheap"}, "market: 'cheap' is not known; use spot, on-demand, both"),
         (("aws",), {"idle_minutes": 0.0}, "idle_minutes: 0 is not between 0.1 and 10000"),
         (("aws",), {"idle_minutes": float("nan")}, "idle_minutes: nan is not between"),
-        (("aws",), {"name": "My cluster"}, "name: 'My cluster' cannot be a cluster's"),
+        (("aws",), {"name": "My cluster"}, "name: 'My cluster' cannot be the name of a cluster"),
         (("aws",), {"name": "a: b"}, "name: 'a: b' cannot"),
         (("aws",), {"name": "ends-"}, "name: 'ends-' cannot"),
-        (("aws",), {"name": "a" * 36}, "35 of them at most"),
+        (("aws",), {"name": "a" * 36}, "use at most 35 small letters"),
     ],
 )
-def test_what_cannot_be_is_told(args: tuple[Any, ...], options: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=says):
+def test_wrong_settings_are_refused(args: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         cluster_file(*args, **options)
 
 
-def test_a_catalog_of_ones_own() -> None:
+def test_another_catalog_may_be_used() -> None:
     def offer(name: str, region: str, cores: int = 4, accelerators: int = 0) -> Offer:
         kind = "T4" if accelerators else ""
         return Offer("AWS", name, cores, 16.0, 1.0, region, "2026-08", kind, accelerators)
 
     both = Catalog([offer("x9.big", "here"), offer("x9.big", "there"), offer("x9.small", "there", cores=2)])
-    with pytest.raises(SettingError, match="region: is missing; the catalog has prices of here, there"):
+    with pytest.raises(SettingError, match="region: is missing; the catalog has prices for here, there"):
         cluster_file("aws", ["x9.big"], catalog=both)
     assert loaded("aws", ["x9.big"], region="there", catalog=both)["provider"]["region"] == "there"
     with pytest.raises(SettingError, match=r"x9\.small: is not in the catalog"):
@@ -301,14 +300,14 @@ def test_a_catalog_of_ones_own() -> None:
         cluster_file("aws", ["gpu"], catalog=Catalog([offer("gpu", "here", accelerators=1)]))
 
 
-# --- what Ray says of it
+# --- acceptance by Ray
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_ray_takes_it_with_every_machine(provider: str) -> None:
+def test_ray_accepts_every_machine(provider: str) -> None:
     config = loaded(provider, all_machines(provider))
     filled = prepared(config)
-    assert filled["available_node_types"] == config["available_node_types"], "all is said, nothing is filled in"
+    assert filled["available_node_types"] == config["available_node_types"], "Ray adds nothing"
     for command in config["setup_commands"]:
         assert command in filled["head_setup_commands"]
         assert command in filled["worker_setup_commands"]
@@ -322,7 +321,7 @@ def test_ray_takes_it_with_every_machine(provider: str) -> None:
     most=st.integers(1, 10_000),
     idle_minutes=st.floats(0.1, 10_000.0),
 )
-def test_ray_takes_any_settings(provider: str, name: str, most: int, idle_minutes: float) -> None:
+def test_ray_accepts_any_settings(provider: str, name: str, most: int, idle_minutes: float) -> None:
     config = prepared(loaded(provider, name=name, most=most, idle_minutes=idle_minutes))
     assert config["cluster_name"] == name
     assert config["max_workers"] == 4 * most
@@ -330,7 +329,7 @@ def test_ray_takes_any_settings(provider: str, name: str, most: int, idle_minute
 
 
 def prepared(config: dict[str, Any]) -> dict[str, Any]:
-    """As `ray up` does it before it asks the provider: checked by the schema, with defaults filled in."""
+    """Return the configuration as `ray up` prepares it: checked by the schema, with defaults filled in."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     filled: dict[str, Any] = prepare_config(config)
@@ -338,12 +337,12 @@ def prepared(config: dict[str, Any]) -> dict[str, Any]:
     return filled
 
 
-# --- a head that is started as the file says, with nodes that are processes here
+# --- a real head with the start command of the file, and nodes that are processes on this machine
 
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[str]:
-    """The address of a head of the default file, but with Ray's make-believe provider."""
+    """Start a head with the default file, but with Ray's fake provider; return its address."""
     config = prepared(loaded("aws", ["m5.xlarge"], most=2))
     port = free_port()
     config["provider"] = {
@@ -359,7 +358,7 @@ def head(tmp_path: Path) -> Iterator[str]:
     for kind in kinds.values():
         kind["node_config"] = {}
     (tmp_path / "ray_bootstrap_config.yaml").write_text(json.dumps(config))
-    folder = tempfile.mkdtemp(prefix="tmpl", dir="/tmp")  # short: sockets are in it
+    folder = tempfile.mkdtemp(prefix="tmpl", dir="/tmp")  # a short path: it contains sockets
     cores = kinds[FAKE_HEAD_TYPE]["resources"]["CPU"]
     command = config["head_start_ray_commands"][-1]
     command = command.replace("--port=6379", f"--port={port} --block --num-cpus={cores}")
@@ -386,29 +385,29 @@ def head(tmp_path: Path) -> Iterator[str]:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def wait_until(done: Callable[[], bool], log: Path | None = None) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not done():
         if time.monotonic() > deadline:
-            pytest.fail("it did not come" + (f": {log.read_text()}" if log else ""))
+            pytest.fail("the head did not start" + (f": {log.read_text()}" if log else ""))
         time.sleep(0.2)
 
 
 def end(started: subprocess.Popen[bytes], folder: str) -> None:
-    """All that was started for this head: each has its folder in its command line."""
+    """End all processes of this head: each has its folder in its command line."""
     started.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
         started.wait(timeout=20.0)
     for _ in range(50):
-        left = in_folder(folder)
-        if not left:
+        remaining = in_folder(folder)
+        if not remaining:
             break
-        for pid in left:
+        for pid in remaining:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
@@ -418,16 +417,16 @@ def end(started: subprocess.Popen[bytes], folder: str) -> None:
 
 
 def in_folder(folder: str) -> list[int]:
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             with suppress(OSError):
                 if folder.encode() in (process / "cmdline").read_bytes():
-                    found.append(int(process.name))
-    return found
+                    pids.append(int(process.name))
+    return pids
 
 
-_ASKS_FOR_ONE = """
+_REQUEST_ONE_NODE = """
 import json, sys, time
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET, Cluster
 cluster = Cluster.attach(sys.argv[1])
@@ -438,15 +437,15 @@ while len(cluster.nodes()) < 2 and time.monotonic() < deadline:
 print(json.dumps([[node.type, dict(node.labels), dict(node.resources)] for node in cluster.nodes()]))
 cluster.detach()
 """
-"""In a process of its own, as a user's is: one that had a hundred other clusters before does not always get in."""
+"""A script for a new process. A process that has used a hundred other clusters cannot always connect."""
 
 
 @pytest.mark.cluster
-def test_nodes_come_as_the_file_says(head: str) -> None:
-    command = [sys.executable, "-c", _ASKS_FOR_ONE, head, str(PATIENCE_SECONDS)]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False)
-    assert asked.returncode == 0, asked.stderr
-    nodes = {kind: (labels, resources) for kind, labels, resources in json.loads(asked.stdout.splitlines()[-1])}
+def test_nodes_start_with_the_types_and_labels_of_the_file(head: str) -> None:
+    command = [sys.executable, "-c", _REQUEST_ONE_NODE, head, str(PATIENCE_SECONDS)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=False)
+    assert process.returncode == 0, process.stderr
+    nodes = {kind: (labels, resources) for kind, labels, resources in json.loads(process.stdout.splitlines()[-1])}
     assert len(nodes) == 2
     _, first = nodes.pop(FAKE_HEAD_TYPE)
     assert first.get("CPU", 0) == 0, "no trial runs there"

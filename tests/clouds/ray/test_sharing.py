@@ -1,4 +1,4 @@
-"""Fair shares: nobody over capacity, nobody better off but at the cost of one who has no more."""
+"""Tests fair shares: within capacity, nothing wasted, and no study could get more without a poorer one losing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ wants = st.dictionaries(st.sampled_from("abcde"), st.builds(Want, bundles, st.in
 totals = st.fixed_dictionaries({name: st.integers(0, 40).map(float) for name in NAMES})
 
 
-def left_of(total: dict[str, float], wanted: dict[str, Want], given_: dict[str, int]) -> dict[str, float]:
+def free_after(total: dict[str, float], wanted: dict[str, Want], granted: dict[str, int]) -> dict[str, float]:
     return {
-        name: amount - sum(want.worker.get(name, 0.0) * given_[study] for study, want in wanted.items())
+        name: amount - sum(want.worker.get(name, 0.0) * granted[study] for study, want in wanted.items())
         for name, amount in total.items()
     }
 
@@ -41,67 +41,70 @@ def test_equal_workers_share_equally(workers: tuple[int, int], expected: tuple[i
     assert tuple(shares({"CPU": 4.0}, wanted).values()) == expected
 
 
-def test_who_needs_what_is_not_there_gets_nothing_and_takes_nothing() -> None:
+def test_a_study_that_needs_a_missing_resource_gets_and_takes_nothing() -> None:
     wanted = {"a": Want({"CPU": 1, "GPU": 1}, 3), "b": Want({"CPU": 1}, 9)}
     assert shares({"CPU": 4.0}, wanted) == {"a": 0, "b": 4}
 
 
-def test_a_worker_of_tenths_fits_as_often_as_it_should() -> None:
+def test_fractions_of_resources_add_up() -> None:
     assert workers_that_fit({"CPU": 0.3}, {"CPU": 0.1}) == 3
     assert workers_that_fit({"CPU": 1.0}, {"CPU": 0.1, "GPU": 0.0}) == 10
     assert shares({"CPU": 0.3}, {"a": Want({"CPU": 0.1}, 9)}) == {"a": 3}
 
 
-def test_a_worker_that_needs_nothing_is_no_worker() -> None:
-    with pytest.raises(SettingError, match="needs nothing"):
+def test_refuses_a_worker_that_needs_nothing() -> None:
+    with pytest.raises(SettingError, match="needs no resource"):
         Want({"CPU": 0}, 1)
 
 
 @given(totals, wants)
-def test_never_more_than_there_is_or_is_wanted(total: dict[str, float], wanted: dict[str, Want]) -> None:
-    found = shares(total, wanted)
-    assert found.keys() == wanted.keys()
-    assert all(0 <= found[study] <= want.workers for study, want in wanted.items())
-    assert all(amount >= -1e-6 for amount in left_of(total, wanted, found).values())
+def test_grants_at_most_what_is_wanted_and_available(total: dict[str, float], wanted: dict[str, Want]) -> None:
+    granted = shares(total, wanted)
+    assert granted.keys() == wanted.keys()
+    assert all(0 <= granted[study] <= want.workers for study, want in wanted.items())
+    assert all(amount >= -1e-6 for amount in free_after(total, wanted, granted).values())
 
 
 @given(totals, wants)
-def test_nothing_is_left_for_who_wants_more(total: dict[str, float], wanted: dict[str, Want]) -> None:
-    found = shares(total, wanted)
-    left = left_of(total, wanted, found)
+def test_leaves_nothing_that_a_study_could_use(total: dict[str, float], wanted: dict[str, Want]) -> None:
+    granted = shares(total, wanted)
+    free = free_after(total, wanted, granted)
     assert all(
-        found[study] == want.workers or not workers_that_fit(left, want.worker) for study, want in wanted.items()
+        granted[study] == want.workers or not workers_that_fit(free, want.worker) for study, want in wanted.items()
     )
 
 
 @given(totals, wants)
-def test_nobody_envies_who_has_a_larger_share(total: dict[str, float], wanted: dict[str, Want]) -> None:
-    """One more for a study would have to be taken from somebody whose share, without it, is no larger."""
-    found = shares(total, wanted)
+def test_no_study_could_get_more_without_a_poorer_one_losing(
+    total: dict[str, float], wanted: dict[str, Want]
+) -> None:
+    """Another worker would have to come from a study whose share would then be no larger."""
+    granted = shares(total, wanted)
     for study, want in wanted.items():
-        if found[study] == want.workers:
+        if granted[study] == want.workers:
             continue
-        share = dominant_share(total, want.worker, found[study])
-        modest = {  # all that was given to others before their share was above this one's
-            other: sum(dominant_share(total, each.worker, count) <= share + 1e-9 for count in range(found[other]))
+        share = dominant_share(total, want.worker, granted[study])
+        fair = {  # the workers granted to others while their share was not above this one's
+            other: sum(
+                dominant_share(total, each.worker, count) <= share + 1e-9 for count in range(granted[other])
+            )
             for other, each in wanted.items()
             if other != study
         }
-        assert not workers_that_fit(left_of(total, wanted, {**modest, study: found[study]}), want.worker)
+        assert not workers_that_fit(free_after(total, wanted, {**fair, study: granted[study]}), want.worker)
 
 
 @given(totals, wants, st.randoms())
 def test_the_order_of_the_studies_does_not_matter(
     total: dict[str, float], wanted: dict[str, Want], chance: object
 ) -> None:
-    turned = dict(sorted(wanted.items(), key=lambda _: chance.random()))  # type: ignore[attr-defined]
-    assert shares(total, turned) == shares(total, wanted)
+    shuffled = dict(sorted(wanted.items(), key=lambda _: chance.random()))  # type: ignore[attr-defined]
+    assert shares(total, shuffled) == shares(total, wanted)
 
 
 @given(totals, bundles, st.integers(1, 5), st.integers(0, 40))
-def test_alike_studies_differ_by_one_at_most(
+def test_studies_with_the_same_wants_differ_by_at_most_one_worker(
     total: dict[str, float], worker: dict[str, float], studies: int, workers: int
 ) -> None:
-    """Whatever they are called: ties are all that names decide."""
-    found = shares(total, {str(number): Want(worker, workers) for number in range(studies)})
-    assert max(found.values()) - min(found.values()) <= 1
+    granted = shares(total, {str(number): Want(worker, workers) for number in range(studies)})
+    assert max(granted.values()) - min(granted.values()) <= 1

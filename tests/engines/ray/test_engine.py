@@ -1,4 +1,4 @@
-"""The Ray engine, on a real cluster of this machine."""
+"""Tests the Ray engine on a real cluster with one node."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ pytest.importorskip("ray")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    found = Cluster.attach()
-    yield found
-    found.detach()
+    cluster = Cluster.attach()
+    yield cluster
+    cluster.detach()
 
 
 @pytest.fixture(autouse=True)
@@ -46,5 +46,5 @@ class TestRayEngine(EngineConformance):
 def make(cluster: Cluster, folder: Path, slots: int) -> RayEngine:
     (node,) = cluster.nodes()
     variables = {"TEST_MARK": os.environ.get("TEST_MARK", "")}
-    share = {"CPU": 2.0 / max(2, slots)}
-    return RayEngine(cluster, lambda _: node, share, folder / "run", "test", TARGET, variables)
+    worker = {"CPU": 2.0 / max(2, slots)}
+    return RayEngine(cluster, lambda _: node, worker, folder / "run", "test", TARGET, variables)

@@ -1,4 +1,4 @@
-"""Crews on the nodes of a real cluster: they start together, are kept, and end as what happened to one of them."""
+"""Tests gangs on the nodes of a real cluster: they start together, stay warm, and end together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import needs_torch
-from tests.engines.conformance import TARGET, ends, nothing_more, told, until, until_ended
-from tests.engines.processes import PATIENCE_SECONDS, all_gone, eventually
+from tests.engines.conformance import TARGET, ends, events_of, no_more_events, wait_for_end, wait_until
+from tests.engines.processes import PATIENCE_SECONDS, eventually, wait_for_no_process
 from tests.support.ray_clusters import Nodes, nodes
 from thriftune.clouds.ray.cluster import NODE, Cluster, ClusterNode
-from thriftune.engines.ray import remote_workers as seats
-from thriftune.engines.ray.engine import End, RayEngine, verdict
+from thriftune.engines.ray import remote_workers
+from thriftune.engines.ray.engine import End, RayEngine, end_of_gang
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Ended, Failed, Killed, Lost, Reported
 from thriftune.training.run import Run
@@ -31,41 +31,43 @@ pytest.importorskip("ray")
 BOTH = {"a": 1, "b": 1}
 
 
-class Stage:
-    """Two nodes, a and b, with two CPUs each, and whatever a test adds."""
+class Machines:
+    """Two nodes, a and b, with two CPUs each, and the nodes that a test adds."""
 
-    def __init__(self, there: Nodes, cluster: Cluster) -> None:
-        self.there, self.cluster = there, cluster
-        self.ids = {name: there.add(2) for name in ("a", "b")}
+    def __init__(self, nodes: Nodes, cluster: Cluster) -> None:
+        self.nodes, self.cluster = nodes, cluster
+        self.ids = {name: nodes.add(2) for name in ("a", "b")}
 
     def node_of(self, machine: str) -> ClusterNode:
         return next(node for node in self.cluster.nodes() if node.id == self.ids[machine])
 
     def kill(self, machine: str) -> None:
-        """Returns when the cluster knows."""
-        gone = self.ids.pop(machine)
-        self.there.kill(gone)
-        eventually(lambda: all(node.id != gone for node in self.cluster.nodes()), "the node is known to be gone")
+        """Kill a node, and wait until the cluster has noticed."""
+        killed = self.ids.pop(machine)
+        self.nodes.kill(killed)
+        eventually(lambda: all(node.id != killed for node in self.cluster.nodes()), "the cluster has noticed")
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    with nodes() as there:
-        cluster = Cluster.attach(there.address)
-        yield Stage(there, cluster)
+def machines() -> Iterator[Machines]:
+    with nodes() as ray_nodes:
+        cluster = Cluster.attach(ray_nodes.address)
+        yield Machines(ray_nodes, cluster)
         cluster.detach()
 
 
-class Crews:
-    def __init__(self, stage: Stage, folder: Path, stack: ExitStack) -> None:
-        self.stage, self.folder, self._stack = stage, folder, stack
+class Engines:
+    """Opens engines, and makes runs for them."""
+
+    def __init__(self, machines: Machines, folder: Path, stack: ExitStack) -> None:
+        self.machines, self.folder, self._stack = machines, folder, stack
         self.mark = os.urandom(8).hex()
 
-    def open(self, where: str = "tests.engines.training_functions:act", **more: Any) -> RayEngine:
+    def open(self, where: str = "tests.engines.training_functions:act", **options: Any) -> RayEngine:
         variables, target = {"TEST_MARK": self.mark}, {**TARGET, "where": where}
-        given = {"CPU": 1.0}, self.folder / "run", "test", target, variables
-        engine = RayEngine(self.stage.cluster, self.stage.node_of, *given, **more)
-        self._stack.callback(all_gone, f"TEST_MARK={self.mark}")
+        arguments = {"CPU": 1.0}, self.folder / "run", "test", target, variables
+        engine = RayEngine(self.machines.cluster, self.machines.node_of, *arguments, **options)
+        self._stack.callback(wait_for_no_process, f"TEST_MARK={self.mark}")
         self._stack.callback(engine.close)
         assert engine.recover() == []
         engine.open()
@@ -77,90 +79,96 @@ class Crews:
 
 
 @pytest.fixture
-def crews(stage: Stage, tmp_path: Path) -> Iterator[Crews]:
+def engines(machines: Machines, tmp_path: Path) -> Iterator[Engines]:
     with ExitStack() as stack:
-        yield Crews(stage, tmp_path, stack)
+        yield Engines(machines, tmp_path, stack)
 
 
 @pytest.fixture
-def engine(crews: Crews) -> RayEngine:
-    return crews.open()
+def engine(engines: Engines) -> RayEngine:
+    return engines.open()
 
 
 # --- all or none ------------------------------------------------------------------------------------------------
 
 
-def test_no_worker_starts_before_there_is_room_for_all(stage: Stage, crews: Crews, engine: RayEngine) -> None:
-    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["b"]})
+def test_no_worker_starts_before_there_is_room_for_all(
+    machines: Machines, engines: Engines, engine: RayEngine
+) -> None:
+    claim = machines.cluster.claim({"CPU": 2.0}, {NODE: machines.ids["b"]})
     eventually(lambda: claim.node() is not None, "b is taken")
-    engine.start(crews.run(0, "count"), BOTH)
+    engine.start(engines.run(0, "count"), BOTH)
     for _ in range(3):
         assert engine.wait(0.5) == []
-    (doing,) = engine.status()
-    assert (doing.worker, doing.pid, doing.trial) == ("a, b", None, 0)
-    assert doing.waits_for == "1 CPU each: a, b"
+    (status,) = engine.status()
+    assert (status.worker, status.pid, status.trial) == ("a, b", None, 0)
+    assert status.waits_for == "1 CPU each: a, b"
     claim.end()
-    events = until_ended(engine, 0)
+    events = wait_for_end(engine, 0)
     assert [type(event) for event in events] == [Reported] * 3 + [Ended]
     assert engine.status()[0].waits_for == ""
 
 
-def test_what_waits_for_room_can_be_called_off(stage: Stage, crews: Crews, engine: RayEngine) -> None:
-    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["b"]})
+def test_an_attempt_that_waits_for_room_can_be_cancelled(
+    machines: Machines, engines: Engines, engine: RayEngine
+) -> None:
+    claim = machines.cluster.claim({"CPU": 2.0}, {NODE: machines.ids["b"]})
     eventually(lambda: claim.node() is not None, "b is taken")
-    engine.start(crews.run(0, "count"), BOTH)
-    engine.start(crews.run(1, "count"), {"b": 1})
-    assert [doing.waits_for for doing in engine.status()] == ["1 CPU each: a, b", "1 CPU on b"]
+    engine.start(engines.run(0, "count"), BOTH)
+    engine.start(engines.run(1, "count"), {"b": 1})
+    assert [status.waits_for for status in engine.status()] == ["1 CPU each: a, b", "1 CPU on b"]
     engine.request_end(0, 1)
     engine.kill(1, 1)
-    first, second = until_ended(engine, 0, 1)
+    first, second = wait_for_end(engine, 0, 1)
     assert (type(first), first.cut, type(second)) == (Ended, True, Killed)  # type: ignore[attr-defined]
     assert engine.status() == []
     claim.end()
-    nothing_more(engine)
+    no_more_events(engine)
 
 
-# --- how they end -----------------------------------------------------------------------------------------------
+# --- ends -------------------------------------------------------------------------------------------------------
 
 
-def test_one_raises_and_the_trial_has_failed(crews: Crews, engine: RayEngine) -> None:
-    engine.start(crews.run(0, "second_raises", max_steps=10**6), BOTH)
-    (failed,) = ends(until_ended(engine, 0))
+def test_the_attempt_fails_if_one_worker_raises(engines: Engines, engine: RayEngine) -> None:
+    engine.start(engines.run(0, "second_raises", max_steps=10**6), BOTH)
+    (failed,) = ends(wait_for_end(engine, 0))
     assert isinstance(failed, Failed)
     assert failed.kind == "raised"
     assert "ValueError: deliberate" in failed.error
 
 
-def test_one_is_killed_and_the_trial_is_lost(crews: Crews, engine: RayEngine) -> None:
-    engine.start(crews.run(0, "second_is_killed", max_steps=10**6), BOTH)
-    (lost,) = ends(until_ended(engine, 0))
+def test_the_attempt_is_lost_if_one_worker_is_killed(engines: Engines, engine: RayEngine) -> None:
+    engine.start(engines.run(0, "second_is_killed", max_steps=10**6), BOTH)
+    (lost,) = ends(wait_for_end(engine, 0))
     assert isinstance(lost, Lost)
-    engine.start(crews.run(1, "count"), BOTH)  # there is room again
-    assert isinstance(until_ended(engine, 1)[-1], Ended)
+    engine.start(engines.run(1, "count"), BOTH)  # there is room again
+    assert isinstance(wait_for_end(engine, 1)[-1], Ended)
 
 
-def test_all_end_together_when_told_to_or_killed(crews: Crews, engine: RayEngine) -> None:
-    engine.start(crews.run(0, "count", max_steps=10**6, pause=0.01), BOTH)
-    engine.start(crews.run(1, "sleep"), BOTH)
-    until(engine, lambda events: told(events, 0))
-    eventually(lambda: all(not doing.waits_for for doing in engine.status()) or engine.wait(0.1), "both are there")
+def test_all_workers_end_together_when_requested_or_killed(engines: Engines, engine: RayEngine) -> None:
+    engine.start(engines.run(0, "count", max_steps=10**6, pause=0.01), BOTH)
+    engine.start(engines.run(1, "sleep"), BOTH)
+    wait_until(engine, lambda events: events_of(events, 0))
+    eventually(
+        lambda: all(not status.waits_for for status in engine.status()) or engine.wait(0.1), "both have started"
+    )
     engine.request_end(0, 1)
-    ended = ends(until_ended(engine, 0))[-1]
+    ended = ends(wait_for_end(engine, 0))[-1]
     assert isinstance(ended, Ended)
     assert ended.cut
     engine.kill(1, 1)
-    assert isinstance(ends(until_ended(engine, 1))[-1], Killed)
+    assert isinstance(ends(wait_for_end(engine, 1))[-1], Killed)
 
 
-def test_a_seat_that_is_killed_is_a_loss(crews: Crews, engine: RayEngine) -> None:
-    """All that the trial had said is told before."""
-    engine.start(crews.run(0, "train", max_steps=10**6), {"a": 1})
-    done = crews.folder / "trials" / "0" / "steps_done"
-    events = until(engine, lambda events: len(events) >= 5)
+def test_an_attempt_is_lost_with_its_actor(engines: Engines, engine: RayEngine) -> None:
+    """All reports of the trial are delivered before."""
+    engine.start(engines.run(0, "train", max_steps=10**6), {"a": 1})
+    done = engines.folder / "trials" / "0" / "steps_done"
+    events = wait_until(engine, lambda events: len(events) >= 5)
     pid = engine.status()[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(engine, ends, events)
+    wait_until(engine, ends, events)
     *reports, lost = events
     assert isinstance(lost, Lost)
     steps = sorted({event.step for event in reports})  # type: ignore[attr-defined]
@@ -169,116 +177,112 @@ def test_a_seat_that_is_killed_is_a_loss(crews: Crews, engine: RayEngine) -> Non
     assert engine.status() == []
 
 
-def test_a_node_that_is_killed_is_told_of_by_who_knows_machines(
-    stage: Stage, crews: Crews, engine: RayEngine
+def test_the_loss_of_a_node_is_reported_by_the_cloud(
+    machines: Machines, engines: Engines, engine: RayEngine
 ) -> None:
-    """The trial is not placed there again for what its own seat has noticed."""
-    stage.ids["c"] = stage.there.add(2)
-    engine.start(crews.run(0, "count", max_steps=10**6, pause=0.05), {"a": 1, "c": 1})
-    engine.start(crews.run(1, "count", max_steps=10**6, pause=0.05), {"a": 1})
-    until(engine, lambda events: told(events, 0) and told(events, 1))
-    stage.kill("c")
+    """The engine does not report the loss of the worker before, so the trial is not placed there again."""
+    machines.ids["c"] = machines.nodes.add(2)
+    engine.start(engines.run(0, "count", max_steps=10**6, pause=0.05), {"a": 1, "c": 1})
+    engine.start(engines.run(1, "count", max_steps=10**6, pause=0.05), {"a": 1})
+    wait_until(engine, lambda events: events_of(events, 0) and events_of(events, 1))
+    machines.kill("c")
     *before, lost = engine.machine_lost("c")
     assert all(isinstance(event, Reported) and event.trial == 0 for event in before)
     assert isinstance(lost, Lost)
-    assert lost.why == "its machine, c, is gone"
+    assert lost.why == "its machine, c, is no longer available"
     assert engine.machine_lost("c") == []
-    events = until(engine, lambda events: len(told(events, 1)) > 3)
+    events = wait_until(engine, lambda events: len(events_of(events, 1)) > 3)
     assert not ends(events)
-    assert [doing.trial for doing in engine.status()] == [1]
+    assert [status.trial for status in engine.status()] == [1]
 
 
-def test_a_seat_that_does_not_see_the_folder_ends_the_study_with_a_sentence(
-    crews: Crews, engine: RayEngine
-) -> None:
-    """As on a node that does not share the file system; the node would ruin one trial after the other."""
-    engine.start(crews.run(0, "count"), {"a": 1})
-    (crews.folder / "run" / "seats" / "1-0").rmdir()
+def test_an_actor_that_does_not_see_the_folder_ends_the_study(engines: Engines, engine: RayEngine) -> None:
+    """Its node does not share the file system, so every trial would fail there."""
+    engine.start(engines.run(0, "count"), {"a": 1})
+    (engines.folder / "run" / "seats" / "1-0").rmdir()
     with pytest.raises(ThriftuneError, match=r"no worker can be started on a .*: all nodes must see the study's"):
-        until_ended(engine, 0)
+        wait_for_end(engine, 0)
 
 
-# --- kept warm --------------------------------------------------------------------------------------------------
+# --- warm workers -----------------------------------------------------------------------------------------------
 
 
-def test_seats_are_kept_for_the_next_trial_whatever_its_workers(crews: Crews, engine: RayEngine) -> None:
-    """So that a trial grows and shrinks without starting anything anew."""
+def test_remote_workers_are_reused_whatever_the_number_of_workers(engines: Engines, engine: RayEngine) -> None:
+    """A trial gets more or fewer workers without starting processes again."""
 
     def pids() -> set[int | None]:
-        return {seat.pid for seat in engine._seats}
+        return {worker.pid for worker in engine._pool}
 
-    engine.start(crews.run(0, "count"), BOTH)
-    until_ended(engine, 0)
+    engine.start(engines.run(0, "count"), BOTH)
+    wait_for_end(engine, 0)
     first = pids()
     assert len(first) == 2
     assert None not in first
     for trial, workers in enumerate(({"a": 1}, {"b": 1}, BOTH, {"a": 1}), 1):
-        engine.start(crews.run(trial, "count"), workers)
-        until_ended(engine, trial)
+        engine.start(engines.run(trial, "count"), workers)
+        wait_for_end(engine, trial)
         assert pids() == first
-    engine.start(crews.run(5, "count"), {"a": 2})  # of which one is missing
-    until_ended(engine, 5)
+    engine.start(engines.run(5, "count"), {"a": 2})  # one of them has to be started
+    wait_for_end(engine, 5)
     assert len(pids() - first) == 1
     assert first <= pids()
 
 
-def test_a_machine_that_is_given_back_is_left_with_nothing_on_it(
-    stage: Stage, crews: Crews, engine: RayEngine
+def test_nothing_keeps_running_on_a_released_machine(
+    machines: Machines, engines: Engines, engine: RayEngine
 ) -> None:
-    """Also by seats that were asked for together with those of another machine: their room is one."""
-    engine.start(crews.run(0, "count"), BOTH)
-    until_ended(engine, 0)
+    """Not even workers that share a reservation with workers on another machine."""
+    engine.start(engines.run(0, "count"), BOTH)
+    wait_for_end(engine, 0)
     assert engine.machine_lost("b") == []
     assert engine.status() == []
-    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["b"]})
-    eventually(lambda: claim.node() is not None, "all of b can be had")
+    claim = machines.cluster.claim({"CPU": 2.0}, {NODE: machines.ids["b"]})
+    eventually(lambda: claim.node() is not None, "all of b is free")
     claim.end()
-    engine.start(crews.run(1, "count"), {"a": 2})
-    until_ended(engine, 1)
+    engine.start(engines.run(1, "count"), {"a": 2})
+    wait_for_end(engine, 1)
 
 
-def test_a_machine_of_its_own_that_is_given_back_is_not_held_by_a_trial_elsewhere(
-    stage: Stage, crews: Crews
-) -> None:
-    """One that has a seat which was asked for together with some of that machine."""
-    engine = crews.open(is_own=lambda _: True)
-    engine.start(crews.run(0, "count"), BOTH)
-    until_ended(engine, 0)
-    engine.start(crews.run(1, "count", max_steps=100_000, pause=0.1), {"b": 1})
-    until(engine, lambda events: events)
+def test_a_released_rented_machine_is_not_held_by_a_trial_elsewhere(machines: Machines, engines: Engines) -> None:
+    """The worker of that trial was started together with one on the released machine."""
+    engine = engines.open(is_own=lambda _: True)
+    engine.start(engines.run(0, "count"), BOTH)
+    wait_for_end(engine, 0)
+    engine.start(engines.run(1, "count", max_steps=100_000, pause=0.1), {"b": 1})
+    wait_until(engine, lambda events: events)
     assert engine.machine_lost("a") == []
-    claim = stage.cluster.claim({"CPU": 2.0}, {NODE: stage.ids["a"]})
-    eventually(lambda: claim.node() is not None, "all of a can be had")
+    claim = machines.cluster.claim({"CPU": 2.0}, {NODE: machines.ids["a"]})
+    eventually(lambda: claim.node() is not None, "all of a is free")
     claim.end()
     engine.kill(1, 1)
-    until_ended(engine, 1)
+    wait_for_end(engine, 1)
 
 
-def test_a_crew_that_nobody_needs_is_dismissed(
-    crews: Crews, engine: RayEngine, monkeypatch: pytest.MonkeyPatch
+def test_idle_workers_are_ended_after_some_time(
+    engines: Engines, engine: RayEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seats, "_IDLE_SECONDS", 0.3)
-    engine.start(crews.run(0, "count"), {"a": 1})
-    until_ended(engine, 0)
-    assert [doing.trial for doing in engine.status()] == [None]
+    monkeypatch.setattr(remote_workers, "_IDLE_SECONDS", 0.3)
+    engine.start(engines.run(0, "count"), {"a": 1})
+    wait_for_end(engine, 0)
+    assert [status.trial for status in engine.status()] == [None]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while engine.status():
         assert engine.wait(0.1) == []
         assert time.monotonic() < deadline
-    all_gone(f"TEST_MARK={crews.mark}")
+    wait_for_no_process(f"TEST_MARK={engines.mark}")
 
 
-def test_an_idle_crew_goes_with_its_machine(crews: Crews, engine: RayEngine) -> None:
-    engine.start(crews.run(0, "count"), BOTH)
-    engine.start(crews.run(1, "count"), {"a": 1})
-    until_ended(engine, 0, 1)
+def test_idle_workers_end_with_their_machine(engines: Engines, engine: RayEngine) -> None:
+    engine.start(engines.run(0, "count"), BOTH)
+    engine.start(engines.run(1, "count"), {"a": 1})
+    wait_for_end(engine, 0, 1)
     assert engine.machine_lost("b") == []
-    assert [doing.worker for doing in engine.status()] == ["a"]
+    assert [status.worker for status in engine.status()] == ["a"]
 
 
-def test_an_idle_crew_whose_seat_is_killed_is_given_nothing(crews: Crews, engine: RayEngine) -> None:
-    engine.start(crews.run(0, "count"), {"a": 1})
-    until_ended(engine, 0)
+def test_an_idle_worker_whose_actor_is_killed_is_not_reused(engines: Engines, engine: RayEngine) -> None:
+    engine.start(engines.run(0, "count"), {"a": 1})
+    wait_for_end(engine, 0)
     pid = engine.status()[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -286,68 +290,69 @@ def test_an_idle_crew_whose_seat_is_killed_is_given_nothing(crews: Crews, engine
     while engine.status():
         assert engine.wait(0.1) == []
         assert time.monotonic() < deadline
-    engine.start(crews.run(1, "count"), {"a": 1})
-    assert isinstance(until_ended(engine, 1)[-1], Ended)
+    engine.start(engines.run(1, "count"), {"a": 1})
+    assert isinstance(wait_for_end(engine, 1)[-1], Ended)
 
 
-# --- between steps ----------------------------------------------------------------------------------------------
+# --- changing numbers of workers --------------------------------------------------------------------------------
 
 
 @needs_torch
-def test_a_trial_that_grows_and_shrinks_learns_the_same(crews: Crews) -> None:
-    """With one worker, then two on two nodes, then one: the batches are the same, and so is the curve."""
-    engine = crews.open("tests.training.gang_acts:learning")
+def test_the_number_of_workers_does_not_change_the_curve(engines: Engines) -> None:
+    """The trial has one worker, then two on two nodes, then one. Its batches stay the same."""
+    engine = engines.open("tests.training.gang_acts:learning")
     steps, shapes = 6, [{"a": 1}, BOTH, {"b": 1}]
 
     def losses(trial: int, workers: list[dict[str, int]]) -> list[float]:
-        each, found = steps // len(workers), []
+        each, values = steps // len(workers), []
         for number, shape in enumerate(workers):
             run = replace(
-                crews.run(trial, "", number + 1, max_steps=(number + 1) * each, most=4), resume_step=number * each
+                engines.run(trial, "", number + 1, max_steps=(number + 1) * each, most=4),
+                resume_step=number * each,
             )
             engine.start(run, shape)
-            events = until_ended(engine, trial, attempt=number + 1)
+            events = wait_for_end(engine, trial, attempt=number + 1)
             assert isinstance(events[-1], Ended), events[-1]
-            found += [event.metrics["loss"] for event in events if isinstance(event, Reported)]
-        return found
+            values += [event.metrics["loss"] for event in events if isinstance(event, Reported)]
+        return values
 
     alone, changing = losses(0, [{"a": 1}]), losses(1, shapes)
     assert len(alone) == steps
-    assert alone[-1] < 0.8 * alone[0]  # it does learn
+    assert alone[-1] < 0.8 * alone[0]  # the trial does learn
     assert changing == pytest.approx(alone, rel=1e-4)
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------
+# --- the end of a gang ------------------------------------------------------------------------------------------
 
 ENDED, CUT = Ended(1.0, 0, 1, 1.0), Ended(1.0, 0, 1, 1.0, cut=True)
 RAISED = Failed(2.0, 0, 1, "raised", "ValueError")
 LATER = Failed(3.0, 0, 1, "raised", "connection closed by peer")
 MEMORY = Failed(3.0, 0, 1, "memory", "out of memory")
-LOST = Lost(2.0, 0, 1, "its machine is gone")
+LOST = Lost(2.0, 0, 1, "its machine is lost")
 KILLED = Killed(2.0, 0, 1)
 
 
 @pytest.mark.parametrize(
-    ("ends_of", "cleared", "gone", "killed", "expected"),
+    ("ends_of", "cleared", "lost", "killed", "expected"),
     [
-        pytest.param([ENDED, ENDED], (), (), False, ENDED, id="both end"),
-        pytest.param([CUT, ENDED], (), (), False, CUT, id="the first one's word counts"),
+        pytest.param([ENDED, ENDED], (), (), False, ENDED, id="both end well"),
+        pytest.param([CUT, ENDED], (), (), False, CUT, id="rank 0 counts"),
         pytest.param([ENDED, RAISED], (), (), False, RAISED, id="one raises"),
-        pytest.param([LATER, RAISED], (), (), False, LATER, id="the first knows what the others say"),
-        pytest.param([CUT, LATER, RAISED], (), (), False, RAISED, id="of two others, the earlier"),
-        pytest.param([RAISED, LOST], (), (1,), False, LOST, id="a machine that is gone is no fault"),
-        pytest.param([RAISED, MEMORY], (), (), False, MEMORY, id="who was ended did not raise for it"),
-        pytest.param([RAISED, KILLED], (1,), (), False, RAISED, id="who was cleared away does not count"),
-        pytest.param([LOST, RAISED], (0,), (0,), False, RAISED, id="nor does one whose seat was"),
-        pytest.param([ENDED, LOST], (1,), (1,), False, ENDED, id="all that counts is well"),
-        pytest.param([LOST, ENDED], (), (), False, LOST, id="its process was ended from outside"),
-        pytest.param([ENDED, LOST], (), (), False, LOST, id="another's was"),
+        pytest.param([LATER, RAISED], (), (), False, LATER, id="rank 0 knows the errors of the others"),
+        pytest.param([CUT, LATER, RAISED], (), (), False, RAISED, id="the earlier of two failures"),
+        pytest.param([RAISED, LOST], (), (1,), False, LOST, id="a lost machine is not a failure"),
+        pytest.param([RAISED, MEMORY], (), (), False, MEMORY, id="out of memory counts before raised"),
+        pytest.param([RAISED, KILLED], (1,), (), False, RAISED, id="a cleared worker does not count"),
+        pytest.param([LOST, RAISED], (0,), (0,), False, RAISED, id="a cleared actor does not count"),
+        pytest.param([ENDED, LOST], (1,), (1,), False, ENDED, id="all that counts has ended well"),
+        pytest.param([LOST, ENDED], (), (), False, LOST, id="the process of rank 0 was killed"),
+        pytest.param([ENDED, LOST], (), (), False, LOST, id="the process of rank 1 was killed"),
         pytest.param([ENDED, KILLED], (), (), True, KILLED, id="by decision"),
         pytest.param([ENDED, ENDED], (), (), True, ENDED, id="too late to be killed"),
-        pytest.param([LOST, LOST], (0, 1), (0, 1), False, LOST, id="nobody counts"),
+        pytest.param([LOST, LOST], (0, 1), (0, 1), False, LOST, id="no worker counts"),
     ],
 )
-def test_verdicts(
-    ends_of: list[End], cleared: tuple[int, ...], gone: tuple[int, ...], killed: bool, expected: End
+def test_end_of_gang(
+    ends_of: list[End], cleared: tuple[int, ...], lost: tuple[int, ...], killed: bool, expected: End
 ) -> None:
-    assert verdict(dict(enumerate(ends_of)), cleared, gone, killed=killed) == expected
+    assert end_of_gang(dict(enumerate(ends_of)), cleared, lost, killed=killed) == expected

@@ -1,4 +1,4 @@
-"""What an engine does with the processes and the words of the driver before it."""
+"""Tests the recovery of the reports of an earlier driver."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from thriftune.state.events import Reported
 from thriftune.training.messages import to_line
 
 
-class NoCluster:
-    """A cluster on which nothing runs any more."""
+class EmptyCluster:
+    """A cluster without actors."""
 
     def end_actors(self, prefix: str) -> None:
         pass
 
 
 def test_recovery_on_a_cluster_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    cluster: Any = NoCluster()
+    cluster: Any = EmptyCluster()
     engine = RayEngine(cluster, lambda _: None, {"CPU": 1.0}, tmp_path, "test", {})  # type: ignore[arg-type, return-value]
     reports = [Reported(float(n), n, 1, 1, 1, {"loss": 1.0}) for n in range(3)]
     for n, report in enumerate(reports):

@@ -1,1 +1,1 @@
-"""Machines of a Ray cluster that somebody else runs, and of its autoscaler."""
+"""Who rents us the nodes of a Ray cluster?"""

@@ -1,8 +1,8 @@
-"""Can a Ray cluster start nodes? Told before a study waits for machines that never come.
+"""Checks that a Ray cluster can start nodes, before a study waits for them.
 
-Every head runs Ray's monitor. Without a configuration it only watches: it reports each node as a type of its own,
-named after the node. With one, it reports the types of the configuration. Version 2 of the autoscaler reports
-neither, so nothing is known of a cluster that has it.
+Every head runs Ray's monitor. Without an autoscaler configuration, the monitor starts no nodes, and reports each
+node as a type of its own, named after the node. With a configuration, it reports the node types of the
+configuration. Version 2 of the autoscaler writes no such report, so clusters that use it are not checked.
 """
 
 from __future__ import annotations
@@ -18,28 +18,31 @@ from thriftune.errors import SettingError
 if TYPE_CHECKING:
     from thriftune.clouds.ray.cluster import Cluster
 
-STATUS_SECONDS = 12.0
-"""How long to wait for the first report of a head that has just started: one comes every five seconds."""
+REPORT_WAIT_SECONDS = 12.0
+"""How long to wait for the first report of a new head. The monitor writes one every five seconds."""
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
-_OWN_TYPE = re.compile(r"node_[0-9a-f]{56}")
-"""What a monitor that only watches calls the type of a node."""
+_TYPE_OF_ONE_NODE = re.compile(r"node_[0-9a-f]{56}")
+"""The node type that a monitor without a configuration reports: the id of the node."""
 
 
-def only_watches(status: bytes | None) -> bool | None:
-    """Return whether a monitor's report is that of one that starts no nodes; None where it does not tell yet."""
-    report = json.loads(status).get("autoscaler_report") if status else None
-    types = (report or {}).get("active_nodes")
-    return all(map(_OWN_TYPE.fullmatch, types)) if types else None
+def starts_no_nodes(report: bytes | None) -> bool | None:
+    """Return whether a monitor's report shows that the cluster has no autoscaler.
+
+    Returns None if that is unknown.
+    """
+    contents = json.loads(report).get("autoscaler_report") if report else None
+    types = (contents or {}).get("active_nodes")
+    return all(map(_TYPE_OF_ONE_NODE.fullmatch, types)) if types else None
 
 
 def check_autoscaler(
     cluster: Cluster, machines: Sequence[str], sleep: Callable[[float], object] = time.sleep
 ) -> None:
-    """Raise SettingError if it is certain that nothing can start nodes of these types in the cluster.
+    """Raise SettingError if the cluster certainly cannot start nodes of these types.
 
-    A cluster whose autoscaler has not reported is taken to have one. `machines`: names of node types.
+    A cluster whose autoscaler writes no report passes the check. `machines`: names of node types.
     """
     if cluster.started:
         raise SettingError(
@@ -48,15 +51,15 @@ def check_autoscaler(
             "autoscaler; `thriftune cluster template` writes the configuration of one"
         )
     waited = 0.0
-    while cluster.may_report() and waited <= STATUS_SECONDS:
-        watches = only_watches(cluster.monitor_report())
-        if watches is not None:
-            if watches and not any(node.type for node in cluster.nodes()):
+    while cluster.writes_monitor_report() and waited <= REPORT_WAIT_SECONDS:
+        no_autoscaler = starts_no_nodes(cluster.monitor_report())
+        if no_autoscaler is not None:
+            if no_autoscaler and not any(node.type for node in cluster.nodes()):
                 raise SettingError(
                     f"machines: {', '.join(machines)}: the cluster at {cluster.address} has no autoscaler to "
                     "start them. Add nodes to it by hand and leave machines out, or start it with an autoscaler; "
                     "`thriftune cluster template` writes the configuration"
                 )
             return
-        sleep(_LOOK_SECONDS)
-        waited += _LOOK_SECONDS
+        sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS

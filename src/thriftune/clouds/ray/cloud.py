@@ -1,18 +1,20 @@
-"""The nodes of a Ray cluster: some are there, and its autoscaler rents others out.
+"""The cloud that rents the nodes of a Ray cluster from its autoscaler.
 
-A node that is there, and nobody's, is a machine of every study that uses the cluster; what is fair is told when
-they want more than there is (neighbours.py). One that this study rents is its own until it lets go of it.
+A node that no study has rented is shared: it is a machine of every study that uses the cluster. How many workers
+each study may have there is computed in sharing.py and other_studies.py. A node that this study has rented is its
+own until it is released.
 
-To rent is to claim a whole node with the labels of a type, anywhere but on a node that is somebody's already:
-Ray's autoscaler starts one, and the claim says which. A crumb of it stays claimed, so that the autoscaler does not
-take the node for idle when no trial runs there; to release is to let go of that crumb, and the autoscaler ends the
-node when it has been idle for as long as its configuration says. Claims end with the driver: nothing is paid for a
-driver that is gone, but for that time. (The other way to ask, request_resources, is one request for the whole
-cluster: one study takes the place of another's, one bundle too many has all of it ignored, and it outlives whoever
-asked.)
+To rent a machine, the cloud claims a whole node with the labels of the wanted type, but not on nodes that are
+rented already. The autoscaler then starts a node, and the claim tells which one. The cloud then claims one byte of
+memory on it, so that the autoscaler does not end the node as idle while no trial runs there. To release the
+machine, the cloud ends that claim, and the autoscaler ends the node after its idle timeout. Claims end with the
+driver, so an abandoned node costs no more than the idle timeout.
 
-Not supported: a price above which a spot machine shall not be had (`max_price`): that is in the node type's
-configuration.
+The alternative, Ray's request_resources(), was rejected. It holds one request for the whole cluster, so one study
+replaces the request of another; one bundle too many makes Ray ignore the whole request; and the request outlives
+the process that made it.
+
+A maximum price (`max_price`) is not supported: it belongs into the configuration of the node type.
 """
 
 from __future__ import annotations
@@ -21,8 +23,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thriftune.clouds.ray.cluster import MARKET, NODE, PRICE, Cluster, ClusterNode, NodeType, ResourceClaim
-from thriftune.clouds.ray.node_types import SPOT, Priced, billing_of, find_type, labels_of, priced, type_of
-from thriftune.clouds.ray.other_studies import Neighbour, Neighbours, Rented, fair_share
+from thriftune.clouds.ray.node_types import (
+    SPOT,
+    NodePrice,
+    billing_of,
+    find_type,
+    labels_of,
+    price_of,
+    type_of,
+)
+from thriftune.clouds.ray.other_studies import OtherStudy, RentedNode, StudyNotes, fair_share
 from thriftune.clouds.ray.sharing import Want, workers_that_fit
 from thriftune.errors import SettingError
 from thriftune.market.billing import Billing
@@ -40,31 +50,43 @@ from thriftune.state.events import (
     ShareChanged,
 )
 
-LOOK_SECONDS = 0.2
-"""How often the nodes are looked at, at most."""
+POLL_SECONDS = 0.2
+"""The shortest time between two looks at the nodes of the cluster."""
 
-PATIENCE_SECONDS = 1200.0
-"""So long a machine that is rented may take to come. Then it is refused: there seems to be none to be had."""
+MAX_WAIT_SECONDS = 1200.0
+"""How long to wait for a rented machine to start, before the order is refused. The provider seems to have none."""
 
 _SETTLED_SECONDS = 1.0
-_CRUMB = {"memory": 1.0}  # a byte, of which every node has some
-_ANOTHERS = "another study has rented it", True  # which is to be taken away, in a way
-_NOT_FILLED = ("memory", "object_store_memory")  # a node has less of these than its type says
+"""How long other studies must use the same slots before a MachineShared reports it.
+
+Shorter changes are this study's own: trials that have just ended, or are about to start.
+"""
+
+_KEEP_ALIVE_BUNDLE = {"memory": 1.0}
+"""The resources claimed to keep a node from being idle: one byte, of which every node has some."""
+
+_TAKEN_OVER = "another study has rented it", True
+"""The reason for the end of a machine that another study rents now, and whether it counts as preempted."""
+
+_MEMORY_RESOURCES = ("memory", "object_store_memory")
+"""Resources of which a node has less than its type states, because Ray and the system use some."""
 
 
 @dataclass(slots=True)
-class _Machine:
+class _ClusterMachine:
+    """A node that is a machine of this study."""
+
     id: str
     node: ClusterNode
     price_per_hour: float
-    since: float
+    since: float  # unix seconds
     billing: Billing
-    claim: ResourceClaim | None = None  # of one that is rented
-    releasing: bool = False
-    notice: float | None = None
-    told_others: int = 0  # slots that somebody else uses, as was told
-    seen_others: int = 0  # as was last seen
-    seen_since: float = 0.0
+    claim: ResourceClaim | None = None  # the claim that keeps a rented node alive; None: the node is shared
+    releasing: bool = False  # it was released, and its node has not ended yet
+    notice_deadline: float | None = None  # of the drain that the last MachineNotice reported; None: no notice yet
+    reported_others: int = 0  # slots that other studies use, by the last MachineShared
+    seen_others: int = 0  # slots that other studies used at the last look
+    seen_since: float = 0.0  # when seen_others last changed
 
     @property
     def spot(self) -> bool:
@@ -73,7 +95,7 @@ class _Machine:
 
 @dataclass(slots=True)
 class _Order:
-    """A machine that is rented and has not come."""
+    """A machine that was ordered, and whose node has not started yet."""
 
     offer: str
     bundle: Mapping[str, float]
@@ -83,17 +105,19 @@ class _Order:
 
 
 class RayCloud:
-    """The machines of one study. It is closed before its cluster's connection is.
+    """The machines of one study on a Ray cluster.
 
-    - `worker`: the resources of one worker, as in {"CPU": 1}. As many as a node has room for are its slots.
-    - `known`: the rented machines that the study's history has as present.
-    - `types`: what the autoscaler can start, which it does not tell itself; named as in "c7i.large_spot", each
-      with the labels thriftune.io/instance-type and ray.io/market-type on its nodes. A type of such a name that
-      is not among them is taken to be a machine of the catalog.
-    - `wants`: tells how many workers the study would have now, if it could; `gang`: of each trial, for which a
-      share that is no multiple of it is of no use.
-    - `driven_until`: the last that is known of the driver before this one. A machine that is gone since then was
-      let go of with it, and is billed no longer.
+    Close it before the connection to the cluster.
+
+    - `worker`: the resources of one worker, such as {"CPU": 1}. A node has as many slots as workers fit on it.
+    - `known`: the rented machines that are present according to the study's history.
+    - `types`: the node types that the autoscaler can start. Ray does not list them. Their names are like
+      "c7i.large_spot", and their nodes have the labels thriftune.io/instance-type and ray.io/market-type. A type
+      with such a name that is not in the list is assumed to be a machine of the catalog.
+    - `wants`: returns how many workers the study could use now.
+    - `gang`: the number of workers of each trial. Shares are multiples of it.
+    - `driven_until`: when the previous driver was last known to run, in unix seconds. Its claims ended with it, so
+      a machine that has ended since is billed until then.
     """
 
     def __init__(
@@ -110,327 +134,381 @@ class RayCloud:
         driven_until: float | None = None,
     ) -> None:
         self._cluster = cluster
-        self._neighbours = Neighbours(cluster, study_id)
+        self._notes = StudyNotes(cluster, study_id)
         self._worker = dict(Want(worker, 0).worker)
         self._known = frozenset(known)
         self._driven_until = driven_until
-        self._types = {kind.name: kind for kind in types}
+        self._types = {node_type.name: node_type for node_type in types}
         self._catalog = Catalog.shipped() if catalog is None else catalog
-        self._machines: dict[str, _Machine] = {}
-        self._orders: dict[str, _Order] = {}
-        self._left: set[str] = set()  # nodes that are nobody's, which this study wants no more
-        self._share: int | None = None
-        self._looked_at = float("-inf")
+        self._machines: dict[str, _ClusterMachine] = {}  # by id, also those that are being released
+        self._orders: dict[str, _Order] = {}  # by the id of the machine
+        self._left_nodes: set[str] = set()  # ids of shared nodes that this study has released
+        self._share: int | None = (
+            None  # workers that this study may have, by the last ShareChanged; None: no limit
+        )
+        self._polled_at = float("-inf")
         self._wants = wants
         self._gang = gang
-        self.own_workers_on: Callable[[str], int] = lambda _: (
-            0
-        )  # workers for which the study itself has room on a machine
+        self.own_workers_on: Callable[[str], int] = _no_workers
+        """Returns how many workers of this study have resources on a machine. The engine sets it."""
 
     def node_of(self, machine: str) -> ClusterNode:
-        """Which node a machine is."""
+        """Return the node that a machine is."""
         return self._machines[machine].node
 
     def is_own(self, machine: str) -> bool:
-        """Whether it is rented, so that no other study has any of it."""
+        """Return whether a machine is rented, so that no other study may use it."""
         return self._machines[machine].claim is not None
 
     def open(self, now: float) -> list[Event]:
-        """Also what has become of machines that an earlier driver had rented."""
+        """Return the events of the shared nodes, and of machines rented by an earlier driver."""
         alive = {node.id: node for node in self._cluster.nodes()}
-        others = self._neighbours.others(now)
+        others = self._notes.others(now)
         taken = _nodes_of(others)
-        kept = self._neighbours.kept()
+        rented_before = self._notes.read_rented()
         events: list[Event] = []
-        for machine, rented in kept.items():
+        for machine, rented in rented_before.items():
             node = alive.get(rented.node)
             if node is not None and node.id not in taken:
-                self._machines[machine] = self._own(machine, node, rented.price_per_hour, rented.since)
-                if machine not in self._known:  # it came, and nobody had time to write that down
-                    events += self._came(machine, rented.offer, now)
+                self._machines[machine] = self._rented_machine(machine, node, rented.price_per_hour, rented.since)
+                if machine not in self._known:  # it started, and the driver died before it recorded that
+                    events += self._ready_events(machine, rented.offer, now)
         for machine in sorted(self._known - self._machines.keys()):
-            events += self._gone_meanwhile(machine, kept.get(machine), taken, now)
-        self._keep()
+            events += self._ended_without_driver(machine, rented_before.get(machine), taken, now)
+        self._write_rented()
         own = {each.node.id for each in self._machines.values()}
         for node in alive.values():
             if node.id not in own and node.id not in taken:
-                events += self._found(node, now)
+                events += self._add_shared_node(node, now)
         return [*events, *self._share_events(now, others)]
 
     def rent(self, machine: str, offer: str, max_price: float | None, now: float) -> list[Event]:  # noqa: ARG002
-        """`offer`: the name of a node type of the autoscaler."""
+        """Order a machine.
+
+        `offer`: the name of a node type of the autoscaler.
+        """
         try:
             labels = labels_of(offer)
-            kind = find_type(offer, self._types, self._catalog)
+            node_type = find_type(offer, self._types, self._catalog)
         except SettingError as error:
             return [MachineRefused(now, machine, offer, str(error))]
-        # How much memory a node has, few types say; whether it is enough shows when it comes.
-        told_of = [what for what in self._worker if what in kind.resources or what not in _NOT_FILLED]
-        if not told_of or not workers_that_fit(kind.resources, {what: self._worker[what] for what in told_of}):
-            why = f"no worker of {self._worker} fits on it: it has {dict(kind.resources)}"
+        # Few types state their memory. Whether it suffices is checked when the node has started.
+        stated = [name for name in self._worker if name in node_type.resources or name not in _MEMORY_RESOURCES]
+        if not stated or not workers_that_fit(node_type.resources, {name: self._worker[name] for name in stated}):
+            why = f"no worker of {self._worker} fits on it: it has {dict(node_type.resources)}"
             return [MachineRefused(now, machine, offer, why)]
-        taken = _nodes_of(self._neighbours.others(now))
-        if 0 <= kind.most <= self._how_many(offer, taken):
-            why = f"the autoscaler may start {kind.most} at a time, no more"
+        taken = _nodes_of(self._notes.others(now))
+        if node_type.max_nodes is not None and node_type.max_nodes <= self._count_of_type(offer, taken):
+            why = f"the autoscaler may start no more than {node_type.max_nodes} of these nodes at a time"
             return [MachineRefused(now, machine, offer, why)]
-        bundle = {what: amount for what, amount in kind.resources.items() if amount and what not in _NOT_FILLED}
-        claim = self._cluster.claim(bundle, labels | self._not_on(taken))
+        bundle = {
+            name: amount
+            for name, amount in node_type.resources.items()
+            if amount and name not in _MEMORY_RESOURCES
+        }
+        claim = self._cluster.claim(bundle, labels | self._not_on_rented(taken))
         self._orders[machine] = _Order(offer, bundle, labels, now, claim)
         return []
 
     def release(self, machine: str, now: float) -> list[Event]:
-        """One that has come is billed until its node is gone, or another's. What is not rented stays."""
+        """Cancel an order, or release a machine.
+
+        A rented machine is billed until its node has ended, or another study rents it. The node of a shared
+        machine stays.
+        """
         order = self._orders.pop(machine, None)
         if order is not None:
             order.claim.end()
             return [MachineReleased(now, machine)]
-        found = self._machines.get(machine)
-        if found is None or found.releasing:
+        present = self._machines.get(machine)
+        if present is None or present.releasing:
             return []
-        if found.claim is None:
+        if present.claim is None:
             self._machines.pop(machine)
-            self._left.add(found.node.id)
+            self._left_nodes.add(present.node.id)
             return [MachineReleased(now, machine)]
-        found.releasing = True
-        found.claim.end()
-        self._keep()
+        present.releasing = True
+        present.claim.end()
+        self._write_rented()
         return []
 
     def poll_events(self, now: float) -> list[Event]:
-        if 0 <= now - self._looked_at < LOOK_SECONDS:
+        if 0 <= now - self._polled_at < POLL_SECONDS:
             return []
-        self._looked_at = now
+        self._polled_at = now
         alive = {node.id: node for node in self._cluster.nodes()}
-        others = self._neighbours.others(now)
+        others = self._notes.others(now)
         taken = _nodes_of(others)
         events: list[Event] = []
         for machine in list(self._machines.values()):
-            events += self._changed(machine, alive.get(machine.node.id), taken, now)
-        events += self._fill_orders(alive, taken, now)
+            events += self._machine_events(machine, alive.get(machine.node.id), taken, now)
+        events += self._order_events(alive, taken, now)
         own = {machine.node.id for machine in self._machines.values()}
         for node in alive.values():
-            # One that an autoscaler started meanwhile was started for somebody, who will soon say so.
+            # The autoscaler starts a node with a type for a study, which will soon note that it has rented it.
             if node.id not in own and node.id not in taken and not node.type:
-                events += self._found(node, now)
+                events += self._add_shared_node(node, now)
         for machine in self._machines.values():
             if machine.claim is None and machine.node.id in alive:
-                events += self._used_by_others(machine, alive[machine.node.id], now)
+                events += self._use_by_others(machine, alive[machine.node.id], now)
         return [*events, *self._share_events(now, others)]
 
-    def _used_by_others(self, machine: _Machine, node: ClusterNode, now: float) -> list[Event]:
-        """Once it has been so for a moment: what trials just left, or are about to have, is no other's."""
+    def next_event_at(self) -> float | None:
+        return self._polled_at + POLL_SECONDS
+
+    def close(self, now: float) -> list[Event]:
+        """Cancel all orders, and end the bills of released machines.
+
+        Machines that are being released are billed until now, and not for the time that their nodes are still
+        idle. The next driver finds rented machines that were not released, until the autoscaler ends their nodes.
+        """
+        events: list[Event] = []
+        for machine in [*self._orders]:
+            events += self.release(machine, now)
+        for present in list(self._machines.values()):
+            if present.releasing or present.claim is None:
+                del self._machines[present.id]
+                events += [MachineReleased(now, present.id), *_bill_events(present, now, preempted=False)]
+        self._write_rented()
+        self.release_claims()
+        self._notes.delete_want()
+        return events
+
+    def release_claims(self) -> None:
+        """End all claims.
+
+        Called instead of close() when the driver fails and its process goes on.
+        """
+        for order in self._orders.values():
+            order.claim.end()
+        for machine in self._machines.values():
+            if machine.claim is not None and not machine.releasing:
+                machine.claim.end()
+        self._orders, self._machines = {}, {}
+
+    # --- shared nodes -------------------------------------------------------------------------------------
+
+    def _add_shared_node(self, node: ClusterNode, now: float) -> list[Event]:
+        """Make a node that no study has rented a machine, if a worker fits on it.
+
+        A node of a type that the study may rent is left out: it has to be rented, which takes no time.
+        """
+        machine = f"node-{node.id[-8:]}"
+        if type_of(node) in self._types or not self._slots(node):
+            return []
+        if node.id in self._left_nodes or node.drains_at is not None:
+            return []
+        price = self._price(node)
+        self._machines[machine] = _ClusterMachine(machine, node, price.per_hour, now, Billing())
+        return [MachineReady(now, machine, price.title, self._slots(node), price.per_hour, price.known)]
+
+    def _use_by_others(self, machine: _ClusterMachine, node: ClusterNode, now: float) -> list[Event]:
+        """Return a MachineShared if other studies use more or fewer slots than reported.
+
+        A change is reported once it has lasted for _SETTLED_SECONDS.
+        """
         in_use = self._slots(node) - workers_that_fit(node.available, self._worker)
         others = max(0, in_use - self.own_workers_on(machine.id))
         if others != machine.seen_others:
             machine.seen_others, machine.seen_since = others, now
-        if others == machine.told_others or now - machine.seen_since < _SETTLED_SECONDS:
+        if others == machine.reported_others or now - machine.seen_since < _SETTLED_SECONDS:
             return []
-        machine.told_others = others
+        machine.reported_others = others
         return [MachineShared(now, machine.id, others)]
 
-    def next_event_at(self) -> float | None:
-        return self._looked_at + LOOK_SECONDS
+    def _share_events(self, now: float, others: Mapping[str, OtherStudy]) -> list[Event]:
+        """Note what this study wants; return a ShareChanged if its share has changed.
 
-    def close(self, now: float) -> list[Event]:
-        """What is released is on its bill until now, and not for the time that its node is still idle. What is
-        rented and not released can be had back by the next driver, until the autoscaler finds it idle."""
-        events: list[Event] = []
-        for machine in [*self._orders]:
-            events += self.release(machine, now)
-        for found in list(self._machines.values()):
-            if found.releasing or found.claim is None:
-                del self._machines[found.id]
-                events += [MachineReleased(now, found.id), *_billed(found, now, preempted=False)]
-        self._keep()
-        self.release_claims()
-        self._neighbours.leave()
-        return events
-
-    def release_claims(self) -> None:
-        """Ends all that it claims, if close() has not: of a driver that fails, while its process goes on."""
-        for order in self._orders.values():
-            order.claim.end()
-        for found in self._machines.values():
-            if found.claim is not None and not found.releasing:
-                found.claim.end()
-        self._orders, self._machines = {}, {}
-
-    # --- machines come and go -----------------------------------------------------------------------------
-
-    def _found(self, node: ClusterNode, now: float) -> list[Event]:
-        """A node that is nobody's; perhaps no worker fits there. One of a kind that the study may rent is rented,
-        which it can be at once."""
-        machine = f"node-{node.id[-8:]}"
-        if type_of(node) in self._types or not self._slots(node):
-            return []
-        if node.id in self._left or node.drains_at is not None:
-            return []
-        price = self._priced(node)
-        self._machines[machine] = _Machine(machine, node, price.per_hour, now, Billing())
-        return [MachineReady(now, machine, price.title, self._slots(node), price.per_hour, price.known)]
-
-    def _gone_meanwhile(
-        self, machine: str, rented: Rented | None, taken: frozenset[str], now: float
-    ) -> list[Event]:
-        """Return the end and the bill of a machine that went while no driver ran."""
-        at = now if self._driven_until is None else min(now, self._driven_until)
-        if rented is None:
-            return [MachineLost(at, machine, "while no driver ran, and nobody knows which node it was")]
-        anothers = rented.node in taken
-        why, preempted = _ANOTHERS if anothers else self._cluster.end_of(rented.node)
-        rules = billing_of(rented.offer, self._types, self._catalog)
-        bill = _bill(machine, rules, rented.since, at, rented.price_per_hour, preempted and not anothers)
-        if rented.released:
-            return [MachineReleased(at, machine), bill]
-        return [MachineLost(at, machine, f"while no driver ran: {why}", revoked=preempted), bill]
-
-    def _changed(
-        self, machine: _Machine, node: ClusterNode | None, taken: frozenset[str], now: float
-    ) -> list[Event]:
-        if node is None or node.id in taken:
-            return self._gone(machine, node is not None, now)
-        if node.drains_at is None or node.drains_at == machine.notice or machine.releasing:
-            return []
-        machine.notice = node.drains_at
-        return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
-
-    def _gone(self, machine: _Machine, anothers: bool, now: float) -> list[Event]:
-        del self._machines[machine.id]
-        if machine.claim is not None:
-            if not machine.releasing:
-                machine.claim.end()
-            self._keep()
-        why, preempted = _ANOTHERS if anothers else self._cluster.end_of(machine.node.id)
-        if machine.releasing:
-            ended = preempted and not anothers  # by its provider, before the autoscaler found it idle
-            return [MachineReleased(now, machine.id), *_billed(machine, now, preempted=ended)]
-        # Few providers tell Ray of a preemption: a spot node that vanishes counts as preempted.
-        revoked = preempted or machine.spot or machine.notice is not None
-        billed = _billed(machine, now, preempted=revoked and not anothers)
-        return [MachineLost(now, machine.id, why, revoked=revoked), *billed]
-
-    def _fill_orders(self, alive: Mapping[str, ClusterNode], taken: frozenset[str], now: float) -> list[Event]:
-        events: list[Event] = []
-        for machine, order in list(self._orders.items()):
-            node_id = order.claim.node()
-            if node_id is None:
-                if now - order.since > PATIENCE_SECONDS:
-                    order.claim.end()
-                    del self._orders[machine]
-                    why = f"none has come in {PATIENCE_SECONDS:g} s"
-                    events.append(MachineRefused(now, machine, order.offer, why))
-                continue
-            node = alive.get(node_id)
-            own = {each.node.id for each in self._machines.values() if not each.releasing}
-            if node_id in taken or node_id in own:
-                self._claim_anew(order, taken)
-            elif node is not None:  # else it is so new that the next look will see it
-                events += self._hand_over(machine, order, node, taken, now)
-        return events
-
-    def _hand_over(
-        self, machine: str, order: _Order, node: ClusterNode, taken: frozenset[str], now: float
-    ) -> list[Event]:
-        before = next((each for each in self._machines.values() if each.node.id == node.id), None)
-        events = [] if before is None else self._gone(before, anothers=False, now=now)  # released, and still there
-        del self._orders[machine]
-        if not self._slots(node):
-            order.claim.end()
-            why = f"no worker of {self._worker} fits on the node that came: it has {dict(node.resources)}"
-            return [*events, MachineRefused(now, machine, order.offer, why)]
-        price = self._priced(node).per_hour
-        self._machines[machine] = self._own(machine, node, price, now)
-        self._keep()
-        # All must know that it is had before there is room on it again, or another claim finds it.
-        for other in self._orders.values():
-            if other.offer == order.offer and other.claim.node() is None:
-                self._claim_anew(other, taken)
-        order.claim.end()
-        return [*events, *self._came(machine, order.offer, now)]
-
-    def _how_many(self, offer: str, taken: frozenset[str]) -> int:
-        """Nodes of a type that are somebody's, or will be. What was let go of can be had, while it is there."""
-        own = {each.node.id for each in self._machines.values() if each.claim is not None and not each.releasing}
-        held = sum(type_of(node) == offer and node.id in taken | own for node in self._cluster.nodes())
-        return held + sum(order.offer == offer for order in self._orders.values())
-
-    def _claim_anew(self, order: _Order, taken: frozenset[str]) -> None:
-        order.claim.end()
-        order.claim = self._cluster.claim(order.bundle, dict(order.labels) | self._not_on(taken))
-
-    def _not_on(self, taken: frozenset[str]) -> dict[str, str]:
-        """A label selector that leaves out the nodes that are somebody's."""
-        own = {each.node.id for each in self._machines.values() if not each.releasing}
-        return {NODE: f"!in({','.join(sorted(taken | own))})"} if taken or own else {}
-
-    def _own(self, machine: str, node: ClusterNode, price: float, since: float) -> _Machine:
-        rules = billing_of(type_of(node), self._types, self._catalog)
-        return _Machine(machine, node, price, since, rules, self._cluster.claim(_CRUMB, {NODE: node.id}))
-
-    def _came(self, machine: str, offer: str, now: float) -> list[Event]:
-        found = self._machines[machine]
-        price = self._priced(found.node)
-        return [
-            MachineRented(now, machine, offer, found.price_per_hour, price.on_demand, price.known),
-            MachineReady(now, machine, offer, self._slots(found.node), found.price_per_hour, price.known),
-        ]
-
-    def _keep(self) -> None:
-        rented = {
-            each.id: Rented(each.node.id, type_of(each.node), each.price_per_hour, each.since, each.releasing)
-            for each in self._machines.values()
-            if each.claim is not None
-        }
-        self._neighbours.keep(rented)
-
-    def _priced(self, node: ClusterNode) -> Priced:
-        """Return a node's price: by its label, else as the user gave it for its type, else as priced() does."""
-        found = priced(node, self._catalog)
-        said = self._types.get(type_of(node))
-        if said is None or said.price_per_hour is None or PRICE in node.labels:
-            return found
-        return found._replace(per_hour=said.price_per_hour, known=True)
-
-    def _slots(self, node: ClusterNode) -> int:
-        return workers_that_fit(node.resources, self._worker)
-
-    # --- others ---------------------------------------------------------------------------------------------
-
-    def _share_events(self, now: float, others: Mapping[str, Neighbour]) -> list[Event]:
-        """What is rented is the study's own; the rest is shared."""
-        total: dict[str, float] = {}
-        rented = 0
+        The share counts workers: all that fit on the rented machines, and the fair share of the shared ones.
+        """
+        shared_resources: dict[str, float] = {}
+        rented_slots = 0
         for machine in self._machines.values():
-            if machine.releasing or machine.notice is not None:
+            if machine.releasing or machine.notice_deadline is not None:
                 continue
             if machine.claim is not None:
-                rented += self._slots(machine.node)
+                rented_slots += self._slots(machine.node)
             else:
                 for name, amount in machine.node.resources.items():
-                    total[name] = total.get(name, 0.0) + amount
+                    shared_resources[name] = shared_resources.get(name, 0.0) + amount
         trial = {name: self._gang * amount for name, amount in self._worker.items()}
-        want = Want(trial, -(-max(0, self._wants() - rented) // self._gang))
-        self._neighbours.tell(now, want)
-        share, why = fair_share(total, self._neighbours.study_id, want, others)
-        workers = None if share is None else share * self._gang + rented
+        want = Want(trial, -(-max(0, self._wants() - rented_slots) // self._gang))
+        self._notes.write_want(now, want)
+        share, why = fair_share(shared_resources, self._notes.study_id, want, others)
+        workers = None if share is None else share * self._gang + rented_slots
         if workers == self._share:
             return []
         self._share = workers
         return [ShareChanged(now, workers, why)]
 
+    # --- ends of machines ---------------------------------------------------------------------------------
 
-def _billed(machine: _Machine, now: float, *, preempted: bool) -> list[Event]:
-    """Return the bill of a machine that is gone; one that is not rented has none."""
+    def _ended_without_driver(
+        self, machine: str, rented: RentedNode | None, taken: frozenset[str], now: float
+    ) -> list[Event]:
+        """Return the end and the bill of a machine that ended while no driver ran."""
+        ended_at = now if self._driven_until is None else min(now, self._driven_until)
+        if rented is None:
+            return [MachineLost(ended_at, machine, "while no driver ran, and it is not known which node it was")]
+        taken_over = rented.node in taken
+        why, preempted = _TAKEN_OVER if taken_over else self._cluster.why_ended(rented.node)
+        rules = billing_of(rented.offer, self._types, self._catalog)
+        bill = _bill(machine, rules, rented.since, ended_at, rented.price_per_hour, preempted and not taken_over)
+        if rented.released:
+            return [MachineReleased(ended_at, machine), bill]
+        return [MachineLost(ended_at, machine, f"while no driver ran: {why}", revoked=preempted), bill]
+
+    def _machine_events(
+        self, machine: _ClusterMachine, node: ClusterNode | None, taken: frozenset[str], now: float
+    ) -> list[Event]:
+        """Return the end of a machine, or a new notice.
+
+        `node`: None if it is not alive any more.
+        """
+        if node is None or node.id in taken:
+            return self._remove(machine, taken_over=node is not None, now=now)
+        if node.drains_at is None or node.drains_at == machine.notice_deadline or machine.releasing:
+            return []
+        machine.notice_deadline = node.drains_at
+        return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
+
+    def _remove(self, machine: _ClusterMachine, taken_over: bool, now: float) -> list[Event]:
+        """Remove a machine that has ended; return its end and its bill."""
+        del self._machines[machine.id]
+        if machine.claim is not None:
+            if not machine.releasing:
+                machine.claim.end()
+            self._write_rented()
+        why, preempted = _TAKEN_OVER if taken_over else self._cluster.why_ended(machine.node.id)
+        if machine.releasing:
+            refundable = preempted and not taken_over  # its provider preempted it before the idle timeout
+            return [MachineReleased(now, machine.id), *_bill_events(machine, now, preempted=refundable)]
+        # Few providers tell Ray of a preemption: a spot node that vanishes counts as preempted.
+        revoked = preempted or machine.spot or machine.notice_deadline is not None
+        bills = _bill_events(machine, now, preempted=revoked and not taken_over)
+        return [MachineLost(now, machine.id, why, revoked=revoked), *bills]
+
+    # --- orders -------------------------------------------------------------------------------------------
+
+    def _order_events(self, alive: Mapping[str, ClusterNode], taken: frozenset[str], now: float) -> list[Event]:
+        """Make machines of orders whose nodes have started, and refuse orders that are too old."""
+        events: list[Event] = []
+        for machine, order in list(self._orders.items()):
+            node_id = order.claim.node()
+            if node_id is None:
+                if now - order.since > MAX_WAIT_SECONDS:
+                    order.claim.end()
+                    del self._orders[machine]
+                    why = f"no such node has started in {MAX_WAIT_SECONDS:g} s"
+                    events.append(MachineRefused(now, machine, order.offer, why))
+                continue
+            node = alive.get(node_id)
+            if node_id in taken or node_id in self._unreleased_nodes():
+                self._renew_claim(order, taken)
+            elif node is not None:  # otherwise it has just started, and the next poll will see it
+                events += self._fill_order(machine, order, node, taken, now)
+        return events
+
+    def _fill_order(
+        self, machine: str, order: _Order, node: ClusterNode, taken: frozenset[str], now: float
+    ) -> list[Event]:
+        """Make the node that an order has claimed a rented machine."""
+        events: list[Event] = []
+        for before in [each for each in self._machines.values() if each.node.id == node.id]:
+            events += self._remove(before, taken_over=False, now=now)  # a machine that is being released
+        del self._orders[machine]
+        if not self._slots(node):
+            order.claim.end()
+            why = f"no worker of {self._worker} fits on the node that started: it has {dict(node.resources)}"
+            return [*events, MachineRefused(now, machine, order.offer, why)]
+        price = self._price(node).per_hour
+        self._machines[machine] = self._rented_machine(machine, node, price, now)
+        self._write_rented()
+        # Before this claim ends, pending claims must exclude the node. One of them would get it otherwise.
+        for other in self._orders.values():
+            if other.offer == order.offer and other.claim.node() is None:
+                self._renew_claim(other, taken)
+        order.claim.end()
+        return [*events, *self._ready_events(machine, order.offer, now)]
+
+    def _count_of_type(self, offer: str, taken: frozenset[str]) -> int:
+        """Return how many nodes of a type are rented or ordered.
+
+        Released nodes do not count.
+        """
+        own = {each.node.id for each in self._machines.values() if each.claim is not None and not each.releasing}
+        rented = sum(type_of(node) == offer and node.id in taken | own for node in self._cluster.nodes())
+        return rented + sum(order.offer == offer for order in self._orders.values())
+
+    def _renew_claim(self, order: _Order, taken: frozenset[str]) -> None:
+        """Replace an order's claim by one that excludes all nodes that are rented now."""
+        order.claim.end()
+        order.claim = self._cluster.claim(order.bundle, dict(order.labels) | self._not_on_rented(taken))
+
+    def _not_on_rented(self, taken: frozenset[str]) -> dict[str, str]:
+        """Return a label selector that excludes the nodes of this and other studies."""
+        excluded = taken | self._unreleased_nodes()
+        return {NODE: f"!in({','.join(sorted(excluded))})"} if excluded else {}
+
+    def _unreleased_nodes(self) -> set[str]:
+        return {each.node.id for each in self._machines.values() if not each.releasing}
+
+    def _rented_machine(self, machine: str, node: ClusterNode, price: float, since: float) -> _ClusterMachine:
+        rules = billing_of(type_of(node), self._types, self._catalog)
+        claim = self._cluster.claim(_KEEP_ALIVE_BUNDLE, {NODE: node.id})
+        return _ClusterMachine(machine, node, price, since, rules, claim)
+
+    def _ready_events(self, machine: str, offer: str, now: float) -> list[Event]:
+        present = self._machines[machine]
+        price = self._price(present.node)
+        return [
+            MachineRented(now, machine, offer, present.price_per_hour, price.on_demand, price.known),
+            MachineReady(now, machine, offer, self._slots(present.node), present.price_per_hour, price.known),
+        ]
+
+    def _write_rented(self) -> None:
+        rented = {
+            each.id: RentedNode(each.node.id, type_of(each.node), each.price_per_hour, each.since, each.releasing)
+            for each in self._machines.values()
+            if each.claim is not None
+        }
+        self._notes.write_rented(rented)
+
+    def _price(self, node: ClusterNode) -> NodePrice:
+        """Return the price of a node.
+
+        It is that of its label, else the one that the user gave for its type, else that of price_of().
+        """
+        price = price_of(node, self._catalog)
+        node_type = self._types.get(type_of(node))
+        if node_type is None or node_type.price_per_hour is None or PRICE in node.labels:
+            return price
+        return price._replace(per_hour=node_type.price_per_hour, known=True)
+
+    def _slots(self, node: ClusterNode) -> int:
+        return workers_that_fit(node.resources, self._worker)
+
+
+def _no_workers(machine: str) -> int:  # noqa: ARG001
+    return 0
+
+
+def _bill_events(machine: _ClusterMachine, now: float, *, preempted: bool) -> list[Event]:
+    """Return the bill of a machine that has ended.
+
+    Returns an empty list for a machine that was not rented.
+    """
     if machine.claim is None:
         return []
     return [_bill(machine.id, machine.billing, machine.since, now, machine.price_per_hour, preempted)]
 
 
 def _bill(machine: str, rules: Billing, since: float, until: float, price: float, preempted: bool) -> Event:
-    """Return an estimate of what the provider charges, as the node's list price and its rules make it."""
+    """Return an estimated bill, by the price and the rules of the provider."""
     bill = rules.bill(since, max(since, until), price, revoked=preempted)
     return MachineBilled(until, machine, bill.dollars, float(bill.data), float(bill.refunded), estimated=True)
 
 
-def _nodes_of(others: Mapping[str, Neighbour]) -> frozenset[str]:
+def _nodes_of(others: Mapping[str, OtherStudy]) -> frozenset[str]:
+    """Return the ids of the nodes that other studies have rented."""
     return frozenset().union(*(other.nodes for other in others.values()))

@@ -1,4 +1,4 @@
-"""Connects to a Ray cluster: its nodes, its actors and its autoscaler."""
+"""Connects to a Ray cluster: its nodes, autoscaler, key-value store and actors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from thriftune.errors import SettingError, ThriftuneError
 NAMESPACE = "thriftune"
 
 MARKET, NODE = "ray.io/market-type", "ray.io/node-id"
-"""Labels that Ray itself gives, or has a use for."""
+"""Labels of nodes that Ray itself sets or uses."""
 
 INSTANCE_TYPE, PRICE = "thriftune.io/instance-type", "thriftune.io/price-per-hour"
-"""Labels by which a node says what it is rented as, and what an hour of it costs where no catalog knows."""
+"""Labels of nodes that name the machine type, and the price where the catalog has none."""
 
 HEALTH_CHECKS = {
     "health_check_initial_delay_ms": 1000,
@@ -30,67 +30,85 @@ HEALTH_CHECKS = {
     "health_check_timeout_ms": 3000,
     "health_check_failure_threshold": 3,
 }
-"""For clusters that are started here: a dead node is known after some seconds, where Ray by default takes half a
-minute. One that does not answer for three seconds, three times in a row, is dead; a busy one answers."""
+"""Ray's health checks in clusters that thriftune starts or configures.
 
-_KNOCK_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
+A node that does not answer three times in a row, for three seconds each, is dead. A busy node still answers. Dead
+nodes are thus noticed within seconds; with Ray's defaults it takes half a minute.
+"""
+
+_CONNECT_SECONDS = 10.0
+"""How long to wait for a connection to the cluster's address."""
+
+_TOKEN_CHECK_SECONDS = 60.0
+"""How long to wait for the process that tries to connect without a token."""
 
 _PREEMPTED = 3
-"""AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo, which is not in the same module of every version."""
+"""AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo. Its module differs between versions of Ray."""
 
-Told = Callable[[Any, BaseException | None], None]
+OnResult = Callable[[Any, BaseException | None], None]
+"""Called with the result of a method of an actor and None, or with None and the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """One that is alive."""
+    """A node that is alive."""
 
     id: str
     address: str
-    resources: Mapping[str, float]  # in all
+    resources: Mapping[str, float]  # all of the node's, in use or not
     labels: Mapping[str, str]
-    type: str = ""  # by the name of the autoscaler's configuration
-    drains_at: float | None = None  # unix seconds; it shall be left by then
-    available: Mapping[str, float] = field(default_factory=dict)  # of its resources, now
+    type: str = ""  # its name in the autoscaler's configuration; empty for a node that was started by hand
+    drains_at: float | None = None  # unix seconds, the deadline of a drain; 0: none was given; None: not draining
+    available: Mapping[str, float] = field(default_factory=dict)  # the resources that are not in use
 
 
 @dataclass(frozen=True, slots=True)
 class NodeType:
-    """A kind of node that the autoscaler can start."""
+    """A type of node that the autoscaler can start."""
 
     name: str
     resources: Mapping[str, float]
-    most: int  # nodes at a time
-    price_per_hour: float | None = None  # where a user says so
-    least_billed: float | None = None  # seconds; None: as its provider does
+    max_nodes: int | None  # at a time; None: no limit
+    price_per_hour: float | None = None  # None: not given by the user
+    least_billed: float | None = None  # seconds that are always billed; None: by the provider's rules
 
 
 @dataclass(slots=True)
 class Cluster:
-    """A connection to a cluster. Any number of them in one process share Ray's own."""
+    """A connection to a cluster.
+
+    All connections of a process share Ray's own connection.
+    """
 
     address: str
-    _ours: bool = field(repr=False)  # the connection, so that it ends with this object
-    started: bool = False  # by this object, on this machine: no node will come
+    _owns_connection: bool = field(repr=False)  # attach() made Ray's connection, so detach() ends it
+    started: bool = False  # attach() started the cluster on this machine; it gets no other nodes
 
     @classmethod
     def attach(cls, address: str | None = None) -> Cluster:
-        """To the cluster at `address` ("auto": the one that runs on this machine), else to that of RAY_ADDRESS,
-        else to one that is started here and ends with this process."""
+        """Connect to a cluster.
+
+        `address`: HOST:PORT, or "auto" for the cluster that runs on this machine. Without one, the address is that
+        of RAY_ADDRESS. If that is not set either, a cluster is started on this machine, which ends with this
+        process.
+        """
         wanted = address or os.environ.get("RAY_ADDRESS")
         if wanted is not None and "://" in wanted:
             raise SettingError(
                 f"RAY_ADDRESS: {wanted!r}: Ray's client is not supported; run the study on a machine of the "
                 "cluster, with address 'auto'"
             )
-        if wanted is not None and "ray" not in sys.modules:  # when it is imported, Ray looks, and never again
-            _show_token(wanted)
+        if wanted is not None and "ray" not in sys.modules:  # Ray reads the token mode once, when it is imported
+            _set_token_mode(wanted)
         ray = _ray()
         if ray.is_initialized():
-            there = ray.get_runtime_context().gcs_address
-            if wanted not in (None, "auto", there):
-                raise SettingError(f"address: {wanted} is not {there}, to which this process is connected already")
-            return cls(there, False)
+            connected = ray.get_runtime_context().gcs_address
+            if wanted not in (None, "auto", connected):
+                raise SettingError(
+                    f"address: this process is already connected to the cluster at {connected}, so it cannot use "
+                    f"{wanted}; use another process for that"
+                )
+            return cls(connected, False)
         options: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
         if wanted is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -98,115 +116,136 @@ class Cluster:
             options["_system_config"] = HEALTH_CHECKS
         else:
             options["address"] = wanted
-            _knock(wanted)
+            _check_reachable(wanted)
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             raise ThriftuneError(
-                f"no Ray cluster can be reached at {wanted}: {_first_line(error)}. If it asks for a token, as "
-                "those of `ray start` do since Ray 2.60, this machine must have it, in ~/.ray/auth_token, and "
-                "RAY_AUTH_MODE=token be set where Ray is imported before thriftune needs it"
+                f"no Ray cluster can be reached at {wanted}: {_first_line(error)}. Clusters of `ray start` "
+                "require a token since Ray 2.60. If this one does, put the token into ~/.ray/auth_token on this "
+                "machine, and set RAY_AUTH_MODE=token if your script imports Ray before thriftune"
             ) from error
         return cls(ray.get_runtime_context().gcs_address, True, started=wanted is None)
 
     def detach(self) -> None:
-        """Ends the connection, and with it the cluster that attach() started. May be called twice."""
-        if self._ours:
-            self._ours = False
+        """End the connection, and the cluster if attach() started it.
+
+        May be called twice.
+        """
+        if self._owns_connection:
+            self._owns_connection = False
             _ray().shutdown()
 
     # --- nodes ------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[ClusterNode]:
-        """Those that are alive, by id. A fraction of a millisecond: it may be asked often."""
+        """Return the nodes that are alive, ordered by id.
+
+        Takes a fraction of a millisecond.
+        """
         from ray._private.state import state
         from ray.core.generated.autoscaler_pb2 import GetClusterResourceStateReply, NodeStatus
 
-        # What ray.autoscaler.v2.sdk has for this brings the whole autoscaler with it.
+        # The function for this in ray.autoscaler.v2.sdk would import the whole autoscaler.
         reply = GetClusterResourceStateReply()
         reply.ParseFromString(self._gcs().get_cluster_resource_state())
-        drained = state.get_draining_nodes()
-        found = []
+        draining = state.get_draining_nodes()
+        alive = []
         for node in reply.cluster_resource_state.node_states:
             if node.status == NodeStatus.DEAD:
                 continue
-            number = node.node_id.hex()
-            drains_at = drained[number] / 1000.0 if number in drained else None
+            node_id = node.node_id.hex()
+            drains_at = draining[node_id] / 1000.0 if node_id in draining else None
             resources = {name: amount for name, amount in node.total_resources.items() if ":" not in name}
-            kind = node.ray_node_type_name
+            node_type = node.ray_node_type_name
             labels, available = dict(node.labels), dict(node.available_resources)
-            found.append(ClusterNode(number, node.node_ip_address, resources, labels, kind, drains_at, available))
-        return sorted(found, key=lambda each: each.id)
+            alive.append(
+                ClusterNode(node_id, node.node_ip_address, resources, labels, node_type, drains_at, available)
+            )
+        return sorted(alive, key=lambda each: each.id)
 
-    def end_of(self, node_id: str) -> tuple[str, bool]:
-        """Of a node that is not alive: what Ray says of why, and whether it was taken away after a notice."""
-        ray = _ray()
-        found: dict[str, Any] = next((node for node in ray.nodes() if node["NodeID"] == node_id), {})
-        preempted = found.get("DeathReason") == _PREEMPTED
-        return str(found.get("DeathReasonMessage") or "the node is gone"), preempted
+    def why_ended(self, node_id: str) -> tuple[str, bool]:
+        """Return Ray's reason for the end of a node, and whether it was preempted.
 
-    def may_report(self) -> bool:
-        """Return whether monitor_report() will have something: version 2 of the autoscaler writes no report."""
+        Only a preemption with a notice is known.
+        """
+        record: dict[str, Any] = next((node for node in _ray().nodes() if node["NodeID"] == node_id), {})
+        preempted = record.get("DeathReason") == _PREEMPTED
+        return str(record.get("DeathReasonMessage") or "the node has ended"), preempted
+
+    def writes_monitor_report(self) -> bool:
+        """Return whether the head's monitor writes reports.
+
+        Version 2 of the autoscaler does not.
+        """
         _raylet: Any = import_module("ray._raylet")
         key, namespace = _raylet.GCS_AUTOSCALER_V2_ENABLED_KEY, _raylet.GCS_AUTOSCALER_STATE_NAMESPACE
         return bool(self._gcs().internal_kv_get(key.encode(), namespace=namespace.encode()) != b"1")
 
     def monitor_report(self) -> bytes | None:
-        """Return what the head's monitor has last written about the autoscaler, as JSON; None: nothing yet."""
+        """Return the last report of the head's monitor on the autoscaler, as JSON.
+
+        Returns None if there is none yet.
+        """
         from ray._private.ray_constants import DEBUG_AUTOSCALING_STATUS
 
         report: bytes | None = self._gcs().internal_kv_get(DEBUG_AUTOSCALING_STATUS.encode(), namespace=None)
         return report
 
     def claim(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> ResourceClaim:
-        """Room for a bundle on a node with such labels. Until there is any, the autoscaler is asked for a node; as
-        long as it is claimed, the node is not idle. It ends with this process, if not before."""
+        """Claim a bundle of resources on one node with the selected labels.
+
+        While no node has them free, the autoscaler is asked to start one. A node with a claim is not idle. The
+        claim ends with end(), or with this process.
+        """
         return ResourceClaim(bundle, selector)
 
-    # --- what all who are attached can read -----------------------------------------------------------------
+    # --- the key-value store of the cluster ---------------------------------------------------------------
 
-    def note(self, key: str, value: bytes) -> None:
-        """Kept by the cluster for as long as it is."""
+    def write_note(self, key: str, value: bytes) -> None:
+        """Write a value that every process in the cluster can read.
+
+        It lasts as long as the cluster.
+        """
         from ray.experimental import internal_kv
 
         internal_kv._internal_kv_put(key.encode(), value, overwrite=True, namespace=NAMESPACE.encode())
 
-    def noted(self, prefix: str) -> dict[str, bytes]:
-        """By key, all whose key begins so."""
+    def read_notes(self, prefix: str) -> dict[str, bytes]:
+        """Return the notes whose keys begin with the prefix, by key."""
         from ray.experimental import internal_kv
 
-        space = NAMESPACE.encode()
-        keys = internal_kv._internal_kv_list(prefix.encode(), namespace=space)
-        values = {key.decode(): internal_kv._internal_kv_get(key, namespace=space) for key in keys}
+        namespace = NAMESPACE.encode()
+        keys = internal_kv._internal_kv_list(prefix.encode(), namespace=namespace)
+        values = {key.decode(): internal_kv._internal_kv_get(key, namespace=namespace) for key in keys}
         return {key: value for key, value in values.items() if value is not None}
 
-    def erase(self, key: str) -> None:
+    def delete_note(self, key: str) -> None:
         from ray.experimental import internal_kv
 
         internal_kv._internal_kv_del(key.encode(), namespace=NAMESPACE.encode())
 
     # --- actors -----------------------------------------------------------------------------------------
 
-    def gang(
+    def start_actors(
         self,
-        kind: type,
+        actor_class: type,
         arguments: Sequence[Sequence[Any]],
         nodes: Sequence[str],
-        each: Mapping[str, float],
+        resources: Mapping[str, float],
         name: str,
-    ) -> PlacementGroup:
-        """Actors of a class, on these nodes, each with its resources; all of them or none. They end with this
-        process, if not before."""
-        return PlacementGroup(kind, arguments, nodes, each, name)
+    ) -> ActorGroup:
+        """Start an actor on each of these nodes; see ActorGroup for the arguments."""
+        return ActorGroup(actor_class, arguments, nodes, resources, name)
 
     def end_actors(self, prefix: str) -> None:
-        """Of whoever made them, those whose name begins so."""
+        """End all actors whose names begin with the prefix, also those of other processes."""
         ray = _ray()
         from ray.util import list_named_actors
 
         for actor in list_named_actors(all_namespaces=True):
             if actor["name"].startswith(prefix):
-                with contextlib.suppress(ValueError):  # it was going already
+                with contextlib.suppress(ValueError):  # it has just ended by itself
                     ray.kill(ray.get_actor(actor["name"], namespace=actor["namespace"]))
 
     def _gcs(self) -> Any:
@@ -216,7 +255,7 @@ class Cluster:
 
 
 class ResourceClaim:
-    """Room that is asked for, or had."""
+    """A claim to resources on one node, granted or pending."""
 
     def __init__(self, bundle: Mapping[str, float], selector: Mapping[str, str]) -> None:
         from ray.util.placement_group import placement_group
@@ -224,89 +263,115 @@ class ResourceClaim:
         self._group = placement_group([dict(bundle)], strategy="PACK", bundle_label_selector=[dict(selector)])
 
     def node(self) -> str | None:
-        """Where it is; None: nowhere yet, or no more."""
+        """Return the id of the node on which the claim is granted.
+
+        Returns None while it is pending or if it has ended.
+        """
         from ray.util.placement_group import placement_group_table
 
-        found = placement_group_table(self._group)
-        there = found.get("state") == "CREATED"
-        return next(iter(found["bundles_to_node_id"].values())) if there else None
+        entry = placement_group_table(self._group)
+        granted = entry.get("state") == "CREATED"
+        return next(iter(entry["bundles_to_node_id"].values())) if granted else None
 
     def end(self) -> None:
+        """Return the resources to the cluster.
+
+        May be called twice.
+        """
         from ray.util.placement_group import remove_placement_group
 
         remove_placement_group(self._group)
 
 
-class PlacementGroup:
-    """Actors that were asked for together. What they answer comes on a thread of Ray's."""
+class ActorGroup:
+    """Actors whose resources were requested together: Ray places all of them, or none.
+
+    They end with end(), or with the process that started them.
+    """
 
     def __init__(
         self,
-        kind: type,
+        actor_class: type,
         arguments: Sequence[Sequence[Any]],
         nodes: Sequence[str],
-        each: Mapping[str, float],
+        resources: Mapping[str, float],
         name: str,
     ) -> None:
+        """Request one actor for each node id in `nodes`.
+
+        - `arguments`: those of the constructor of `actor_class`, for each actor.
+        - `resources`: of each actor.
+        - `name`: the actors are called NAME-0, NAME-1 and so on.
+        """
         ray = _ray()
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._group = placement_group(
-            [dict(each)] * len(nodes), strategy="PACK", bundle_label_selector=[{NODE: node} for node in nodes]
+        self._placement_group = placement_group(
+            [dict(resources)] * len(nodes), strategy="PACK", bundle_label_selector=[{NODE: node} for node in nodes]
         )
         self._placed = False
-        more = {name: amount for name, amount in each.items() if name not in ("CPU", "GPU", "memory")}
-        actor = ray.remote(concurrency_groups={"hear": 1, "say": 1})(kind)
+        custom = {key: amount for key, amount in resources.items() if key not in ("CPU", "GPU", "memory")}
+        remote_class = ray.remote(concurrency_groups={"events": 1, "orders": 1})(actor_class)
         self._actors = [
-            actor.options(
-                name=f"{name}-{rank}",
-                num_cpus=each.get("CPU", 0),
-                num_gpus=each.get("GPU", 0),
-                memory=each.get("memory"),
-                resources=more,
+            remote_class.options(
+                name=f"{name}-{index}",
+                num_cpus=resources.get("CPU", 0),
+                num_gpus=resources.get("GPU", 0),
+                memory=resources.get("memory"),
+                resources=custom,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    self._group, placement_group_bundle_index=rank
+                    self._placement_group, placement_group_bundle_index=index
                 ),
-            ).remote(*given)
-            for rank, given in enumerate(arguments)
+            ).remote(*actor_arguments)
+            for index, actor_arguments in enumerate(arguments)
         ]
 
-    def call(self, rank: int, method: str, *arguments: Any, group: str, then: Told | None = None) -> None:
-        """`then` is told what it returned, or the error: of an actor that is gone, too."""
-        reference = getattr(self._actors[rank], method).options(concurrency_group=group).remote(*arguments)
-        if then is not None:
-            told = then
-            reference.future().add_done_callback(lambda done: _tell(done, told))
+    def call(
+        self, index: int, method: str, *arguments: Any, thread: str, on_result: OnResult | None = None
+    ) -> None:
+        """Call a method of one actor, without waiting for it.
+
+        `thread`: "events" or "orders", the thread of the actor that runs the method. `on_result` is called on a
+        thread of Ray's, also with the error if the actor has ended.
+        """
+        reference = getattr(self._actors[index], method).options(concurrency_group=thread).remote(*arguments)
+        if on_result is not None:
+            callback = on_result
+            reference.future().add_done_callback(lambda future: _pass_on(future, callback))
 
     def placed(self) -> bool:
-        """Whether Ray has found room for all of it."""
+        """Return whether Ray has found room for all actors of the group."""
         if not self._placed:
             from ray.util.placement_group import placement_group_table
 
-            self._placed = placement_group_table(self._group).get("state") == "CREATED"
+            self._placed = placement_group_table(self._placement_group).get("state") == "CREATED"
         return self._placed
 
-    def end_one(self, rank: int) -> None:
-        """Now. The room that it had is the gang's as long as there is any of it."""
-        _ray().kill(self._actors[rank])
+    def end_one(self, index: int) -> None:
+        """End one actor at once.
+
+        The group holds its resources until end() is called.
+        """
+        _ray().kill(self._actors[index])
 
     def end(self) -> None:
-        """All of them, now."""
+        """End all actors at once, and return their resources to the cluster."""
         ray = _ray()
         from ray.util.placement_group import remove_placement_group
 
         for actor in self._actors:
             ray.kill(actor)
-        remove_placement_group(self._group)
+        remove_placement_group(self._placement_group)
 
 
-def _tell(done: Any, told: Told) -> None:
-    error = done.exception()
-    told(None if error else done.result(), error)
+def _pass_on(future: Any, on_result: OnResult) -> None:
+    error = future.exception()
+    on_result(None if error else future.result(), error)
 
 
 def _ray() -> Any:
+    """Import Ray and return it; raise SettingError if it is not installed."""
     try:
         import ray
     except ImportError:
@@ -314,27 +379,32 @@ def _ray() -> Any:
     return ray
 
 
-def _show_token(address: str) -> None:
-    """A cluster that asks for a token is shown the one that is here, which Ray only does if it is told to. One
-    that does not ask must not be: this process would ask it for one, too, and so not hear from it."""
-    there = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if "RAY_AUTH_MODE" in os.environ or not (there or (Path.home() / ".ray" / "auth_token").exists()):
+def _set_token_mode(address: str) -> None:
+    """Set RAY_AUTH_MODE=token if the cluster requires a token, and one is known.
+
+    Ray sends a token only in this mode. With a cluster that requires none, the mode must not be set: this process
+    would then require a token from the cluster, and reject its messages.
+    """
+    token = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if "RAY_AUTH_MODE" in os.environ or not (token or (Path.home() / ".ray" / "auth_token").exists()):
         return
-    _knock(address)
+    _check_reachable(address)
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    command = [sys.executable, "-c", _GETS_IN, address]
+    command = [sys.executable, "-c", _CONNECT_WITHOUT_TOKEN, address]
     try:
-        asked = subprocess.run(command, env=environment, capture_output=True, timeout=_ANSWER_SECONDS, check=False)
+        process = subprocess.run(
+            command, env=environment, capture_output=True, timeout=_TOKEN_CHECK_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         raise ThriftuneError(
-            f"no Ray cluster answers at {address}, though somebody listens there; `ray status` on its head tells "
-            "whether it runs, and where"
+            f"no Ray cluster answers at {address}, although a process listens there; run `ray status` on the "
+            "cluster's head to see whether Ray runs, and at which address"
         ) from None
-    if asked.returncode:
+    if process.returncode:
         os.environ["RAY_AUTH_MODE"] = "token"
 
 
-_GETS_IN = """
+_CONNECT_WITHOUT_TOKEN = """
 import sys
 from ray._raylet import GcsClient
 address = sys.argv[1]
@@ -343,20 +413,26 @@ if address == "auto":
     address = canonicalize_bootstrap_address_or_die(address)
 GcsClient(address=address).internal_kv_exists(b"", None, timeout=10)
 """
-"""Whether anybody gets in without a token. In a process of its own, as Ray settles once whether it shows one."""
+"""A script that fails if the cluster requires a token.
+
+It runs in a process of its own, because Ray decides only once in a process whether it sends a token.
+"""
 
 
-def _knock(address: str) -> None:
-    """Ray tries for minutes where nobody is."""
+def _check_reachable(address: str) -> None:
+    """Raise ThriftuneError if no process listens at the address.
+
+    Ray itself would try for minutes.
+    """
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except OSError as error:
         raise ThriftuneError(
-            f"no Ray cluster can be reached at {address}: {error.strerror or error}; `ray status` on its head "
-            "tells whether it runs, and where"
+            f"no Ray cluster can be reached at {address}: {error.strerror or error}; run `ray status` on the "
+            "cluster's head to see whether Ray runs, and at which address"
         ) from None
 
 

@@ -1,7 +1,8 @@
-"""What kinds of nodes does a cluster have, and what do they cost?
+"""Names, prices and billing rules of the node types of a Ray cluster.
 
-A node type that can be rented is named as in "c7i.large_spot", and its nodes have labels that say the same. Ray
-sends no bills: prices come from a node's label or from the catalog, and are billed by the provider's rules.
+A node type is a machine and the market on which it is rented. Its name says both, such as `m5.xlarge_spot` or
+`m5.xlarge_on-demand`, and its nodes have labels that say the same. Ray sends no bills. Prices come from a node's
+label or from the catalog, and are billed by the rules of the provider.
 """
 
 from __future__ import annotations
@@ -15,39 +16,58 @@ from thriftune.errors import SettingError
 from thriftune.market.billing import Billing, billing_rule
 from thriftune.market.catalog import Catalog, Offer, reference_offer
 
-SPOT = "spot"
-_MARKETS = (SPOT, "on-demand")
+SPOT, ON_DEMAND = "spot", "on-demand"
+"""The values of the label MARKET, and the ends of the names of node types."""
+
+
+def node_type_name(machine: str, spot: bool) -> str:
+    """Return the name of the node type for a machine of the catalog."""
+    return f"{machine}_{SPOT if spot else ON_DEMAND}"
+
+
+def machine_and_market(type_name: str) -> tuple[str, bool] | None:
+    """Return (machine, is spot) for the name of a node type; None for any other name."""
+    machine, _, market = type_name.rpartition("_")
+    return (machine, market == SPOT) if machine and market in (SPOT, ON_DEMAND) else None
 
 
 def labels_of(type_name: str) -> dict[str, str]:
-    """By which the nodes of a type are known."""
-    name, _, market = type_name.rpartition("_")
-    if not name or market not in _MARKETS:
+    """Return the labels that the nodes of a type have.
+
+    Raises SettingError for a name that is no node type's.
+    """
+    parsed = machine_and_market(type_name)
+    if parsed is None:
         raise SettingError(
-            f"node types to rent are named as c7i.large_{SPOT} or c7i.large_on-demand; {type_name!r} is not"
+            f"{type_name!r} is no node type; names of node types to rent are like c7i.large_{SPOT} or "
+            f"c7i.large_{ON_DEMAND}"
         )
-    return {INSTANCE_TYPE: name, MARKET: market}
+    machine, spot = parsed
+    return {INSTANCE_TYPE: machine, MARKET: SPOT if spot else ON_DEMAND}
 
 
 def type_of(node: ClusterNode) -> str:
-    """The name of its type, by its labels."""
+    """Return the name of a node's type, from its labels."""
     return f"{node.labels.get(INSTANCE_TYPE, '')}_{node.labels.get(MARKET, '')}"
 
 
-def find_type(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) -> NodeType:
-    """Of those that are told of; else it is taken to be a machine of the catalog, and there are any number."""
-    if type_name in told:
-        return told[type_name]
+def find_type(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -> NodeType:
+    """Return the node type of this name.
+
+    A type that the user has not given is assumed to be a machine of the catalog, with any number of nodes.
+    """
+    if type_name in given:
+        return given[type_name]
     try:
         offer = catalog.find(labels_of(type_name)[INSTANCE_TYPE])
     except SettingError as error:
-        there = f"; there are {', '.join(told)}" if told else ""
-        raise SettingError(f"no such node type is known{there} ({error})") from None
+        known = f"; the known ones are {', '.join(given)}" if given else ""
+        raise SettingError(f"no such node type is known{known} ({error})") from None
     resources = {"CPU": float(offer.cores), "GPU": float(offer.accelerators)}
-    return NodeType(type_name, {what: amount for what, amount in resources.items() if amount}, -1)
+    return NodeType(type_name, {name: amount for name, amount in resources.items() if amount}, max_nodes=None)
 
 
-def billing_of(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) -> Billing:
+def billing_of(type_name: str, given: Mapping[str, NodeType], catalog: Catalog) -> Billing:
     """Return the rules by which nodes of this type are billed.
 
     They are those of the provider that the catalog has for it. A minimum that the user gave replaces its minimum.
@@ -55,11 +75,11 @@ def billing_of(type_name: str, told: Mapping[str, NodeType], catalog: Catalog) -
     name, _, market = type_name.rpartition("_")
     offer = _offer(name, catalog)
     rules = billing_rule("" if offer is None else offer.provider, spot=market == SPOT)
-    least = told[type_name].least_billed if type_name in told else None
+    least = given[type_name].least_billed if type_name in given else None
     return rules if least is None else replace(rules, least_seconds=least)
 
 
-class Priced(NamedTuple):
+class NodePrice(NamedTuple):
     """The price of a node, in dollars per hour.
 
     `known`: False for a spot node whose spot price is not known; `per_hour` is then an on-demand price.
@@ -67,23 +87,26 @@ class Priced(NamedTuple):
 
     title: str
     per_hour: float
-    on_demand: float | None  # of the same machine, if it is in the catalog
+    on_demand: float | None  # the on-demand price of the same machine, if it is in the catalog
     known: bool
 
 
-def priced(node: ClusterNode, catalog: Catalog) -> Priced:
-    """Return the price of a node: by its label, else by the catalog, else of a machine with as many cores."""
+def price_of(node: ClusterNode, catalog: Catalog) -> NodePrice:
+    """Return the price of a node.
+
+    It is that of its label, else that of the catalog, else that of a machine with as many cores.
+    """
     name, market = node.labels.get(INSTANCE_TYPE, ""), node.labels.get(MARKET, "")
     cores = node.resources.get("CPU", 0.0)
     title = f"{name} {market}".strip() if name else f"{cores:g} CPU{'' if cores == 1 else 's'} {market}".strip()
     offer = _offer(name, catalog)
     on_demand = None if offer is None else offer.price_per_hour
     if PRICE in node.labels:
-        return Priced(title, _price(node), on_demand, known=True)
+        return NodePrice(title, _price_from_label(node), on_demand, known=True)
     if market == SPOT and offer is not None and offer.spot_price_per_hour is not None:
-        return Priced(title, offer.spot_price_per_hour, on_demand, known=True)
+        return NodePrice(title, offer.spot_price_per_hour, on_demand, known=True)
     price = reference_offer(max(1, round(cores))).price_per_hour if on_demand is None else on_demand
-    return Priced(title, price, on_demand, known=market != SPOT)
+    return NodePrice(title, price, on_demand, known=market != SPOT)
 
 
 def _offer(name: str, catalog: Catalog) -> Offer | None:
@@ -94,11 +117,14 @@ def _offer(name: str, catalog: Catalog) -> Offer | None:
         return None
 
 
-def _price(node: ClusterNode) -> float:
+def _price_from_label(node: ClusterNode) -> float:
     try:
         price = float(node.labels[PRICE])
     except ValueError:
         price = -1.0
     if not 0 <= price < float("inf"):
-        raise SettingError(f"node {node.id[-8:]}: label {PRICE}: {node.labels[PRICE]!r} is no price, as 0.085 is")
+        raise SettingError(
+            f"node {node.id[-8:]}: label {PRICE}: {node.labels[PRICE]!r} is no price; write dollars per hour, "
+            "such as 0.085"
+        )
     return price

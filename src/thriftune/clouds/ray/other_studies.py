@@ -1,8 +1,9 @@
-"""Who else uses this cluster, and what of it is theirs? What studies leave word of for each other in its notes.
+"""Tells the studies that share a Ray cluster of each other, and divides shared nodes.
 
-A study notes every few seconds what it wants, and, when that changes, which nodes it has rented. The second note
-stays when its driver goes, so that the next one finds its machines; the first one grows old, and a study whose
-note is old is not there: its nodes are for whoever comes.
+Each study writes two notes into the cluster's key-value store. The first says how many workers the study wants.
+The study renews it every few seconds. The second says which nodes it has rented, and is written when these
+change. It stays when the driver ends, so that the next driver finds its machines again. When the first note is
+old, the study counts as ended, and its nodes are free for other studies.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from thriftune.clouds.ray.sharing import Want, needs, shares, workers_that_fit
 
 REFRESH_SECONDS = 2.0
 FRESH_SECONDS = 10.0
-"""So many seconds after its last word a study counts as gone."""
+"""A study counts as ended this long after it has last written what it wants."""
 
 _STUDIES, _MACHINES = "studies/", "machines/"
 
 
 @dataclass(frozen=True, slots=True)
-class Rented:
-    """A machine that is a node which a study has for itself. `released`: it had, and waits for its end."""
+class RentedNode:
+    """A node that a study has rented for itself.
+
+    `released`: the study needs it no more, but it still runs.
+    """
 
     node: str
     offer: str
@@ -34,81 +38,89 @@ class Rented:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another study that is there."""
+class OtherStudy:
+    """Another study that uses the cluster now."""
 
-    want: Want  # of what is everybody's: so much for each trial, with all its workers
-    nodes: frozenset[str]  # that are its own
+    want: Want  # of the shared nodes; a "worker" here is all workers of one trial
+    nodes: frozenset[str]  # ids of the nodes that it has rented and not released
 
 
-class Neighbours:
+class StudyNotes:
+    """Writes the notes of one study to the cluster's store, and reads those of others."""
+
     def __init__(self, cluster: Cluster, study_id: str) -> None:
         self._cluster = cluster
         self.study_id = study_id
-        self._told: tuple[float, str] = (float("-inf"), "")  # when, and what
+        self._written: tuple[float, str] = (float("-inf"), "")  # when write_want() last wrote, and what
 
-    def tell(self, now: float, want: Want) -> None:
-        """What this study wants; noted when it is new, and again and again."""
-        at, before = self._told
+    def write_want(self, now: float, want: Want) -> None:
+        """Write what this study wants, if that has changed or the note is due for renewal."""
+        written_at, written = self._written
         body = json.dumps({"worker": needs(want.worker), "workers": want.workers})
-        if body != before or not 0 <= now - at < REFRESH_SECONDS:
-            self._told = now, body
+        if body != written or not 0 <= now - written_at < REFRESH_SECONDS:
+            self._written = now, body
             note = json.dumps({"at": now, **json.loads(body)})
-            self._cluster.note(_STUDIES + self.study_id, note.encode())
+            self._cluster.write_note(_STUDIES + self.study_id, note.encode())
 
-    def leave(self) -> None:
-        self._cluster.erase(_STUDIES + self.study_id)
+    def delete_want(self) -> None:
+        """Delete the note on what this study wants: it does not use the cluster any more."""
+        self._cluster.delete_note(_STUDIES + self.study_id)
 
-    def keep(self, machines: Mapping[str, Rented]) -> None:
-        """Which machines this study has rented."""
+    def write_rented(self, machines: Mapping[str, RentedNode]) -> None:
+        """Write which machines this study has rented."""
         if machines:
             body = json.dumps({machine: asdict(rented) for machine, rented in machines.items()})
-            self._cluster.note(_MACHINES + self.study_id, body.encode())
+            self._cluster.write_note(_MACHINES + self.study_id, body.encode())
         else:
-            self._cluster.erase(_MACHINES + self.study_id)
+            self._cluster.delete_note(_MACHINES + self.study_id)
 
-    def kept(self) -> dict[str, Rented]:
-        """Which machines this study has rented, in an earlier process perhaps."""
+    def read_rented(self) -> dict[str, RentedNode]:
+        """Return the machines that this study has rented, also by an earlier driver."""
         key = _MACHINES + self.study_id
-        return _machines(self._cluster.noted(key).get(key))
+        return _rented_nodes(self._cluster.read_notes(key).get(key))
 
-    def others(self, now: float) -> dict[str, Neighbour]:
-        """By id, those that are there."""
-        machines = self._cluster.noted(_MACHINES)
-        found = {}
-        for key, note in self._cluster.noted(_STUDIES).items():
+    def others(self, now: float) -> dict[str, OtherStudy]:
+        """Return the other studies that use the cluster now, by id."""
+        machine_notes = self._cluster.read_notes(_MACHINES)
+        others = {}
+        for key, note in self._cluster.read_notes(_STUDIES).items():
             study_id = key.removeprefix(_STUDIES)
-            said = _read(note)
-            if study_id == self.study_id or not said or abs(now - said["at"]) > FRESH_SECONDS:
+            contents = _parsed(note)
+            if study_id == self.study_id or not contents or abs(now - contents["at"]) > FRESH_SECONDS:
                 continue
-            own = _machines(machines.get(_MACHINES + study_id)).values()
-            want = Want(said["worker"], said["workers"])
-            found[study_id] = Neighbour(want, frozenset(rented.node for rented in own if not rented.released))
-        return found
+            rented = _rented_nodes(machine_notes.get(_MACHINES + study_id)).values()
+            want = Want(contents["worker"], contents["workers"])
+            others[study_id] = OtherStudy(want, frozenset(each.node for each in rented if not each.released))
+        return others
 
 
 def fair_share(
-    total: Mapping[str, float], study_id: str, want: Want, others: Mapping[str, Neighbour]
+    total: Mapping[str, float], study_id: str, want: Want, others: Mapping[str, OtherStudy]
 ) -> tuple[int | None, str]:
-    """Of what is everybody's, how many trials' room is this study's, and why; None: as many as find room."""
+    """Return how many trials this study may run on the shared nodes, and why.
+
+    None means that the number is not limited.
+
+    `total`: the resources of the shared nodes.
+    """
     wanting = {name: other.want for name, other in others.items() if other.want.workers}
     if not wanting:
         return None, "no other study wants any"
-    everybody = {**wanting, study_id: want}
-    found = shares(total, everybody)
+    wants = {**wanting, study_id: want}
+    granted = shares(total, wants)
     if all(
-        found[name] >= min(each.workers, workers_that_fit(total, each.worker)) for name, each in everybody.items()
+        granted[name] >= min(each.workers, workers_that_fit(total, each.worker)) for name, each in wants.items()
     ):
         return None, "there is room for all studies"
     count = f"{len(wanting)} other studies" if len(wanting) > 1 else "1 other study"
-    names = sorted(name.partition("/")[0] for name in wanting)  # what follows it only tells it from its namesakes
-    return found[study_id], f"{count}: {', '.join(names)}"
+    names = sorted(name.partition("/")[0] for name in wanting)  # the rest of an id only makes it unique
+    return granted[study_id], f"{count}: {', '.join(names)}"
 
 
-def _machines(note: bytes | None) -> dict[str, Rented]:
-    return {machine: Rented(**said) for machine, said in _read(note).items()}
+def _rented_nodes(note: bytes | None) -> dict[str, RentedNode]:
+    return {machine: RentedNode(**fields) for machine, fields in _parsed(note).items()}
 
 
-def _read(note: bytes | None) -> dict[str, Any]:
-    """Empty: there is none."""
+def _parsed(note: bytes | None) -> dict[str, Any]:
+    """Return the contents of a note; empty if there is no note."""
     return dict(json.loads(note)) if note else {}

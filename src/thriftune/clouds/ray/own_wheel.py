@@ -1,7 +1,7 @@
-"""Makes a wheel of the thriftune that is installed here, for machines that shall have the same.
+"""Builds a wheel of the installed thriftune, for the nodes of a cluster.
 
-It needs neither a build tool nor a package index, and works for an editable install of a clone, too: the modules
-come from where they are imported, and what describes the package from its metadata.
+This needs neither a build tool nor a package index. It also works for an editable install of a clone: the modules
+are read from where Python imports them, and the metadata from the installed distribution.
 """
 
 from __future__ import annotations
@@ -14,33 +14,39 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-import thriftune
 from thriftune.errors import ThriftuneError
+from thriftune.version import __version__
+
+_PACKAGE_FOLDER = Path(__file__).parents[2]
+"""The folder of the package `thriftune` that runs."""
 
 _WHEEL = "Wheel-Version: 1.0\nGenerator: thriftune\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-_EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""The date of every file in it: wheels of the same files are then the same, byte by byte."""
+_FILE_DATE = (1980, 1, 1, 0, 0, 0)
+"""The date of every file in the wheel. It is constant, so that wheels of the same files have the same bytes."""
 
 
 def wheel_name() -> str:
-    """Return the name that a wheel of this thriftune has."""
-    return f"thriftune-{thriftune.__version__}-py3-none-any.whl"
+    """Return the file name of a wheel of this thriftune."""
+    return f"thriftune-{__version__}-py3-none-any.whl"
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write the wheel into the folder, whole or not at all, and return its path. One of that name is replaced."""
+    """Write the wheel into a folder and return its path.
+
+    The file is complete or not written at all. An existing wheel of the same name is replaced.
+    """
     path = folder / wheel_name()
     unfinished = path.with_suffix(".unfinished")
-    info = f"thriftune-{thriftune.__version__}.dist-info"
+    info = f"thriftune-{__version__}.dist-info"
     record = []
     try:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as wheel:
             for name, content in [*_modules(), *_metadata(_installed(), info)]:
-                wheel.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
+                wheel.writestr(zipfile.ZipInfo(name, _FILE_DATE), content, zipfile.ZIP_DEFLATED)
                 digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
                 record.append(f"{name},sha256={digest},{len(content)}\n")
             record.append(f"{info}/RECORD,,\n")
-            wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD", _EARLIEST), "".join(record), zipfile.ZIP_DEFLATED)
+            wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD", _FILE_DATE), "".join(record), zipfile.ZIP_DEFLATED)
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -48,42 +54,46 @@ def write_wheel(folder: Path) -> Path:
 
 
 def _installed() -> Distribution:
-    """Return what is known of the package; raise ThriftuneError if the modules that run are not of it."""
+    """Return the installed distribution.
+
+    Raises ThriftuneError if it has another version than the running code.
+    """
     try:
-        found = distribution("thriftune")
+        package = distribution("thriftune")
     except PackageNotFoundError:
         raise ThriftuneError(
-            "no wheel of thriftune can be made, since it is not installed here; in its clone: pip install ."
+            "no wheel of thriftune can be made, because it is not installed here; in its clone, run: pip install ."
         ) from None
-    if found.version != thriftune.__version__:
+    if package.version != __version__:
         raise ThriftuneError(
-            f"no wheel of thriftune can be made: {found.version} is installed here, but {thriftune.__version__} "
-            f"runs, from {_home()}; in its clone: pip install ."
+            f"no wheel of thriftune can be made: version {package.version} is installed here, but version "
+            f"{__version__} runs, from {_PACKAGE_FOLDER}; in its clone, run: pip install ."
         )
-    return found
-
-
-def _home() -> Path:
-    return Path(thriftune.__file__).parent
+    return package
 
 
 def _modules() -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the package by their paths in the wheel, without what Python has compiled."""
-    for folder, folders, files in os.walk(_home()):
+    """Yield the path in the wheel and the content of each file of the package.
+
+    Compiled files are left out.
+    """
+    for folder, folders, files in os.walk(_PACKAGE_FOLDER):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(files):
             if not name.endswith(".pyc") and not name.startswith("."):
                 path = Path(folder, name)
-                yield f"thriftune/{path.relative_to(_home()).as_posix()}", path.read_bytes()
+                yield f"thriftune/{path.relative_to(_PACKAGE_FOLDER).as_posix()}", path.read_bytes()
 
 
 def _metadata(package: Distribution, info: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the files that describe the package: its metadata, commands and licences."""
+    """Yield the path in the wheel and the content of each metadata file and licence."""
     yield f"{info}/WHEEL", _WHEEL.encode()
     for name in ("METADATA", "entry_points.txt"):
         text = package.read_text(name)
         if text is None:
-            raise ThriftuneError(f"no wheel of thriftune can be made: {name} of the installed one is missing")
+            raise ThriftuneError(
+                f"no wheel of thriftune can be made: the installed package has no {name}; install it again"
+            )
         yield f"{info}/{name}", text.encode()
     for file in sorted(package.files or ()):
         if file.parent.parent.name == info and file.parent.name == "licenses":

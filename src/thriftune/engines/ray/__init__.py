@@ -1,1 +1,1 @@
-"""Runs trials on a Ray cluster."""
+"""How do trials run on the nodes of a Ray cluster?"""

@@ -1,7 +1,8 @@
-"""Trials on a Ray cluster: each worker of a trial has a seat there, and those of one trial are a crew.
+"""The engine that runs trials on a Ray cluster.
 
-Ray places seats, gives each its processors and ends them with their driver. What is kept here: which crew runs
-what, and how a run ended whose workers ended in different ways.
+The workers of an attempt are remote workers, which form a gang. Ray places them, gives each its resources, and
+ends them with their driver. This module knows which gang runs which attempt, and how an attempt has ended whose
+workers ended in different ways.
 """
 
 from __future__ import annotations
@@ -20,53 +21,71 @@ from thriftune.common.formatting import amounts
 from thriftune.common.threads import limited_to
 from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
-from thriftune.engines.ray.remote_workers import Held, Seats, last_words, said, wait_until_gone
+from thriftune.engines.ray.remote_workers import (
+    RemoteWorker,
+    RemoteWorkerPool,
+    error_line,
+    spooled_events,
+    wait_for_processes,
+)
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.training.run import Run
 
 End = Ended | Failed | Killed | Lost
 
-_TOGETHER_SECONDS = 5.0
-"""When one worker of a trial has failed, the others have so long to say how they ended, which may be why."""
+_FOLDER = "seats"
+"""The folder, in the study's, of the actors' folders. Its name is stored: recover() reads an earlier driver's."""
 
-_ENDS_SECONDS = 30.0
-"""And so long when it has ended well."""
+_AFTER_FAILURE_SECONDS = 5.0
+"""How long the other workers of a gang may take to end after one has failed. They may have failed first."""
 
-_KILLED_SECONDS = 10.0
-"""A seat that does not end its worker in this time is ended itself."""
+_AFTER_END_SECONDS = 30.0
+"""How long the other workers of a gang may take to end after one has ended well."""
+
+_KILL_SECONDS = 10.0
+"""How long an actor may take to kill its worker, before the actor is ended."""
 
 _NO_ROOM_SECONDS = 3.0
-"""A trial for which there is no room where it was placed, because others have it, is to be placed anew after so
-long: there may be some elsewhere by then."""
+"""How long a trial waits for resources that other studies use on its machines.
 
-_GONE_SECONDS = 2.0
-"""How long the processes of a seat that is gone may take to follow it."""
+Then its attempt ends, so that it can be placed elsewhere.
+"""
+
+_PROCESSES_END_SECONDS = 2.0
+"""How long the processes of an actor may take to end after the actor."""
 
 
 @dataclass(slots=True, eq=False)
-class _Crew:
-    """The seats of one run, by the rank of their workers."""
+class _RemoteGang:
+    """The remote workers of one attempt, by rank."""
 
     run: Run
-    workers: Mapping[str, int]
-    seats: list[Held]
-    begun: bool = False  # the seats were told of the run
-    told: bool = False  # to end after the next step
+    machines: Mapping[str, int]  # the number of workers on each
+    workers: list[RemoteWorker]
+    started: bool = False  # the workers were sent the run
+    end_requested: bool = False  # the attempt shall end after its next step
     killed: bool = False  # by decision
-    ends: dict[int, End] = field(default_factory=dict)  # by rank
-    gone: set[int] = field(default_factory=set)  # ranks whose seat is
-    cleared: set[int] = field(default_factory=set)  # ranks that were ended because another one had
-    over: bool = False
+    ends: dict[int, End] = field(default_factory=dict)  # how the workers have ended, by rank
+    lost_ranks: set[int] = field(default_factory=set)  # ranks whose remote worker has ended
+    cleared_ranks: set[int] = field(default_factory=set)  # ranks that were ended because another one had
+    over: bool = False  # the end of the attempt was reported
 
     @property
     def ready(self) -> bool:
-        return all(seat.pid is not None for seat in self.seats)
+        return all(worker.pid is not None for worker in self.workers)
 
 
 class RayEngine:
-    """`node_of`: which node of the cluster a machine is. `worker`: what Ray shall give to each worker. `folder`:
-    the study's, visible from all nodes. `variables`: what trials shall have around them. `is_own`: whether nobody
-    else uses a machine."""
+    """Runs trials on the nodes of a Ray cluster.
+
+    - `node_of`: returns the node that a machine is.
+    - `worker`: the resources of each worker.
+    - `folder`: the study's folder, which all nodes see.
+    - `study`: the study's id, a part of the actors' names.
+    - `target`: the training function; see worker.load_target().
+    - `variables`: environment variables for the workers.
+    - `is_own`: returns whether a machine is rented by this study alone.
+    """
 
     def __init__(
         self,
@@ -82,267 +101,306 @@ class RayEngine:
         self._cluster = cluster
         self._clock = WallClock()
         self._worker = worker
-        self._folder = folder / "seats"
-        self._prefix = f"thriftune-{study}-"
-        around = {**limited_to(int(worker.get("CPU", 1))), **(variables or {})}
-        self._seats = Seats(cluster, node_of, worker, self._folder, self._prefix, target, around, self, is_own)
-        self._crews: dict[tuple[int, int], _Crew] = {}  # by trial and attempt
-        self._crew_of: dict[Held, _Crew] = {}
-        self._events: list[Event] = []
+        self._folder = folder / _FOLDER
+        self._name_prefix = f"thriftune-{study}-"
+        environment = {**limited_to(int(worker.get("CPU", 1))), **(variables or {})}
+        self._pool = RemoteWorkerPool(
+            cluster, node_of, worker, self._folder, self._name_prefix, target, environment, self, is_own
+        )
+        self._gangs: dict[tuple[int, int], _RemoteGang] = {}  # those that run, by trial and attempt
+        self._gang_of: dict[RemoteWorker, _RemoteGang] = {}  # for each busy worker
+        self._events: list[Event] = []  # for the next wait()
 
     # --- the protocol -----------------------------------------------------------------------------------
 
     def recover(self) -> list[Event]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._cluster.end_actors(self._prefix)  # they end with their driver; this is for those that would not
-        found = [recovery.recover(folder) for folder in sorted(self._folder.iterdir())]
-        return sorted((event for events in found for event in events), key=lambda event: event.at)
+        self._cluster.end_actors(self._name_prefix)  # they should have ended with their driver
+        recovered = [recovery.recover(folder) for folder in sorted(self._folder.iterdir())]
+        return sorted((event for events in recovered for event in events), key=lambda event: event.at)
 
     def open(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
 
     def start(self, run: Run, workers: Mapping[str, int]) -> None:
-        crew = _Crew(run, workers, self._seats.take(workers))
-        self._crews[run.trial, run.attempt] = crew
-        self._crew_of |= dict.fromkeys(crew.seats, crew)
-        if crew.ready or len(crew.seats) == 1:  # one alone need not be there to be told
-            self._begin(crew)
-        if not crew.ready:
-            self._seats.later(_NO_ROOM_SECONDS, lambda: self._look_for_room(crew))
+        gang = _RemoteGang(run, workers, self._pool.acquire(workers))
+        self._gangs[run.trial, run.attempt] = gang
+        self._gang_of |= dict.fromkeys(gang.workers, gang)
+        if gang.ready or len(gang.workers) == 1:  # a single worker gets its run as soon as it has started
+            self._start_run(gang)
+        if not gang.ready:
+            self._pool.call_later(_NO_ROOM_SECONDS, lambda: self._end_without_room(gang))
 
     def request_end(self, trial: int, attempt: int) -> None:
-        crew = self._crews.get((trial, attempt))
-        if crew is None or crew.told:
+        gang = self._gangs.get((trial, attempt))
+        if gang is None or gang.end_requested:
             return
-        crew.told = True
-        if crew.ready and crew.begun:
-            self._seats.order(crew.seats[0], "request_end", trial, attempt)
-        else:  # it has no process yet, as far as is known, and may have to wait for long
-            self._call_off(crew, Ended(self._clock.now(), trial, attempt, 0.0, cut=True))
+        gang.end_requested = True
+        if gang.ready and gang.started:
+            self._pool.send_order(gang.workers[0], "request_end", trial, attempt)
+        else:  # it may have to wait for resources for a long time
+            self._cancel(gang, Ended(self._clock.now(), trial, attempt, 0.0, cut=True))
 
     def acknowledge_report(self, trial: int, attempt: int, number: int) -> None:
-        if (crew := self._crews.get((trial, attempt))) is not None:
-            self._seats.order(crew.seats[0], "acknowledge_report", trial, attempt, number)
+        if (gang := self._gangs.get((trial, attempt))) is not None:
+            self._pool.send_order(gang.workers[0], "acknowledge_report", trial, attempt, number)
 
     def set_knobs(self, trial: int, attempt: int, setting: Mapping[str, Any]) -> None:
-        if (crew := self._crews.get((trial, attempt))) is None:
+        if (gang := self._gangs.get((trial, attempt))) is None:
             return
-        if crew.begun:
-            self._seats.order(crew.seats[0], "set_knobs", trial, attempt, dict(setting))
+        if gang.started:
+            self._pool.send_order(gang.workers[0], "set_knobs", trial, attempt, dict(setting))
         else:
-            crew.run = replace(crew.run, system=dict(setting))
+            gang.run = replace(gang.run, system=dict(setting))
 
     def kill(self, trial: int, attempt: int) -> None:
-        crew = self._crews.get((trial, attempt))
-        if crew is None or crew.killed:
+        gang = self._gangs.get((trial, attempt))
+        if gang is None or gang.killed:
             return
-        crew.killed = True
-        if not (crew.ready and crew.begun):
-            self._call_off(crew, Killed(self._clock.now(), trial, attempt))
+        gang.killed = True
+        if not (gang.ready and gang.started):
+            self._cancel(gang, Killed(self._clock.now(), trial, attempt))
             return
-        for seat in crew.seats:
-            self._seats.order(seat, "kill", trial, attempt)
-        self._seats.later(_KILLED_SECONDS, lambda: self._give_up_on(crew, "did not end its worker when told to"))
+        for worker in gang.workers:
+            self._pool.send_order(worker, "kill", trial, attempt)
+        why = "its actor did not kill its worker"
+        self._pool.call_later(_KILL_SECONDS, lambda: self._end_remaining_workers(gang, why))
 
     def machine_lost(self, machine: str) -> list[Event]:
-        before, self._events = self._events, []
-        deadline = time.monotonic() + _GONE_SECONDS  # of all of them: there may be many
-        for crew in [each for each in self._crews.values() if machine in each.workers]:
-            for rank, seat in enumerate(crew.seats):
-                if seat.machine == machine:
-                    self._is_gone(crew, rank, f"its machine, {machine}, is gone", deadline=deadline)
-            self._conclude(crew, at_once=True)
-        self._seats.machine_lost(machine)
-        found, self._events = self._events, before
-        return found
+        earlier, self._events = self._events, []
+        deadline = time.monotonic() + _PROCESSES_END_SECONDS  # for all workers together: there may be many
+        for gang in [each for each in self._gangs.values() if machine in each.machines]:
+            for rank, worker in enumerate(gang.workers):
+                if worker.machine == machine:
+                    self._worker_ended(
+                        gang, rank, f"its machine, {machine}, is no longer available", deadline=deadline
+                    )
+            self._conclude(gang, at_once=True)
+        self._pool.machine_lost(machine)
+        events, self._events = self._events, earlier
+        return events
 
     def wait(self, timeout: float | None) -> list[Event]:
-        self._seats.begin_turn()
+        self._pool.events_recorded()
         deadline = None if timeout is None else time.monotonic() + timeout
         woken = False
         while not self._events and not woken:
-            woken = self._seats.take_in(deadline)
+            woken = self._pool.process_next(deadline)
             if deadline is not None and time.monotonic() >= deadline:
                 break
         events, self._events = self._events, []
         return events
 
     def wake(self) -> None:
-        self._seats.wake()
+        self._pool.wake()
 
     def status(self) -> list[WorkerStatus]:
-        busy = [_doing(crew, self._worker) for crew in self._crews.values()]
-        return busy + [WorkerStatus(seat.machine, seat.pid, None) for seat in self._seats if not seat.taken]
+        busy = [_status_of(gang, self._worker) for gang in self._gangs.values()]
+        return busy + [WorkerStatus(worker.machine, worker.pid, None) for worker in self._pool if not worker.busy]
 
     def close(self) -> None:
-        for crew in self._crews.values():
-            crew.over = True
-        self._crews, self._crew_of = {}, {}
-        self._seats.close(_GONE_SECONDS)
+        for gang in self._gangs.values():
+            gang.over = True
+        self._gangs, self._gang_of = {}, {}
+        self._pool.close(_PROCESSES_END_SECONDS)
 
     def workers_on(self, machine: str) -> int:
-        """Workers for which there is room on the machine that is this engine's."""
-        return self._seats.workers_on(machine)
+        """Return how many workers of this engine have resources on the machine."""
+        return self._pool.workers_on(machine)
 
-    # --- what seats say ---------------------------------------------------------------------------------
+    # --- events of remote workers -----------------------------------------------------------------------
 
-    def seat_ready(self, seat: Held) -> None:
-        crew = self._crew_of.get(seat)
-        if crew is not None and crew.ready and not crew.begun:
-            self._begin(crew)
+    def worker_ready(self, worker: RemoteWorker) -> None:
+        gang = self._gang_of.get(worker)
+        if gang is not None and gang.ready and not gang.started:
+            self._start_run(gang)
 
-    def seat_said(self, seat: Held, event: Any) -> None:
-        crew = self._crew_of.get(seat)
-        if crew is not None:
-            self._hear(crew, crew.seats.index(seat), event)
-            self._conclude(crew)
+    def worker_event(self, worker: RemoteWorker, event: Any) -> None:
+        gang = self._gang_of.get(worker)
+        if gang is not None:
+            self._take_in(gang, gang.workers.index(worker), event)
+            self._conclude(gang)
 
-    def seat_gone(self, seat: Held, why: str, memory: bool) -> None:
-        crew = self._crew_of.get(seat)
-        if crew is not None:
-            self._is_gone(crew, crew.seats.index(seat), why, memory=memory)
-            self._conclude(crew, at_once=not crew.begun)
+    def worker_lost(self, worker: RemoteWorker, why: str, out_of_memory: bool) -> None:
+        gang = self._gang_of.get(worker)
+        if gang is not None:
+            self._worker_ended(gang, gang.workers.index(worker), why, out_of_memory=out_of_memory)
+            self._conclude(gang, at_once=not gang.started)
 
-    # --- how runs begin and end -------------------------------------------------------------------------
+    # --- starts and ends of attempts --------------------------------------------------------------------
 
-    def _begin(self, crew: _Crew) -> None:
-        first = crew.seats[0]
-        if len(crew.seats) == 1:
-            crew.begun = True
-            self._seats.order(first, "start", replace(crew.run, workers=1), {})
-            self._seats.ask(first)
+    def _start_run(self, gang: _RemoteGang) -> None:
+        """Send the run to all workers.
+
+        The workers of a larger gang meet at a port of the first one's machine.
+        """
+        first = gang.workers[0]
+        if len(gang.workers) == 1:
+            gang.started = True
+            self._pool.send_order(first, "start", replace(gang.run, workers=1), {})
+            self._pool.poll(first)
             return
 
-        def met(seat: Held, port: Any, error: BaseException | None) -> None:
-            if crew.over:
+        def port_found(worker: RemoteWorker, port: Any, error: BaseException | None) -> None:
+            if gang.over:
                 return
             if error is not None:
-                self.seat_gone(seat, said(error), False)
+                self.worker_lost(worker, error_line(error), False)
                 return
-            crew.begun = True
-            host = f"[{seat.address}]" if ":" in seat.address else seat.address
+            gang.started = True
+            host = f"[{worker.address}]" if ":" in worker.address else worker.address
             meet, key = f"{host}:{port}", secrets.token_hex(16)
-            for rank, each in enumerate(crew.seats):
-                run = replace(crew.run, workers=len(crew.seats), rank=rank, meet=meet, key=key)
-                self._seats.order(each, "start", run, {})
+            for rank, each in enumerate(gang.workers):
+                run = replace(gang.run, workers=len(gang.workers), rank=rank, meet=meet, key=key)
+                self._pool.send_order(each, "start", run, {})
 
-        self._seats.call(first, "say", "port", (first.address,), met)
+        self._pool.call(first, "orders", "find_port", (first.address,), port_found)
 
-    def _hear(self, crew: _Crew, rank: int, event: Any) -> None:
-        """Of what a seat says at its end, some may have been told before, which the history knows."""
-        if (event.trial, event.attempt) != (crew.run.trial, crew.run.attempt):
+    def _take_in(self, gang: _RemoteGang, rank: int, event: Any) -> None:
+        """Note how a worker has ended, and pass on the other events of rank 0.
+
+        An event may come twice, from a worker and later from its spool file. The history ignores the second.
+        """
+        if (event.trial, event.attempt) != (gang.run.trial, gang.run.attempt):
             return
         if isinstance(event, End):
-            crew.ends.setdefault(rank, event)
+            gang.ends.setdefault(rank, event)
         elif rank == 0:
             self._events.append(event)
 
-    def _conclude(self, crew: _Crew, *, at_once: bool = False) -> None:
-        """Once all its workers have ended, or cannot tell any more, so has the run."""
-        if crew.over or not crew.ends:
+    def _conclude(self, gang: _RemoteGang, *, at_once: bool = False) -> None:
+        """Report the end of the attempt if all its workers have ended.
+
+        If some have ended, the others get some time, and are then killed. `at_once`: they get none.
+        """
+        if gang.over or not gang.ends:
             return
-        missing = [rank for rank in range(len(crew.seats)) if rank not in crew.ends]
-        if missing and at_once:
-            crew.cleared.update(missing)
-            self._end_seats(crew, missing, "another worker of the trial is gone")
-        elif missing:
-            if len(crew.ends) == 1:  # the first: whoever is left has some time
-                well = isinstance(next(iter(crew.ends.values())), Ended)
-                self._seats.later(_ENDS_SECONDS if well else _TOGETHER_SECONDS, lambda: self._clear(crew))
+        running = [rank for rank in range(len(gang.workers)) if rank not in gang.ends]
+        if running and at_once:
+            gang.cleared_ranks.update(running)
+            self._end_workers(gang, running, "another worker of the trial has ended")
+        elif running:
+            if len(gang.ends) == 1:  # this was the first worker to end
+                ended_well = isinstance(next(iter(gang.ends.values())), Ended)
+                seconds = _AFTER_END_SECONDS if ended_well else _AFTER_FAILURE_SECONDS
+                self._pool.call_later(seconds, lambda: self._kill_running(gang))
             return
-        self._settle(crew, verdict(crew.ends, crew.cleared, crew.gone, killed=crew.killed))
+        self._finish(gang, end_of_gang(gang.ends, gang.cleared_ranks, gang.lost_ranks, killed=gang.killed))
 
-    def _clear(self, crew: _Crew) -> None:
-        """Ends the workers that go on while another one's has ended."""
-        if crew.over:
+    def _kill_running(self, gang: _RemoteGang) -> None:
+        """Kill the workers that still run some time after another one has ended."""
+        if gang.over:
             return
-        for rank, seat in enumerate(crew.seats):
-            if rank not in crew.ends:
-                crew.cleared.add(rank)
-                self._seats.order(seat, "kill", crew.run.trial, crew.run.attempt)
-        self._seats.later(_KILLED_SECONDS, lambda: self._give_up_on(crew, "does not answer"))
+        for rank, worker in enumerate(gang.workers):
+            if rank not in gang.ends:
+                gang.cleared_ranks.add(rank)
+                self._pool.send_order(worker, "kill", gang.run.trial, gang.run.attempt)
+        why = "its actor does not answer"
+        self._pool.call_later(_KILL_SECONDS, lambda: self._end_remaining_workers(gang, why))
 
-    def _give_up_on(self, crew: _Crew, why: str) -> None:
-        if crew.over:
+    def _end_remaining_workers(self, gang: _RemoteGang, why: str) -> None:
+        """End the remote workers that did not kill their workers in time."""
+        if gang.over:
             return
-        self._end_seats(
-            crew, [rank for rank in range(len(crew.seats)) if rank not in crew.ends], f"its seat {why}"
-        )
-        self._conclude(crew, at_once=True)
+        self._end_workers(gang, [rank for rank in range(len(gang.workers)) if rank not in gang.ends], why)
+        self._conclude(gang, at_once=True)
 
-    def _call_off(self, crew: _Crew, end: End) -> None:
-        """A run that has hardly begun, if at all: seats that are not there yet are wanted no more."""
-        if crew.begun:
-            self._end_seats(crew, range(len(crew.seats)), "")
-        first = crew.ends.get(0)
-        self._settle(crew, end if first is None or isinstance(first, Lost) else first)
+    def _cancel(self, gang: _RemoteGang, end: End) -> None:
+        """Finish an attempt whose workers have not all started.
 
-    def _look_for_room(self, crew: _Crew) -> None:
-        if not crew.over and not all(map(self._seats.has_room, crew.seats)):
-            self._call_off(crew, Ended(self._clock.now(), crew.run.trial, crew.run.attempt, 0.0, cut=True))
+        `end`: how, unless rank 0 has ended by itself.
+        """
+        if gang.started:
+            self._end_workers(gang, range(len(gang.workers)), "")
+        first = gang.ends.get(0)
+        self._finish(gang, end if first is None or isinstance(first, Lost) else first)
 
-    def _settle(self, crew: _Crew, end: End) -> None:
-        crew.over = True
+    def _end_without_room(self, gang: _RemoteGang) -> None:
+        """Finish an attempt for which Ray has not found resources."""
+        if not gang.over and not all(map(self._pool.is_placed, gang.workers)):
+            self._cancel(gang, Ended(self._clock.now(), gang.run.trial, gang.run.attempt, 0.0, cut=True))
+
+    def _finish(self, gang: _RemoteGang, end: End) -> None:
+        """Report the end of the attempt, and give its workers back."""
+        gang.over = True
         self._events.append(end)
-        self._crews.pop((crew.run.trial, crew.run.attempt), None)
-        for rank, seat in enumerate(crew.seats):
-            self._crew_of.pop(seat, None)
-            if rank in crew.gone:
-                self._seats.end([seat])
+        self._gangs.pop((gang.run.trial, gang.run.attempt), None)
+        for rank, worker in enumerate(gang.workers):
+            self._gang_of.pop(worker, None)
+            if rank in gang.lost_ranks:
+                self._pool.end([worker])
             else:
-                self._seats.give_back(seat)
+                self._pool.give_back(worker)
 
-    def _end_seats(self, crew: _Crew, ranks: Collection[int], why: str) -> None:
-        self._seats.end([crew.seats[rank] for rank in ranks])
+    def _end_workers(self, gang: _RemoteGang, ranks: Collection[int], why: str) -> None:
+        self._pool.end([gang.workers[rank] for rank in ranks])
         for rank in ranks:
-            self._is_gone(crew, rank, why)
+            self._worker_ended(gang, rank, why)
 
-    def _is_gone(
-        self, crew: _Crew, rank: int, why: str, *, memory: bool = False, deadline: float | None = None
+    def _worker_ended(
+        self, gang: _RemoteGang, rank: int, why: str, *, out_of_memory: bool = False, deadline: float | None = None
     ) -> None:
-        """What its worker said last counts; if it did not tell how it ended, it is lost."""
-        if rank in crew.gone:
+        """Take in the last events of a remote worker that has ended.
+
+        Without an end among them, it is lost.
+
+        `deadline`: until when to wait for its processes, in monotonic seconds; None: for _PROCESSES_END_SECONDS.
+        """
+        if rank in gang.lost_ranks:
             return
-        crew.gone.add(rank)
-        if rank in crew.ends:
+        gang.lost_ranks.add(rank)
+        if rank in gang.ends:
             return
-        folder, run = crew.seats[rank].folder, crew.run
-        wait_until_gone(folder, _GONE_SECONDS if deadline is None else deadline - time.monotonic())
-        for event in last_words(folder):
-            self._hear(crew, rank, event)
-        if rank not in crew.ends:
-            failed = Failed(self._clock.now(), run.trial, run.attempt, "memory", why) if memory else None
-            crew.ends[rank] = failed or Lost(self._clock.now(), run.trial, run.attempt, why)
+        folder, run = gang.workers[rank].folder, gang.run
+        wait_for_processes(folder, _PROCESSES_END_SECONDS if deadline is None else deadline - time.monotonic())
+        for event in spooled_events(folder):
+            self._take_in(gang, rank, event)
+        if rank not in gang.ends:
+            now = self._clock.now()
+            failed = Failed(now, run.trial, run.attempt, "memory", why) if out_of_memory else None
+            gang.ends[rank] = failed or Lost(now, run.trial, run.attempt, why)
 
 
-def verdict(ends: Mapping[int, End], cleared: Collection[int], gone: Collection[int], *, killed: bool) -> End:
-    """How the run of several workers ended: by what happened to one of them first, and not by what that did to the
-    others. `cleared`: ranks that were ended because of it; `gone`: those whose seat is."""
+def end_of_gang(ends: Mapping[int, End], cleared: Collection[int], lost: Collection[int], *, killed: bool) -> End:
+    """Return how an attempt with several workers has ended.
+
+    That is the end that caused the others.
+
+    - `ends`: how the workers have ended, by rank.
+    - `cleared`: ranks that were ended because another one had. They do not count.
+    - `lost`: ranks whose remote worker has ended.
+    - `killed`: the attempt was killed by decision.
+    """
     first = ends[min(ends)]
     if killed:
         return next((end for end in ends.values() if isinstance(end, Killed)), first)
-    told = {rank: ends[rank] for rank in sorted(ends) if rank not in cleared}
-    lost = [end for rank, end in told.items() if rank in gone and isinstance(end, Lost)]
-    failed = [end for end in told.values() if isinstance(end, Failed)]
-    by_itself = [end for end in failed if end.kind != "raised"]  # who raises may do so because of another
-    if lost or by_itself:
-        return (lost or by_itself)[0]
-    leader = told.get(0)
-    if isinstance(leader, (Lost, Failed)):  # it is told by the others why they end
+    counted = {rank: ends[rank] for rank in sorted(ends) if rank not in cleared}
+    machine_losses = [end for rank, end in counted.items() if rank in lost and isinstance(end, Lost)]
+    failures = [end for end in counted.values() if isinstance(end, Failed)]
+    # A worker may raise because another one has ended. It does not run out of memory or exit because of that.
+    own_failures = [end for end in failures if end.kind != "raised"]
+    if machine_losses or own_failures:
+        return (machine_losses or own_failures)[0]
+    leader = counted.get(0)
+    if isinstance(leader, (Lost, Failed)):  # the other workers tell rank 0 why they end
         return leader
-    outside = [end for end in told.values() if isinstance(end, Lost)]
-    followed: list[End] = [*outside, *sorted(failed, key=lambda end: end.at), *told.values(), first]
-    return followed[0]
+    process_losses = [end for end in counted.values() if isinstance(end, Lost)]
+    in_order: list[End] = [*process_losses, *sorted(failures, key=lambda end: end.at), *counted.values(), first]
+    return in_order[0]
 
 
-def _doing(crew: _Crew, worker: Mapping[str, float]) -> WorkerStatus:
+def _status_of(gang: _RemoteGang, worker: Mapping[str, float]) -> WorkerStatus:
+    """Return the status of a gang.
+
+    `worker`: the resources of each worker.
+    """
     where = ", ".join(
-        machine if count == 1 else f"{count} on {machine}" for machine, count in crew.workers.items()
+        machine if count == 1 else f"{count} on {machine}" for machine, count in gang.machines.items()
     )
     waits_for = ""
-    if not crew.ready:
+    if not gang.ready:
         waits_for = f"{amounts(worker)} on {where}"
-        if len(crew.seats) > 1:
+        if len(gang.workers) > 1:
             waits_for = f"{amounts(worker)} each: {where}"
-    return WorkerStatus(where, crew.seats[0].pid, crew.run.trial, waits_for)
+    return WorkerStatus(where, gang.workers[0].pid, gang.run.trial, waits_for)

@@ -1,9 +1,11 @@
-"""Which seats does a driver have on a cluster, and what do they say? All that its side knows of them.
+"""The remote workers of a driver on a Ray cluster.
 
-A seat is an actor with room for one worker (seat.py). Seats are kept warm when a trial leaves them, and given to
-the next that wants some on their machine, whatever its number of workers: that a trial grows or shrinks costs it
-no more than to read its checkpoint. What is missing is asked for together, so that Ray places all or none; but on
-machines that are the study's own, where nobody else takes any, machine by machine.
+A remote worker is an actor with one worker process (worker_actor.py). When its trial ends, it stays warm for the
+next trial on its machine, whatever the number of workers of that trial. A trial that gets more or fewer workers
+therefore only has to load its checkpoint.
+
+The resources of missing workers are requested together, so that Ray places all of them or none. On machines that
+the study has rented, no other study can take the resources, and they are requested for each machine by itself.
 """
 
 from __future__ import annotations
@@ -21,376 +23,464 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from thriftune.clouds.ray.cluster import Cluster, ClusterNode, PlacementGroup
+from thriftune.clouds.ray.cluster import ActorGroup, Cluster, ClusterNode
 from thriftune.engines import recovery
-from thriftune.engines.ray.worker_actor import Order, Seat
+from thriftune.engines.ray.worker_actor import Order, WorkerActor
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
 from thriftune.training.messages import read_spool
 
 _IDLE_SECONDS = 3.0
-"""A seat without a trial is kept for so long; others may want its room."""
+"""How long an idle remote worker is kept. Then its resources are free for other studies."""
 
-_AGAIN_SECONDS, _UNREACHABLE_SECONDS = 0.5, 30.0
-"""A seat that cannot be reached is asked again so often, and given up after so long, if Ray does not say before
-that it is gone."""
+_RETRY_SECONDS = 0.5
+"""How long to wait before a call that has failed is repeated."""
+
+_UNREACHABLE_SECONDS = 30.0
+"""How long an actor may be unreachable before it counts as lost, unless Ray reports its end earlier."""
 
 _NODE_SECONDS = 0.5
-"""Whether a seat is gone because its node is, is known after so long: its machine is lost then. Before, its trial
-would be placed there again, and be lost twice."""
+"""How long to wait before a lost worker is reported.
 
-_STILLBORN_LIMIT = 3
+If its node has ended, the cloud notices it within this time, and the driver ends the attempt with its machine. If
+the worker were reported first, the driver would place the trial on the same machine again, and lose it twice.
+"""
+
+_MAX_FAILED_STARTS = 3
+"""A study stops after this many actors in a row that could not start a worker."""
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """A seat, as the driver knows it."""
+class RemoteWorker:
+    """A worker behind an actor, as the driver knows it."""
 
     machine: str
-    address: str
-    folder: Path
-    group: Group = field(repr=False)
-    place: int  # in its group
-    pid: int | None = None  # of its actor; None: it is not there yet
-    taken: bool = True  # it is somebody's
-    gone: bool = False
-    hears: bool = False  # it will answer when its worker says something
-    heard: int = 0  # answers so far
-    orders: list[Order] = field(default_factory=list)  # to be sent with the next question
-    unreachable_since: float | None = None
-    idle_since: float = 0.0
-    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1), repr=False)
+    address: str  # of the machine
+    folder: Path  # the actor's own
+    reservation: Reservation = field(repr=False)
+    index: int  # in its reservation
+    pid: int | None = None  # the process id of the actor; None until it has started
+    busy: bool = True  # it belongs to a gang
+    ended: bool = False  # it was ended or lost; no calls are made to it any more
+    polling: bool = False  # a call of next_events() is under way
+    answers: int = 0  # answers of next_events() that were received
+    unsent_orders: list[Order] = field(default_factory=list)  # for the next call of next_events()
+    unreachable_since: float | None = None  # monotonic seconds; None: the last call has succeeded
+    idle_since: float = 0.0  # monotonic seconds, while it is not busy
+    order_numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1), repr=False)
 
 
 @dataclass(slots=True, eq=False)
-class Group:
-    """Seats that were asked for together. Their room is Ray's again when the last of them is gone: one that has
-    lost a seat, or a machine, is let go as soon as nobody has any of it."""
+class Reservation:
+    """Remote workers whose resources were requested together.
 
-    gang: PlacementGroup
-    seats: list[Held] = field(default_factory=list)
-    broken: bool = False
+    Ray gets the resources back when all workers of a reservation have ended.
+    """
 
-
-class Owner(Protocol):
-    """Who has the seats, and is told what becomes of them."""
-
-    def seat_ready(self, seat: Held) -> None: ...
-
-    def seat_said(self, seat: Held, event: Event) -> None: ...
-
-    def seat_gone(self, seat: Held, why: str, memory: bool) -> None:
-        """And not by our doing. `memory`: the machine had not enough of it."""
-        ...
+    actors: ActorGroup
+    workers: list[RemoteWorker] = field(default_factory=list)  # those that have not ended
+    incomplete: bool = False  # one of its workers has ended; idle ones are not kept
 
 
-class Seats:
+class RemoteWorkerListener(Protocol):
+    """Receives the events of busy remote workers."""
+
+    def worker_ready(self, worker: RemoteWorker) -> None:
+        """Handle the start of a worker."""
+
+    def worker_event(self, worker: RemoteWorker, event: Event) -> None:
+        """Handle an event that a worker has sent."""
+
+    def worker_lost(self, worker: RemoteWorker, why: str, out_of_memory: bool) -> None:
+        """Handle the end of a worker, other than by end().
+
+        `out_of_memory`: its machine had too little memory.
+        """
+
+
+class RemoteWorkerPool:
+    """All remote workers of one driver.
+
+    The driver's thread calls all methods, except wake(). Results of calls to actors arrive on threads of Ray's and
+    wait in a queue for process_next().
+    """
+
     def __init__(
         self,
         cluster: Cluster,
         node_of: Callable[[str], ClusterNode],
-        worker: Mapping[str, float],
+        resources: Mapping[str, float],
         folder: Path,
-        prefix: str,
+        name_prefix: str,
         target: Mapping[str, Any],
         variables: Mapping[str, str],
-        owner: Owner,
+        listener: RemoteWorkerListener,
         is_own: Callable[[str], bool],
     ) -> None:
+        """Make an empty pool.
+
+        - `node_of`: returns the node that a machine is.
+        - `resources`: of each worker.
+        - `folder`: the parent of the actors' folders, which all nodes see.
+        - `name_prefix`: the beginning of the actors' names.
+        - `target`, `variables`: see WorkerActor.
+        - `is_own`: returns whether a machine is rented by this study alone.
+        """
         self._cluster = cluster
         self._node_of = node_of
-        self._worker = worker
+        self._resources = resources
         self._folder = folder
-        self._prefix = prefix
+        self._name_prefix = name_prefix
         self._target = target
         self._variables = variables
-        self._owner = owner
+        self._listener = listener
         self._is_own = is_own
-        self._groups = 0  # ever made
-        self._seats: dict[Held, None] = {}
-        self._idle: dict[str, dict[Held, None]] = {}  # by machine
-        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()  # None: wake up
-        self._silent: list[Held] = []  # those who have answered and shall be asked again
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap
+        self._reservation_count = 0  # reservations made to date
+        self._workers: dict[RemoteWorker, None] = {}  # all that have not ended, in order of start
+        self._idle: dict[str, dict[RemoteWorker, None]] = {}  # those that are not busy, by machine
+        self._results: queue.SimpleQueue[Callable[[], None] | None] = (
+            queue.SimpleQueue()
+        )  # None: wake() was called
+        self._to_poll: list[RemoteWorker] = []  # workers whose last events the driver has not recorded yet
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap of (when due, number, action)
         self._timer_numbers = itertools.count()
-        self._spent: list[Path] = []  # folders of seats that are gone
-        self._stillborn = 0  # seats in a row that ended before they were there
+        self._unused_folders: list[Path] = []  # of ended workers; removed when their events are recorded
+        self._failed_starts = 0  # actors in a row that have not started
 
-    def __iter__(self) -> Iterator[Held]:
-        return iter(self._seats)
+    def __iter__(self) -> Iterator[RemoteWorker]:
+        return iter(self._workers)
 
     def workers_on(self, machine: str) -> int:
-        """Seats that have their room there."""
-        return sum(seat.machine == machine and self.has_room(seat) for seat in self._seats)
+        """Return how many workers have resources on the machine."""
+        return sum(worker.machine == machine and self.is_placed(worker) for worker in self._workers)
 
-    def has_room(self, seat: Held) -> bool:
-        return seat.pid is not None or seat.group.gang.placed()
+    def is_placed(self, worker: RemoteWorker) -> bool:
+        """Return whether Ray has found resources for the worker."""
+        return worker.pid is not None or worker.reservation.actors.placed()
 
-    # --- having and giving back -------------------------------------------------------------------------
+    # --- starting and ending ----------------------------------------------------------------------------
 
-    def take(self, workers: Mapping[str, int]) -> list[Held]:
-        """A seat for each worker, machine by machine: warm ones, and the missing are asked for."""
-        found: list[Held | None] = []
+    def acquire(self, workers: Mapping[str, int]) -> list[RemoteWorker]:
+        """Return a busy worker for each one requested, ordered by machine.
+
+        Idle workers are used first. The missing ones are started.
+
+        `workers`: the number of workers on each machine.
+        """
+        idle_or_missing: list[RemoteWorker | None] = []
         missing: list[str] = []
         for machine, count in workers.items():
             idle = self._idle.get(machine, {})
             for _ in range(count):
                 if idle:
-                    seat, _ = idle.popitem()
-                    seat.taken = True
-                    found.append(seat)
+                    worker, _ = idle.popitem()
+                    worker.busy = True
+                    idle_or_missing.append(worker)
                 else:
-                    found.append(None)
+                    idle_or_missing.append(None)
                     missing.append(machine)
-        new = iter(self._all_or_none(missing))
-        return [next(new) if seat is None else seat for seat in found]
+        started = iter(self._start_all(missing))
+        return [next(started) if worker is None else worker for worker in idle_or_missing]
 
-    def _all_or_none(self, machines: Sequence[str]) -> list[Held]:
-        """Seats there, in this order. What is asked for together is held together: where all room is the study's,
-        there is some for each, and one machine's shall not be held, and billed, for a seat on another."""
-        others = [machine for machine in machines if not self._is_own(machine)]
-        apart = [[each] * machines.count(each) for each in dict.fromkeys(machines) if self._is_own(each)]
-        new: dict[str, list[Held]] = {}
-        for together in filter(None, [others, *apart]):
-            for seat in self._asked_for(together):
-                new.setdefault(seat.machine, []).append(seat)
-        return [new[machine].pop(0) for machine in machines]
+    def _start_all(self, machines: Sequence[str]) -> list[RemoteWorker]:
+        """Start a worker on each of these machines, and return them in this order.
 
-    def give_back(self, seat: Held) -> None:
-        """Its trial has ended."""
-        seat.taken, seat.idle_since = False, time.monotonic()
-        if seat.gone or seat.pid is None or seat.group.broken:
-            self.end([seat])
+        Workers on shared machines get one reservation, so that Ray places all or none. Each rented machine gets a
+        reservation of its own. There is room for all of its workers anyway, and it can be released without waiting
+        for workers on other machines.
+        """
+        shared = [machine for machine in machines if not self._is_own(machine)]
+        own = [[machine] * machines.count(machine) for machine in dict.fromkeys(machines) if self._is_own(machine)]
+        started: dict[str, list[RemoteWorker]] = {}
+        for together in filter(None, [shared, *own]):
+            for worker in self._reserve(together):
+                started.setdefault(worker.machine, []).append(worker)
+        return [started[machine].pop(0) for machine in machines]
+
+    def _reserve(self, machines: Sequence[str]) -> list[RemoteWorker]:
+        """Start a worker on each of these machines, in one reservation."""
+        nodes = [self._node_of(machine) for machine in machines]
+        self._reservation_count += 1
+        folders = [self._folder / f"{self._reservation_count}-{index}" for index in range(len(machines))]
+        paths = [str(Path(path or ".").absolute()) for path in sys.path]
+        for folder in folders:
+            folder.mkdir(
+                parents=True, exist_ok=True
+            )  # an actor that does not see it knows the storage is not shared
+        arguments = [(str(folder), self._target, self._variables, paths) for folder in folders]
+        name = f"{self._name_prefix}{self._reservation_count}"
+        node_ids = [node.id for node in nodes]
+        reservation = Reservation(
+            self._cluster.start_actors(WorkerActor, arguments, node_ids, self._resources, name)
+        )
+        for index, (machine, node) in enumerate(zip(machines, nodes, strict=True)):
+            reservation.workers.append(RemoteWorker(machine, node.address, folders[index], reservation, index))
+        for worker in reservation.workers:
+            self._workers[worker] = None
+            self.call(worker, "events", "open", (), self._opened)
+        return list(reservation.workers)
+
+    def give_back(self, worker: RemoteWorker) -> None:
+        """Make a worker idle whose attempt has ended, or end it if it is unusable."""
+        worker.busy, worker.idle_since = False, time.monotonic()
+        if worker.ended or worker.pid is None or worker.reservation.incomplete:
+            self.end([worker])
             return
-        self._idle.setdefault(seat.machine, {})[seat] = None
-        self.later(_IDLE_SECONDS, lambda since=seat.idle_since: self._let_go(seat, since))  # type: ignore[misc]
+        self._idle.setdefault(worker.machine, {})[worker] = None
+        self._end_later(worker, worker.idle_since)
 
-    def _let_go(self, seat: Held, since: float) -> None:
-        """Of a group, all at once: the room of one alone would be nobody's."""
-        if seat.taken or seat.gone or seat.idle_since != since:
+    def _end_later(self, worker: RemoteWorker, idle_since: float) -> None:
+        self.call_later(_IDLE_SECONDS, lambda: self._end_if_idle(worker, idle_since))
+
+    def _end_if_idle(self, worker: RemoteWorker, idle_since: float) -> None:
+        """End a worker that has been idle since then, with its reservation.
+
+        If another worker of the reservation is busy, try again later: Ray would not get the resources back.
+        """
+        if worker.busy or worker.ended or worker.idle_since != idle_since:
             return
-        if any(other.taken for other in seat.group.seats):
-            self.later(_IDLE_SECONDS, lambda: self._let_go(seat, since))
+        if any(other.busy for other in worker.reservation.workers):
+            self._end_later(worker, idle_since)
         else:
-            self.end([seat])
+            self.end([worker])
 
-    def end(self, seats: Iterable[Held]) -> None:
-        """They shall be no more, nor those of their groups that nobody has."""
-        for seat in list(seats):
-            group = seat.group
-            group.broken = True
-            if seat in group.seats:
-                self._forget(seat)
-                group.gang.end_one(seat.place)
-            for other in [each for each in group.seats if not each.taken]:
-                self._forget(other)
-                group.gang.end_one(other.place)
-            if not group.seats:
-                group.gang.end()
+    def end(self, workers: Iterable[RemoteWorker]) -> None:
+        """End these workers at once, and the idle workers of their reservations."""
+        for worker in list(workers):
+            reservation = worker.reservation
+            reservation.incomplete = True
+            idle = [other for other in reservation.workers if not other.busy and other is not worker]
+            for each in [worker, *idle]:
+                if each in reservation.workers:
+                    self._remove(each)
+                    reservation.actors.end_one(each.index)
+            if not reservation.workers:
+                reservation.actors.end()
 
     def machine_lost(self, machine: str) -> None:
-        """Those of a machine that is gone, or given back, and that nobody has."""
+        """End the idle workers of a machine that is lost or released."""
         self.end(self._idle.get(machine, {}))
         self._idle.pop(machine, None)
 
-    def close(self, patience_seconds: float) -> None:
-        seats, self._seats = list(self._seats), {}
-        for group in {id(seat.group): seat.group for seat in seats}.values():
-            group.gang.end()
-        self._idle, self._timers, self._silent = {}, [], []
-        deadline = time.monotonic() + patience_seconds
-        for seat in seats:
-            seat.gone = True
-            wait_until_gone(seat.folder, deadline - time.monotonic())
+    def close(self, timeout_seconds: float) -> None:
+        """End all workers; wait at most this long for their processes to end."""
+        workers, self._workers = list(self._workers), {}
+        for reservation in {id(worker.reservation): worker.reservation for worker in workers}.values():
+            reservation.actors.end()
+        self._idle, self._timers, self._to_poll = {}, [], []
+        deadline = time.monotonic() + timeout_seconds
+        for worker in workers:
+            worker.ended = True
+            wait_for_processes(worker.folder, deadline - time.monotonic())
 
-    def _asked_for(self, machines: Sequence[str]) -> list[Held]:
-        nodes = [self._node_of(machine) for machine in machines]
-        self._groups += 1
-        folders = [self._folder / f"{self._groups}-{place}" for place in range(len(machines))]
-        paths = [str(Path(path or ".").absolute()) for path in sys.path]
-        for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)  # by which a seat finds out whether it is there, too
-        arguments = [(str(folder), self._target, self._variables, paths) for folder in folders]
-        name = f"{self._prefix}{self._groups}"
-        gang = self._cluster.gang(Seat, arguments, [node.id for node in nodes], self._worker, name)
-        group = Group(gang)
-        for place, (machine, node) in enumerate(zip(machines, nodes, strict=True)):
-            group.seats.append(Held(machine, node.address, folders[place], group, place))
-        for seat in group.seats:
-            self._seats[seat] = None
-            self.call(seat, "hear", "hello", (), self._greeted)
-        return list(group.seats)
+    def _remove(self, worker: RemoteWorker) -> None:
+        worker.ended = True
+        self._workers.pop(worker, None)
+        self._idle.get(worker.machine, {}).pop(worker, None)
+        worker.reservation.workers.remove(worker)
+        self._unused_folders.append(worker.folder)
 
-    def _forget(self, seat: Held) -> None:
-        seat.gone = True
-        self._seats.pop(seat, None)
-        self._idle.get(seat.machine, {}).pop(seat, None)
-        seat.group.seats.remove(seat)
-        self._spent.append(seat.folder)
-
-    # --- talking ----------------------------------------------------------------------------------------
+    # --- calls to actors --------------------------------------------------------------------------------
 
     def call(
         self,
-        seat: Held,
-        group: str,
+        worker: RemoteWorker,
+        thread: str,
         method: str,
         arguments: Sequence[Any],
-        then: Callable[[Held, Any, BaseException | None], None],
+        on_result: Callable[[RemoteWorker, Any, BaseException | None], None],
     ) -> None:
-        def told(found: Any, error: BaseException | None) -> None:  # on a thread of Ray's
-            self._inbox.put(lambda: None if seat.gone else then(seat, found, error))
+        """Call a method of the worker's actor, without waiting for it.
 
-        seat.group.gang.call(seat.place, method, *arguments, group=group, then=told)
+        `thread`: the thread of the actor that runs it; see WorkerActor. process_next() calls `on_result` with the
+        result and None, or with None and the error, unless the worker has ended.
+        """
 
-    def ask(self, seat: Held) -> None:
-        """What its worker says next; tells it what it shall do."""
-        if seat.gone or seat.hears:
+        def enqueue(result: Any, error: BaseException | None) -> None:  # called on a thread of Ray's
+            self._results.put(lambda: None if worker.ended else on_result(worker, result, error))
+
+        worker.reservation.actors.call(worker.index, method, *arguments, thread=thread, on_result=enqueue)
+
+    def poll(self, worker: RemoteWorker) -> None:
+        """Send the worker its unsent orders, and wait for its next events."""
+        if worker.ended or worker.polling:
             return
-        seat.hears = True
-        orders, seat.orders = seat.orders, []
-        then: Callable[..., None] = lambda *found: self._answered(orders, *found)  # noqa: E731
-        self.call(seat, "hear", "hear", (seat.heard, orders), then)
+        worker.polling = True
+        orders, worker.unsent_orders = worker.unsent_orders, []
+        on_result: Callable[..., None] = lambda *result: self._events_received(orders, *result)  # noqa: E731
+        self.call(worker, "events", "next_events", (worker.answers, orders), on_result)
 
-    def order(self, seat: Held, method: str, *arguments: Any) -> None:
-        self._say(seat, (next(seat.numbers), method, arguments))
+    def send_order(self, worker: RemoteWorker, method: str, *arguments: Any) -> None:
+        """Have the worker's local engine call a method."""
+        self._send(worker, (next(worker.order_numbers), method, arguments))
 
-    def _say(self, seat: Held, order: Order) -> None:
-        if seat.gone:
+    def _send(self, worker: RemoteWorker, order: Order) -> None:
+        if worker.ended:
             return
-        if not seat.hears:
-            seat.orders.append(order)
+        if not worker.polling:
+            worker.unsent_orders.append(order)
             return
 
-        def told(_seat: Held, _: Any, error: BaseException | None) -> None:
-            if error is not None:  # hear() may be told so, too, or have been, and be asked anew by now
-                self.later(_AGAIN_SECONDS, lambda: self._say(seat, order))
+        def sent(_worker: RemoteWorker, _: Any, error: BaseException | None) -> None:
+            if error is not None:  # the call of next_events() may fail as well, and be repeated by then
+                self.call_later(_RETRY_SECONDS, lambda: self._send(worker, order))
 
-        self.call(seat, "say", "say", (order,), told)
+        self.call(worker, "orders", "give_order", (order,), sent)
 
     def wake(self) -> None:
-        self._inbox.put(None)
+        """Make process_next() return.
 
-    def later(self, seconds: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), do))
+        Safe from a signal handler and from other threads.
+        """
+        self._results.put(None)
 
-    def begin_turn(self) -> None:
-        """All that was said before is recorded."""
-        for folder in self._spent:
+    def call_later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have process_next() call `action` after this time."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timer_numbers), action))
+
+    def events_recorded(self) -> None:
+        """Remove old folders and poll workers again, once all events are recorded."""
+        for folder in self._unused_folders:
             shutil.rmtree(folder, ignore_errors=True)
-        self._spent.clear()
-        silent, self._silent = self._silent, []
-        for seat in silent:
-            self.ask(seat)
+        self._unused_folders.clear()
+        to_poll, self._to_poll = self._to_poll, []
+        for worker in to_poll:
+            self.poll(worker)
 
-    def take_in(self, deadline: float | None) -> bool:
-        """What is there, or is next, before the deadline. True: somebody wants the driver to go on."""
+    def process_next(self, deadline: float | None) -> bool:
+        """Process the results that have arrived, or the next one.
+
+        Returns whether wake() was called.
+
+        Returns at the deadline (monotonic seconds) at the latest. Also runs timers that are due.
+        """
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
-        ends = [each for each in (deadline, self._timers[0][0] if self._timers else None) if each is not None]
+        next_timer = self._timers[0][0] if self._timers else None
+        ends = [each for each in (deadline, next_timer) if each is not None]
         woken = False
         try:
-            item = self._inbox.get(timeout=max(0.0, min(ends) - now) if ends else None)
+            process = self._results.get(timeout=max(0.0, min(ends) - now) if ends else None)
             while True:
-                if item is None:
+                if process is None:
                     woken = True
                 else:
-                    item()
-                item = self._inbox.get_nowait()
+                    process()
+                process = self._results.get_nowait()
         except queue.Empty:
             return woken
 
-    def _greeted(self, seat: Held, pid: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._stillborn = 0
-            seat.pid = pid
-            self.ask(seat)
-            self._owner.seat_ready(seat)
-            return
-        if why := _not_made_for_it(error):
-            raise ThriftuneError(f"no worker can be started on {seat.machine} ({seat.address}): {why}")
-        self.later(_NODE_SECONDS, lambda: self._was_stillborn(seat, said(error)))
+    # --- results of calls -------------------------------------------------------------------------------
 
-    def _was_stillborn(self, seat: Held, why: str) -> None:
-        if seat.gone:  # with its machine
-            return
-        self._stillborn += 1
-        if self._stillborn >= _STILLBORN_LIMIT:
-            raise ThriftuneError(f"no worker can be started on {seat.machine} ({seat.address}): {why}")
-        self._is_gone(seat, why, memory=False)
-
-    def _answered(self, orders: list[Order], seat: Held, events: Any, error: BaseException | None) -> None:
-        seat.hears = False
+    def _opened(self, worker: RemoteWorker, pid: Any, error: BaseException | None) -> None:
+        """Process the result of open()."""
         if error is None:
-            seat.heard += 1
-            seat.unreachable_since = None
-            self._silent.append(seat)
+            self._failed_starts = 0
+            worker.pid = pid
+            self.poll(worker)
+            self._listener.worker_ready(worker)
+            return
+        if why := _unsuitable_node(error):
+            raise ThriftuneError(_cannot_start(worker, why))
+        self.call_later(_NODE_SECONDS, lambda: self._start_failed(worker, error_line(error)))
+
+    def _start_failed(self, worker: RemoteWorker, why: str) -> None:
+        if worker.ended:  # its machine was lost
+            return
+        self._failed_starts += 1
+        if self._failed_starts >= _MAX_FAILED_STARTS:
+            raise ThriftuneError(_cannot_start(worker, why))
+        self._lost(worker, why, out_of_memory=False)
+
+    def _events_received(
+        self, orders: list[Order], worker: RemoteWorker, events: Any, error: BaseException | None
+    ) -> None:
+        """Process the result of next_events(), which was called with these orders."""
+        worker.polling = False
+        if error is None:
+            worker.answers += 1
+            worker.unreachable_since = None
+            self._to_poll.append(worker)
             for event in events:
-                self._owner.seat_said(seat, event)
+                self._listener.worker_event(worker, event)
             return
-        if seat.pid is None:  # what is wrong, _greeted is told
+        if worker.pid is None:  # open() has failed, too, and _opened() handles that
             return
         now = time.monotonic()
-        seat.unreachable_since = seat.unreachable_since or now
-        if _may_come_back(error) and now < seat.unreachable_since + _UNREACHABLE_SECONDS:
-            seat.orders = [*orders, *seat.orders]
-            self.later(_AGAIN_SECONDS, lambda: self.ask(seat))
-        elif seat.taken:
-            why, memory = said(error), _out_of_memory(error)
-            self.later(_NODE_SECONDS, lambda: self._is_gone(seat, why, memory=memory))
+        worker.unreachable_since = worker.unreachable_since or now
+        if _is_temporary(error) and now < worker.unreachable_since + _UNREACHABLE_SECONDS:
+            worker.unsent_orders = [*orders, *worker.unsent_orders]
+            self.call_later(_RETRY_SECONDS, lambda: self.poll(worker))
+        elif worker.busy:
+            why, out_of_memory = error_line(error), _is_out_of_memory(error)
+            self.call_later(_NODE_SECONDS, lambda: self._lost(worker, why, out_of_memory=out_of_memory))
         else:
-            self.end([seat])
+            self.end([worker])
 
-    def _is_gone(self, seat: Held, why: str, *, memory: bool) -> None:
-        if seat.gone:
+    def _lost(self, worker: RemoteWorker, why: str, *, out_of_memory: bool) -> None:
+        if worker.ended:
             return
-        if seat.taken:
-            self._owner.seat_gone(seat, why, memory)
+        if worker.busy:
+            self._listener.worker_lost(worker, why, out_of_memory)
         else:
-            self.end([seat])
+            self.end([worker])
 
 
-# --- what is left of a seat -------------------------------------------------------------------------------
+# --- folders of ended workers -----------------------------------------------------------------------------
 
 
-def wait_until_gone(folder: Path, seconds: float) -> None:
-    """Waits at most this long for the processes of a seat, which follow it."""
-    with contextlib.suppress(OSError):  # its node was lost before it had a folder
+def wait_for_processes(folder: Path, seconds: float) -> None:
+    """Wait at most this long for the processes of an actor that has ended.
+
+    They end with the actor.
+    """
+    with contextlib.suppress(OSError):  # the node was lost before the actor had a folder
         recovery.processes_end_within(folder, seconds)
 
 
-def last_words(folder: Path) -> list[Event]:
-    """What its workers have said, whether that was heard or not."""
+def spooled_events(folder: Path) -> list[Event]:
+    """Return all events that the workers of an actor have written to disk."""
     with contextlib.suppress(OSError):
-        os.listdir(recovery.spool_folder(folder))  # noqa: PTH208 (has a network's file system look again)
+        os.listdir(recovery.spool_folder(folder))  # noqa: PTH208 (makes a network file system refresh the folder)
     return [
         event for spool in sorted(recovery.spool_folder(folder).glob("*.spool")) for event in read_spool(spool)
     ]
 
 
-# --- what Ray's errors mean -------------------------------------------------------------------------------
+# --- errors of Ray ----------------------------------------------------------------------------------------
 
 
-def _may_come_back(error: BaseException) -> bool:
+def _is_temporary(error: BaseException) -> bool:
+    """Return whether the actor may be reachable again later."""
     return type(error).__name__ == "ActorUnavailableError"
 
 
-def _not_made_for_it(error: BaseException) -> str:
-    """Why no seat can ever be on the node, as it is; empty if it is not that."""
-    why = said(error)
+def _unsuitable_node(error: BaseException) -> str:
+    """Return why no worker can ever start on the node.
+
+    Returns an empty string if the error has another cause.
+    """
+    why = error_line(error)
     if "No module named 'thriftune" in why:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return f"{why}; install thriftune there, for Python {version}, as it is here"
+        return f"{why}; install the same thriftune there, for Python {version}"
     return why.partition("SettingError: ")[2]
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def _cannot_start(worker: RemoteWorker, why: str) -> str:
+    return f"no worker can be started on {worker.machine} ({worker.address}): {why}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
     return "OutOfMemory" in type(error).__name__ or "running low on memory" in str(error)
 
 
-def said(error: BaseException) -> str:
-    """The line that says most: of an error in a seat, its own; else the first."""
+def error_line(error: BaseException) -> str:
+    """Return the most useful line of an error of Ray's.
+
+    That is the line of the exception in the actor, or else the first line.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     return next((line for line in reversed(lines) if "Error:" in line), first)

@@ -1,8 +1,8 @@
-"""What runs on a node of a cluster? A seat: room for one worker of a trial, kept by an actor of the cluster.
+"""The Ray actor that runs one worker of a trial on a node of a cluster.
 
-Within it, a worker process of the local engine runs the trials, so that whatever a trial does to its process is
-kept from the actor and told as on this machine. What the worker says is in the seat's folder, in the study's
-storage, before it is sent: it outlives the node.
+The actor has a local engine with one worker process. Whatever a trial does to its process cannot harm the actor,
+and the engine reports it as on a single machine. The worker writes its events into the actor's folder, in the
+study's storage, before it sends them, so they survive the node.
 """
 
 from __future__ import annotations
@@ -23,82 +23,106 @@ from thriftune.state.events import Event
 from thriftune.training.gangs import free_port
 
 _STORAGE_SECONDS = 5.0
-"""So long a folder that was made elsewhere may take to be seen on a network's file system."""
+"""How long a network file system may take to show a folder that another machine has made."""
 
-_LOOK_SECONDS = 0.5
-"""The local engine wants to be asked so often, that it can tell whom the kernel has killed for memory."""
+_STORAGE_POLL_SECONDS = 0.1
+
+_ENGINE_WAIT_SECONDS = 0.5
+"""The longest wait of the local engine. It must check this often for kills by the kernel for lack of memory."""
 
 Order = tuple[int, str, tuple[Any, ...]]
-"""Its number, one of the local engine's methods, and what it is called with."""
+"""A call of a method of the local engine: the number of the order, the method and its arguments."""
 
 
-class Seat:
-    """Hears on one thread what the worker says; is told on another what it shall do. Each order has a number, and
-    so has each answer, for either may have to be sent twice where a network fails."""
+class WorkerActor:
+    """An actor with one worker process.
+
+    The driver calls its methods on two threads.
+
+    The thread "events" runs open() and next_events(), the thread "orders" runs give_order() and find_port().
+    Orders and answers are numbered, because either may be sent twice when the network fails.
+    """
 
     def __init__(self, folder: str, target: Mapping[str, Any], variables: Mapping[str, str], paths: Sequence[str]):
+        """Prepare the process of the actor.
+
+        - `folder`: the actor's own folder in the study's storage. The driver has made it.
+        - `target`: the training function; see worker.load_target().
+        - `variables`: environment variables for the worker.
+        - `paths`: the driver's sys.path.
+        """
         os.environ.update(variables)
-        _await(Path(folder))
+        _wait_for_folder(Path(folder))
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
-        with contextlib.suppress(OSError):  # where the script was started, if that is here, too
+        with contextlib.suppress(OSError):  # the script's folder may not exist on this machine
             os.chdir(target.get("folder") or ".")
         self._engine = LocalEngine(Path(folder), 1, dict(target), durable=True)
         self._engine.recover()
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
-        self._obeyed: set[int] = set()
+        self._executed: set[int] = set()  # the numbers of all orders that were executed
         self._opened = False
-        self._told = 0  # answers so far
-        self._last: list[Event] = []  # the last of them
+        self._answers = 0  # the number of answers of next_events() to date
+        self._last_answer: list[Event] = []
 
-    def hello(self) -> int:
-        """The number of its process, once it can take a trial."""
+    def open(self) -> int:
+        """Start the worker, and return the process id of the actor.
+
+        May be called twice.
+        """
         if not self._opened:
-            # On the thread that hears, which is there as long as the seat: the worker ends with it.
+            # The kernel ends the worker with the thread that started it. This thread lasts as long as the actor.
             self._opened = True
             self._engine.open()
         return os.getpid()
 
-    def hear(self, known: int, orders: Sequence[Order]) -> list[Event]:
-        """What happened after the answer of number `known`, as soon as anything has."""
-        self._obey(orders)
-        if known < self._told:
-            return self._last
+    def next_events(self, answers: int, orders: Sequence[Order]) -> list[Event]:
+        """Execute orders, wait for events and return them.
+
+        `answers`: how many answers the driver has received. If it has missed the last one, that is returned again.
+        """
+        self._execute(orders)
+        if answers < self._answers:
+            return self._last_answer
         while True:
-            events = self._engine.wait(_LOOK_SECONDS)
-            self._obey(())
+            events = self._engine.wait(_ENGINE_WAIT_SECONDS)
+            self._execute(())
             if events:
-                self._told, self._last = self._told + 1, events
+                self._answers, self._last_answer = self._answers + 1, events
                 return events
 
-    def say(self, order: Order) -> None:
-        """Is obeyed while hear() waits, or when it is called next."""
+    def give_order(self, order: Order) -> None:
+        """Have an order executed by the next_events() that waits now, or by the next one."""
         self._orders.put(order)
         self._engine.wake()
 
-    def port(self, address: str) -> int:
-        """At which the first worker of a trial can be reached by the others."""
+    def find_port(self, address: str) -> int:
+        """Return a free port of this machine, at which the other workers can reach this one."""
         return free_port(address)
 
-    def _obey(self, orders: Sequence[Order]) -> None:
-        said = []
+    def _execute(self, later_orders: Sequence[Order]) -> None:
+        """Execute the orders of give_order(), then the later ones, each at most once."""
+        orders = []
         with contextlib.suppress(queue.Empty):
             while True:
-                said.append(self._orders.get_nowait())
-        for number, method, arguments in [*said, *orders]:  # those that were said are earlier
-            if number not in self._obeyed:
-                self._obeyed.add(number)
+                orders.append(self._orders.get_nowait())
+        for number, method, arguments in [*orders, *later_orders]:
+            if number not in self._executed:
+                self._executed.add(number)
                 getattr(self._engine, method)(*arguments)
 
 
-def _await(folder: Path) -> None:
-    """The driver has made it: where it is not, neither are the study's checkpoints."""
+def _wait_for_folder(folder: Path) -> None:
+    """Wait until the folder is visible on this machine.
+
+    Raises SettingError if the storage is not shared.
+    """
     deadline = time.monotonic() + _STORAGE_SECONDS
     while not folder.exists():
         if time.monotonic() > deadline:
             raise SettingError(
-                f"{folder} is not there, on {socket.gethostname()}: all nodes must see the study's folder; give "
-                "storage=, a folder of a file system that they share"
+                f"{socket.gethostname()} does not see the folder {folder}: all nodes must see the study's folder; "
+                "set storage= to a folder of a file system that they share"
             )
         with contextlib.suppress(OSError):
-            os.listdir(folder.parent)  # noqa: PTH208 (has a network's file system look again)
-        time.sleep(0.1)
+            os.listdir(folder.parent)  # noqa: PTH208 (makes a network file system refresh the folder)
+        time.sleep(_STORAGE_POLL_SECONDS)

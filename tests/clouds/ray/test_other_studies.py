@@ -1,4 +1,4 @@
-"""Studies on a real cluster: where they run, and how two of them share it."""
+"""Tests how many workers a study wants, and how two studies share a real cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 120.0
 
 
 @pytest.mark.parametrize(
-    ("trials", "workers", "gang", "wants"),
+    ("trials", "workers", "gang", "expected"),
     [
         (9, None, 1, 9),
         (9, 4, 1, 4),
@@ -34,13 +34,13 @@ PATIENCE_SECONDS = 120.0
         (9, None, 0, 0),
     ],
 )
-def test_what_a_study_wants(trials: int | None, workers: int | None, gang: int, wants: int) -> None:
-    more: dict[str, Any] = {"deadline_seconds": 60.0} if trials is None else {}
-    table = Table(slots=2, trials=trials, workers=workers, engine="ray", provisioner=PresentMachines(), **more)
-    assert wanted(table.spec, table.history, gang) == wants
+def test_workers_that_a_study_wants(trials: int | None, workers: int | None, gang: int, expected: int) -> None:
+    limits: dict[str, Any] = {"deadline_seconds": 60.0} if trials is None else {}
+    table = Table(slots=2, trials=trials, workers=workers, engine="ray", provisioner=PresentMachines(), **limits)
+    assert wanted(table.spec, table.history, gang) == expected
 
 
-def test_what_has_ended_wants_nothing_more() -> None:
+def test_ended_trials_want_no_workers() -> None:
     table = Table(slots=2, trials=3, workers=None, engine="ray")
     table.report(0, 1, 0.5)
     table.end(0)
@@ -62,14 +62,14 @@ def train(trial):
         nonlocal done
         done = int((at / "done").read_text())
     trial.restore(load)
-    (folder / f"{name}-began").touch()
+    (folder / f"{name}-started").touch()
     for step in trial.steps():
         time.sleep(0.1)
         done += 1
         assert done == step
         trial.report(loss=trial["x"], save=lambda at: (at / "done").write_text(str(done)))
-        # Until the other one is there, so that they have something to share.
-        while not (folder / f"{other}-began").exists() and not trial.told_to_end():
+        # Wait until the other study runs, too, so that both share the cluster.
+        while not (folder / f"{other}-started").exists() and not trial.told_to_end():
             time.sleep(0.05)
 
 result = tt.tune(
@@ -89,14 +89,14 @@ print(json.dumps({
 """
 
 
-def begin(folder: Path, name: str, other: str, cluster: Nodes) -> subprocess.Popen[str]:
+def start(folder: Path, name: str, other: str, cluster: Nodes) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", STUDY, str(folder), name, cluster.address, other]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
 
 
-def came_of(study: subprocess.Popen[str]) -> dict[str, Any]:
+def outcome(study: subprocess.Popen[str]) -> dict[str, Any]:
     try:
         output, errors = study.communicate(timeout=PATIENCE_SECONDS)
     finally:
@@ -107,26 +107,28 @@ def came_of(study: subprocess.Popen[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cpus", [(4,), (1, 1, 1, 1)], ids=["one node", "four nodes"])
 def test_two_studies_share_a_cluster_fairly(cpus: tuple[int, ...], tmp_path: Path) -> None:
-    """The second finds out which nodes the first has left, wherever it looked for room at first."""
+    """The second study gets the nodes that the first one releases."""
     with nodes(*cpus) as cluster:
-        first = begin(tmp_path, "first", "second", cluster)
+        first = start(tmp_path, "first", "second", cluster)
         second = None
         try:
-            while not (tmp_path / "first-began").exists():
+            while not (tmp_path / "first-started").exists():
                 assert first.poll() is None, first.communicate()
                 time.sleep(0.05)
-            second = begin(tmp_path, "second", "first", cluster)
-            both = [came_of(first), came_of(second)]
+            second = start(tmp_path, "second", "first", cluster)
+            both = [outcome(first), outcome(second)]
         finally:
             for study in (first, second):
                 if study is not None:
                     study.kill()
                     study.wait()
-    for found in both:
-        assert found["states"] == ["COMPLETED"] * 5
-        assert found["steps"] == [15] * 5
-        assert found["bad"] == 0, "to make room for others is no failure"
+    for each in both:
+        assert each["states"] == ["COMPLETED"] * 5
+        assert each["steps"] == [15] * 5
+        assert each["bad"] == 0, "a trial that moves for another study has not failed"
     assert [2, "1 other study: second"] in both[0]["shares"]
     assert [2, "1 other study: first"] in both[1]["shares"]
-    assert both[0]["shares"][-1][0] is None or both[1]["shares"][-1][0] is None, "who is left alone has all of it"
-    assert both[0]["moved"] >= 2, "the first had all four, and left two of them"
+    assert both[0]["shares"][-1][0] is None or both[1]["shares"][-1][0] is None, (
+        "the study that ends last gets the whole cluster"
+    )
+    assert both[0]["moved"] >= 2, "the first study had all four slots, and released two"
