@@ -1,1 +1,1 @@
-"""How fast, how sturdy, how well placed? Benchmarks of trials on Ray clusters."""
+"""How fast and how reliable are trials on Ray clusters?"""

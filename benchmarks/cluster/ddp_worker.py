@@ -1,6 +1,6 @@
-"""One worker of a trial: trains a network with torch's DistributedDataParallel over gloo, on one thread.
+"""One worker of a trial, which trains a network with DistributedDataParallel over gloo, on one thread.
 
-The first worker prints how many samples a second all of them did together.
+The first worker prints how many samples a second all workers have processed together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def network() -> nn.Module:
 def main(steps: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    init_process_group("gloo")  # as the variables of the environment say
+    init_process_group("gloo")  # reads the rank and addresses from the environment
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,8 +1,7 @@
-"""Nodes of a Ray cluster are killed at random moments, or taken away after a notice of 10 s: what is lost, what is
-done twice?
+"""Measures what is lost or repeated when nodes of a Ray cluster are killed, or preempted after a notice of 10 s.
 
-Each study has six trials of eight steps; half of the studies save with every report, the others with every third.
-What the trials wrote down in their folders is held against what the store has.
+The nodes are killed at random moments. Each study has six trials of eight steps. Half of the studies save with
+every report, the others with every third. The benchmark compares the logs in the trials' folders with the store.
 """
 
 from __future__ import annotations
@@ -22,17 +21,19 @@ from tests.end_to_end.ray_study import NAME
 from tests.support.ray_clusters import Nodes, nodes
 
 STUDIES, TRIALS, STEPS, STEP_SECONDS = 20, 6, 8, 0.3
-NODES, CPUS = 4, 2  # room for two trials more: whoever loses its node need not wait for another one's end
+NODES, CPUS = 4, 2  # room for two more trials, so that a trial that has lost its node can continue at once
 NOTICE_SECONDS = 10.0
 SAVE_EVERY = (1, 3)
 
 
 @dataclass
 class Outcome:
+    """The result of one study."""
+
     account: Account
     save_every: int
-    hit: int  # trials that were on the node
-    seconds: list[float]  # until each of these ran again
+    hit: int  # the number of trials on the node
+    seconds: list[float]  # the time until each of these ran again
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -41,13 +42,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
     count = 1 if options.quick else STUDIES
     with scratch() as folder, nodes(*[CPUS] * NODES) as cluster:
         for notice in (False, True):
-            found = []
+            outcomes = []
             for number in range(count):
                 home = folder / f"{notice}-{number}"
                 home.mkdir()
-                found.append(_study(cluster, home, SAVE_EVERY[number % len(SAVE_EVERY)], notice, dice))
-                say(f"{'notice' if notice else 'kill'} {number + 1} of {count}: {found[-1].account}")
-            rows += _rows(found, notice, judged=not options.quick)
+                outcomes.append(_study(cluster, home, SAVE_EVERY[number % len(SAVE_EVERY)], notice, dice))
+                say(f"{'notice' if notice else 'kill'} {number + 1} of {count}: {outcomes[-1].account}")
+            rows += _rows(outcomes, notice, judged=not options.quick)
     return rows
 
 
@@ -60,12 +61,12 @@ def _study(cluster: Nodes, folder: Path, save_every: int, notice: bool, dice: ra
         study.until(lambda: study.steps_done() >= TRIALS // 2, driver, "the first steps are done")
         time.sleep(dice.uniform(0.0, 0.8 * STEPS * STEP_SECONDS))
         running = _running(study)
-        machine = dice.choice(sorted(running) or [f"node-{node[-8:]}" for node in cluster.there])
-        node = next(node for node in cluster.there if node.endswith(machine.removeprefix("node-")))
+        machine = dice.choice(sorted(running) or [f"node-{node[-8:]}" for node in cluster.running])
+        node = next(node for node in cluster.running if node.endswith(machine.removeprefix("node-")))
         began = time.time()
         if notice:
             cluster.drain(node, NOTICE_SECONDS)
-            study.until(lambda: machine not in _running(study) or driver.poll() is not None, driver, "they left")
+            study.until(lambda: machine not in _running(study) or driver.poll() is not None, driver, "all left")
         cluster.kill(node)
         study.wait(driver)
     finally:
@@ -77,33 +78,33 @@ def _study(cluster: Nodes, folder: Path, save_every: int, notice: bool, dice: ra
 
 
 def _running(study: Lossy) -> dict[str, list[int]]:
-    """By machine, the trials there."""
+    """Return the running trials by machine."""
     history = tt.load(NAME, study.store).history
     return {machine.id: list(machine.running) for machine in history.machines.values() if machine.running}
 
 
 def _runs_again(study: Lossy, trial: int, after: float) -> float | None:
-    """When its next attempt began; None: it had come to its end just before."""
+    """Return when the next attempt of a trial began; None if the trial had just ended."""
     begins = (line["at"] for line in study.said(trial) if line["what"] == "begins" and line["attempt"] > 1)
-    return next((at for at in begins if at > after), None)
+    return next((begin for begin in begins if begin > after), None)
 
 
-def _rows(found: Sequence[Outcome], notice: bool, *, judged: bool) -> list[Row]:
+def _rows(outcomes: Sequence[Outcome], notice: bool, *, judged: bool) -> list[Row]:
     what = f"notice of {NOTICE_SECONDS:g} s" if notice else "no notice"
-    accounts = [each.account for each in found]
+    accounts = [each.account for each in outcomes]
     steps, reports = sum(a.steps_done for a in accounts), sum(a.reports for a in accounts)
     lost = sum(len(a.unrecorded) + len(a.missing) for a in accounts)
     unwell = sum(len(a.unwell) + len(a.run_again) for a in accounts)
     beyond = sum(len(a.beyond) for a in accounts)
-    hit = sum(each.hit for each in found)
-    about = f"{len(found)} nodes with {hit} trials"
+    hit = sum(each.hit for each in outcomes)
+    about = f"{len(outcomes)} nodes with {hit} trials"
     sound = lost == unwell == 0
-    figure = f"{lost} of {reports:,} reports, {unwell} of {len(found) * TRIALS} trials; {about}"
+    figure = f"{lost} of {reports:,} reports, {unwell} of {len(outcomes) * TRIALS} trials; {about}"
     rows = [Row(f"{what}: lost, failed, or run again after its end", figure, "none", sound if judged else None)]
     met = not beyond if judged else None
     rows.append(Row(f"{what}: steps done again that a checkpoint had", f"{beyond} of {steps:,}", "none", met))
     for every in SAVE_EVERY:
-        some = [each for each in found if each.save_every == every]
+        some = [each for each in outcomes if each.save_every == every]
         again, on = sum(len(each.account.repeated) for each in some), sum(each.hit for each in some)
         bar = notice and every == 1
         saved = "every report" if every == 1 else f"every {every}rd report"
@@ -116,7 +117,7 @@ def _rows(found: Sequence[Outcome], notice: bool, *, judged: bool) -> list[Row]:
                 met,
             )
         )
-    seconds = sorted(second for each in found for second in each.seconds)
+    seconds = sorted(second for each in outcomes for second in each.seconds)
     middle = statistics.median(seconds) if seconds else 0.0
     spread = f"{middle:.1f} s ({seconds[0]:.1f} to {seconds[-1]:.1f})" if seconds else "none had to"
     data = {"seconds": seconds}

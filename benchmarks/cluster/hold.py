@@ -1,7 +1,7 @@
-"""A Ray cluster of one node, that is there until nobody wants it: when standard input ends, so does it.
+"""Runs a Ray cluster with one node until standard input ends. Prints the cluster's address.
 
-It runs in the environment of whoever uses the cluster, which the workers on its node share; so it imports nothing
-of this project. Prints the cluster's address.
+The workers on the node have the environment of this process, which is that of the system under test. So it imports
+nothing of this project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STORE_BYTES = 80_000_000
 
 def main(cpus: int) -> None:
     with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        # Not where others on this machine look for a cluster; and its sockets need a short path.
+        # Other programs on this machine must not find the cluster, and its sockets need a short path.
         os.environ["RAY_TMPDIR"] = folder
         cluster = Cluster(
             initialize_head=True,

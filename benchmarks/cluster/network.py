@@ -1,4 +1,4 @@
-"""A real network for the benchmarks on clusters: two wide layers that learn digits, with any number of workers."""
+"""A training function for the benchmarks: a network with two wide layers, and any number of workers."""
 
 from __future__ import annotations
 

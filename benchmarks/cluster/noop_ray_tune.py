@@ -1,7 +1,8 @@
-"""Trials of nothing with Ray Tune on a cluster that runs, that of RAY_ADDRESS: on actors that are reused ("reuse")
-or on a new one each ("fresh").
+"""Runs trials that do nothing with Ray Tune, on the running cluster at RAY_ADDRESS.
 
-It runs in an environment of its own, so it imports nothing of this project. Prints what ../noop_thriftune.py does.
+The first argument says whether actors are reused ("reuse") or each trial gets a new one ("fresh"). This script
+runs in an environment of its own, so it imports nothing of this project. Its output is like that of
+../noop_thriftune.py.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What is it worth that the workers of a trial are together? Samples a second, together and scattered.
+"""Measures the samples a second of a trial whose workers are on one node, or scattered over several.
 
-As in Table 1 of RubberBand, in the small: a real network is trained by 1, 2 and 4 workers with gloo, once where
-the placement controller (planning/placement.py) puts them, and once without it, each on the next node. A node is a
-network namespace of its own; between any two is a link of 1 Gbit/s each way, with half a millisecond of delay
-where the kernel can (netem), else without (tbf). Workers on one node do not use the link.
+This repeats Table 1 of RubberBand on a small scale. A real network is trained by 1, 2 and 4 workers with gloo,
+once where the placement controller (planning/placement.py) puts them, and once with each worker on the next node.
+Each node is a network namespace. The links between nodes have 1 Gbit/s each way, and a delay of half a millisecond
+if the kernel supports that (netem), else none (tbf). Workers on one node do not use the link.
 
-It is the workers themselves that are in the namespaces, without a Ray cluster around them. It wants root, iproute2
-and torch. Every worker has one thread. Where there are fewer cores than workers they take turns, which slows
-down both ways: the ratio is not that of workers which have a core each.
+The workers run in the namespaces without a Ray cluster. The benchmark needs root, iproute2 and torch. Each worker
+has one thread. With fewer cores than workers, the workers take turns, which slows both placements down: the ratio
+is then not that of workers with a core each.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ _PATIENCE_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Network:
-    """Namespaces that are nodes, by name, with their addresses; and what is between them, in words."""
+    """Namespaces that are nodes: their addresses by name, and a description of the link between them."""
 
     addresses: Mapping[str, str]
     link: str
 
     def rate(self, placement: Mapping[str, int], steps: int) -> float:
-        """Samples a second of a trial with so many workers on which node."""
-        seats = [node for node, count in placement.items() for _ in range(count)]
+        """Return the samples a second of a trial with these numbers of workers by node."""
+        nodes = [node for node, count in placement.items() for _ in range(count)]
         script = Path(__file__).with_name("ddp_worker.py")
         shared = {
-            "MASTER_ADDR": self.addresses[seats[0]],
+            "MASTER_ADDR": self.addresses[nodes[0]],
             "MASTER_PORT": "29500",
-            "WORLD_SIZE": str(len(seats)),
+            "WORLD_SIZE": str(len(nodes)),
             "GLOO_SOCKET_IFNAME": "eth0",
             "OMP_NUM_THREADS": "1",
-            "TORCH_CPP_LOG_LEVEL": "ERROR",  # a namespace has no names for its addresses, which it would tell
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # no warnings that addresses have no names
         }
         with contextlib.ExitStack() as stack:
             started = []
-            for rank, node in enumerate(seats):
+            for rank, node in enumerate(nodes):
                 command = ["ip", "netns", "exec", node, sys.executable, "-P", str(script), str(steps)]
                 environment = {**os.environ, **shared, "RANK": str(rank)}
                 worker = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
                 stack.callback(_end, worker)
                 started.append(worker)
-            said = [worker.communicate(timeout=_PATIENCE_SECONDS)[0] for worker in started]
+            outputs = [worker.communicate(timeout=_PATIENCE_SECONDS)[0] for worker in started]
         if any(worker.returncode for worker in started):
             raise SystemExit(f"workers ended with {[worker.returncode for worker in started]}")
-        return float(said[0])
+        return float(outputs[0])
 
 
 def _end(worker: subprocess.Popen[str]) -> None:
@@ -74,14 +74,14 @@ def _end(worker: subprocess.Popen[str]) -> None:
 
 
 def _ip(*arguments: str, program: str = "ip") -> bool:
-    """False: it cannot."""
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    return done.returncode == 0
+    """Run a command; return whether it has succeeded."""
+    process = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    return process.returncode == 0
 
 
 @contextlib.contextmanager
 def network(nodes: int) -> Iterator[Network]:
-    """Namespaces that hang on a bridge, which is in one of its own; the machine's network is not touched."""
+    """Make namespaces that a bridge connects, in another namespace. The machine's network is not changed."""
     prefix = f"tt{os.getpid()}"
     hub = f"{prefix}-hub"
     names = [f"{prefix}-{number}" for number in range(1, nodes + 1)]
@@ -106,33 +106,34 @@ def network(nodes: int) -> Iterator[Network]:
 def _must(*arguments: str) -> None:
     if not _ip(*arguments):
         raise SystemExit(
-            f"this failed, and without it there is no network between nodes: ip {' '.join(arguments)}"
+            f"the network between the nodes cannot be made, because this command failed: ip {' '.join(arguments)}"
         )
 
 
 def _shape(name: str) -> str:
-    """Of what a node sends; what it is like then."""
+    """Limit the speed of what a node sends; return a description of the link."""
     speed = RATE.replace("gbit", " Gbit/s")
     to = ("-n", name, "qdisc", "replace", "dev", "eth0", "root")
     if _ip(*to, "netem", "delay", f"{DELAY_MILLISECONDS}ms", "rate", RATE, "limit", "10000", program="tc"):
         return f"{speed}, {DELAY_MILLISECONDS:g} ms each way"
     if _ip(*to, "tbf", "rate", RATE, "burst", "128kb", "latency", "50ms", program="tc"):
         return f"{speed}, no delay (this kernel has no netem)"
-    raise SystemExit("tc can limit no link here: the kernel has neither netem nor tbf")
+    raise SystemExit("tc cannot limit links here, because the kernel has neither netem nor tbf")
 
 
 def together(workers: int, nodes: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the placement of the placement controller."""
     return place({0: workers}, nodes).placement[0]
 
 
 def scattered(workers: int, nodes: Mapping[str, int]) -> dict[str, int]:
-    """One after the other on the next node, as where nobody sees to it."""
+    """Return a placement with each worker on the next node."""
     names = list(nodes)
-    found: dict[str, int] = {}
+    placement: dict[str, int] = {}
     for number in range(workers):
         name = names[number % len(names)]
-        found[name] = found.get(name, 0) + 1
-    return found
+        placement[name] = placement.get(name, 0) + 1
+    return placement
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -140,7 +141,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         return [Row("workers together and scattered", f"not measured: it needs {missing}")]
     counts, rounds, steps = (WORKERS[:2], 1, 2) if options.quick else (WORKERS, ROUNDS, STEPS)
     rates: dict[tuple[int, str], list[float]] = {}
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # namespaces would stay
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the namespaces are removed
     with network(NODES) as net:
         slots = dict.fromkeys(net.addresses, SLOTS)
         for number in range(1, rounds + 1):

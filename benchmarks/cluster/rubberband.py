@@ -1,10 +1,10 @@
-"""RubberBand's end-to-end experiment in the small: does an elastic plan cost as much less as was predicted?
+"""Repeats RubberBand's end-to-end experiment on a small scale: does an elastic plan save as much as predicted?
 
-Successive halving of a real network, on real Ray nodes that the real autoscaler starts and ends; the best elastic
-plan against the best fixed number of machines, by the same deadline. For each seed, a step is measured on the
-cluster with 1, 2, 4, ... workers, both plans are made from that, and both are carried out, each beginning with
-no node. Cost: what the nodes' lives come to, by the second, until the autoscaler has ended them, or, of those
-that are let go with the last trial, until the study ends.
+The job is successive halving of a real network, on real Ray nodes that the real autoscaler starts and ends. The
+best elastic plan is compared with the best fixed number of machines, for the same deadline. For each seed, a step
+is measured on the cluster with 1, 2, 4, ... workers. Both plans are made from that and carried out, each from a
+cluster without nodes. The cost of a node is its price by the second, until the autoscaler has ended it. Nodes that
+are released with the last trial count until the study ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.common import ROOT, Row, main, say
 from thriftune.planning.choosing import Planner
 
-PRICE = 0.192  # of an m5.xlarge on demand; each node of the experiment says that it is one
+PRICE = 0.192  # dollars per hour of an m5.xlarge on demand, which each node claims to be
 KIND = "m5.xlarge_on-demand"
 IDLE_SECONDS = 2.0
 BAR_POINTS, BAR_OFF = 0.05, 0.10
@@ -38,12 +38,12 @@ class Settings:
     first: int = 4
     last: int = 64
     eta: int = 4
-    slots: int = 1  # of a node, each with a core
+    slots: int = 1  # of each node, with a core each
     most: int = 2  # nodes at a time
     seeds: int = 3
-    slack: float = 1.25  # the deadline, over the duration of the quickest plan
-    seconds: float = 15.0  # of measuring, for each number of workers
-    repeats: int = 3  # trials that share them
+    slack: float = 1.25  # the deadline, as a multiple of the duration of the quickest plan
+    seconds: float = 15.0  # how long to measure each number of workers
+    repeats: int = 3  # the number of trials in that time
     width: int = 1024
     batches: int = 16
 
@@ -53,7 +53,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 
     cores = len(os.sched_getaffinity(0))
-    # Each worker has a core to itself, or two of them would be measured as one is not.
+    # Each worker needs a core of its own. Otherwise several workers would be slower than one.
     settings = (
         Settings()
         if cores < 8
@@ -72,20 +72,20 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
-    """`found`: what was predicted and what was seen, one for each seed."""
+    """Return the rows of the report. `found`: the predictions and the measurements of each seed."""
     made = []
     for name in NAMES:
         runs = [each[name] for each in found]
-        told = "; ".join(
+        runs_text = "; ".join(
             f"{run['predicted']['seconds']:.0f} s and ${run['predicted']['dollars']:.4f} predicted, "
             f"{run['seen']['seconds']:.0f} s and ${run['seen']['dollars']:.4f} seen, machines {run['machines']}"
             for run in runs
         )
         off = _off(runs, "predicted")
         met = max(map(abs, off)) <= BAR_OFF
-        figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%} ({told})"
+        figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%} ({runs_text})"
         made.append(Row(f"{name}, seen against predicted", figure, "within 10 %", met, {"runs": runs}))
-        # How fast the machine was when steps were measured, and how fast later, is not the model's to know.
+        # The speed of the machine may change after the profile was measured, which the model cannot know.
         off = _off(runs, "at the pace seen")
         figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%}"
         made.append(Row(f"{name}, had steps been measured as they took", figure))
@@ -110,10 +110,11 @@ def _each(parts: Sequence[float]) -> str:
     return ", ".join(f"{each:.1%}" for each in parts)
 
 
-# --- inside of the cluster ----------------------------------------------------------------------------------
+# --- in the cluster -----------------------------------------------------------------------------------------
 
 
-def inside(settings: Settings) -> list[dict[str, Any]]:
+def run_plans(settings: Settings) -> list[dict[str, Any]]:
+    """Run both plans for each seed; return the predictions and measurements. Called in the cluster."""
     from thriftune.clouds.ray.cluster import Cluster
     from thriftune.launch.drive import make_spec
     from thriftune.launch.profiling import measure as profiled
@@ -148,16 +149,16 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:
         for seed in range(settings.seeds):
             _wait_until_empty(cluster)
-            # Anew for each seed: a machine that is shared with others is not as fast at one time as at another.
+            # Measured for each seed: the speed of a shared machine varies over time.
             bench = OnCluster(cluster, where, "rubberband", asdict(target), Path(scratch), say)
-            most = settings.slots * settings.most  # so that it is known how long it takes for all nodes to come
+            most = settings.slots * settings.most  # so that the start of all nodes is measured
             with bench.opened(kinds, most):
                 measured = profiled(spec, powers_of_two(most), settings.seconds, settings.repeats, say, bench)
             profile: Profile = bench.with_waits(measured.profile)
             starts = {row.workers: [trial.startup for trial in row.trials] for row in measured.rows}
             say(f"profile: {profile.to_json()}; a trial starts in, by workers: {starts}")
-            # A node that was let go is billed until the autoscaler has found it idle and ended it: each once, so
-            # that it is planned as the price of data is.
+            # A released node is billed until the autoscaler has found it idle and ended it. That happens once for
+            # each node, so it is planned like the price of data.
             lingers = IDLE_SECONDS + 1.0
             planned_kinds = [
                 replace(kind, data_gb=1.0, data_price=lingers * PRICE / 3600.0)
@@ -165,32 +166,30 @@ def inside(settings: Settings) -> list[dict[str, Any]]:
             ]
             quickest = min(each.duration for each in frontier(job, profile, planned_kinds))
             deadline = settings.slack * quickest
-            told: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json()}
+            result: dict[str, Any] = {"deadline": deadline, "profile": profile.to_json()}
             for name in list(NAMES)[:: 1 if seed % 2 == 0 else -1]:
                 made = plan(job, profile, planned_kinds, deadline=deadline, planner=NAMES[name], probability=0.0)
                 machines = [stage.machines for stage in made.stages]
                 say(f"seed {seed}, {name}: {made.duration:.1f} s, ${made.cost:.4f} predicted, machines {machines}")
                 _wait_until_empty(cluster)
-                seen = carried_out(
-                    made, replace(spec, seed=seed), where, cluster, Path(scratch) / f"{name}-{seed}"
-                )
+                seen = carry_out(made, replace(spec, seed=seed), where, cluster, Path(scratch) / f"{name}-{seed}")
                 say(f"seed {seed}, {name}: {seen['seconds']:.1f} s, ${seen['dollars']:.4f}; {seen['parts']}")
                 paces = {**profile.seconds_per_step, **seen["parts"]["seconds a step by workers"]}
                 as_seen = CostModel(job, replace(profile, seconds_per_step=paces), made.model.at_a_time)
                 again = make(as_seen, made.choices, made.planner)
-                told[name] = {
+                result[name] = {
                     "predicted": {"seconds": made.duration, "dollars": made.cost},
                     "at the pace seen": {"seconds": again.duration, "dollars": again.cost},
                     "seen": seen,
                     "machines": machines,
                     "stages": [asdict(stage) for stage in made.stages],
                 }
-            found.append(told)
+            found.append(result)
     return found
 
 
-def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
-    """Seconds, dollars, the best loss and the parts of a study that follows the plan."""
+def carry_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:
+    """Run a study that follows the plan; return its seconds, dollars, best loss and the parts of its time."""
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.common.clock import WallClock
     from thriftune.engines.ray.engine import RayEngine
@@ -232,10 +231,10 @@ def carried_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) ->
 
 
 def parts_of(log: Sequence[Any]) -> dict[str, Any]:
-    """Where the time went, in seconds: what a profile predicts one by one."""
+    """Return the seconds of each part of the time, as a profile predicts them."""
     from thriftune.state.events import MachineReady, Place, Rent, Reported
 
-    asked: dict[str, float] = {}
+    rented_at: dict[str, float] = {}
     placed: dict[tuple[int, int], Place] = {}
     last: dict[tuple[int, int], Reported] = {}
     comes: list[float] = []
@@ -246,9 +245,9 @@ def parts_of(log: Sequence[Any]) -> dict[str, Any]:
     for event in log:
         match event:
             case Rent():
-                asked[event.machine] = event.at
-            case MachineReady(machine=machine) if machine in asked:
-                comes.append(event.at - asked[machine])
+                rented_at[event.machine] = event.at
+            case MachineReady(machine=machine) if machine in rented_at:
+                comes.append(event.at - rented_at[machine])
             case Place():
                 placed[event.trial, event.attempt] = event
             case Reported(trial=trial, attempt=attempt):
@@ -258,7 +257,7 @@ def parts_of(log: Sequence[Any]) -> dict[str, Any]:
                 if before is None:
                     (starts if warm >= workers.keys() else cold).append(event.at - place.at)
                     warm |= workers.keys()
-                elif event.step > before.step:  # or it was only saved, later
+                elif event.step > before.step:  # the same step is reported again when it is saved later
                     steps.setdefault(sum(workers.values()), []).append(event.at - before.at)
                 last[trial, attempt] = event
     return {
@@ -276,6 +275,6 @@ def _wait_until_empty(cluster: Any) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["inside"]:
-        print(json.dumps(inside(Settings(**json.loads(sys.argv[2])))))
+        print(json.dumps(run_plans(Settings(**json.loads(sys.argv[2])))))
     else:
         raise SystemExit(main(measure))

@@ -1,12 +1,12 @@
-"""How many trials a second on a Ray cluster, and how soon is the first? Ray Tune on the same kind of cluster.
+"""Measures the trials a second on a Ray cluster, and the time to the first, against Ray Tune.
 
-A no-op objective, isolated processes, results on disk, 2 CPUs. A cluster of one node is there before, one for each
-side as their environments differ (hold.py), with the same version of Ray; both attach to theirs. Rounds alternate,
-so that a busy machine disturbs both sides alike.
+The objective does nothing. Both systems use isolated processes, results on disk and 2 CPUs. Each attaches to a
+running cluster of one node with the same version of Ray. The clusters are different, because the environments are
+(hold.py). Rounds alternate, so that a busy machine affects both systems alike.
 
-The rate is that between the first and the last run of the objective. The first report is counted from the call of
-tune() or fit() to the moment the objective first ran, in a fresh process; and from the start of that process, as
-one side has imported Ray by the call and the other has not.
+The rate is that between the first and the last run of the objective. The time to the first report is measured in a
+fresh process, until the objective runs first. It is measured from the call of tune() or fit(), and from the start
+of the process, because only one of the systems has imported Ray before the call.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ ROUNDS = 5
 CPUS = 2
 RATE_BAR = 3.0
 
-# Has Ray take 127.0.0.1 for what it is, and not for the address by which others reach this machine.
 _ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""The second makes Ray use 127.0.0.1 itself, instead of the address by which others reach this machine."""
+
 _PATIENCE_SECONDS = 300.0
 
 
 class Run(NamedTuple):
-    """Of one study in a fresh process."""
+    """The measurements of one study in a fresh process."""
 
     rate: float  # trials a second
     from_call: float  # seconds to the first run of the objective
-    from_start: float  # the same, the start of Python and imports included
+    from_start: float  # the same, with the start of Python and imports
 
 
 @dataclass(frozen=True)
 class System:
-    """Something that runs trials: which script of this folder, and how many trials take it some seconds."""
+    """A system that runs trials: its script in this folder, and the number of trials that take some seconds."""
 
     name: str
     script: str
     trials: int
     arguments: tuple[str, ...] = ()
-    peer: str | None = None  # whose environment it runs in; None: this one
-    bars: bool = False  # it is what ours is held against
+    peer: str | None = None  # whose environment it uses; None: this one
+    bars: bool = False  # thriftune has to be faster by RATE_BAR
 
     @property
     def python(self) -> Path:
@@ -61,7 +62,7 @@ class System:
 
     def run(self, address: str, trials: int) -> Run:
         with scratch() as folder:
-            # -P: the names of our modules shall not be found by the peer's imports
+            # -P: imports of the peer must not find modules of this folder
             script = Path(__file__).parent / self.script
             command = [str(self.python), "-P", str(script), *self.arguments, str(trials), str(folder)]
             environment = {**_environment(self.peer), "RAY_ADDRESS": address}
@@ -71,12 +72,12 @@ class System:
             )
         if done.returncode:
             raise SystemExit(f"{self.name} failed:\n{done.stderr[-4000:]}")
-        told = json.loads(done.stdout.splitlines()[-1])
-        times: list[float] = told["times"]
+        result = json.loads(done.stdout.splitlines()[-1])
+        times: list[float] = result["times"]
         if len(times) != trials:
             raise SystemExit(f"{self.name} ran {len(times)} trials instead of {trials}")
         first = min(times)
-        return Run((trials - 1) / (max(times) - first), first - told["called"], first - began)
+        return Run((trials - 1) / (max(times) - first), first - result["called"], first - began)
 
 
 OURS = System("thriftune", "../noop_thriftune.py", 1500, ("ray",))
@@ -87,14 +88,14 @@ PEERS = (
 
 
 def _environment(peer: str | None) -> dict[str, str]:
-    """Of a peer, without the folders that this environment finds its own modules in."""
+    """Return the environment of a peer, without the module folders of this one."""
     left_out = {"RAY_ADDRESS", "RAY_TMPDIR", *(["PYTHONPATH"] if peer else [])}
     return {name: value for name, value in os.environ.items() if name not in left_out} | _ENVIRONMENT
 
 
 @contextlib.contextmanager
 def cluster(system: System) -> Iterator[str]:
-    """Its address, for as long as the block takes."""
+    """Run a cluster during the block; yield its address."""
     command = [str(system.python), "-P", str(Path(__file__).with_name("hold.py")), str(CPUS)]
     pipe = subprocess.PIPE
     with scratch() as folder, (folder / "cluster.log").open("w") as log:
@@ -108,7 +109,7 @@ def cluster(system: System) -> Iterator[str]:
                 raise SystemExit(f"no cluster: {(folder / 'cluster.log').read_text()[-4000:]}")
             yield address
         finally:
-            holder.stdin.close()  # that is what it waits for
+            holder.stdin.close()  # the cluster ends with its input
             try:
                 holder.wait(_PATIENCE_SECONDS)
             finally:
@@ -122,15 +123,17 @@ def measure(options: argparse.Namespace) -> list[Row]:
     ours: dict[str, list[Run]] = {}
     theirs: dict[str, list[Run]] = {}
     with contextlib.ExitStack() as stack:
-        here = stack.enter_context(cluster(OURS))
-        there = stack.enter_context(cluster(others[0])) if others else ""
+        our_address = stack.enter_context(cluster(OURS))
+        their_address = stack.enter_context(cluster(others[0])) if others else ""
         for system in (OURS, *others[:1]):  # the first processes of a cluster take longer to start
-            system.run(here if system is OURS else there, 4)
+            system.run(our_address if system is OURS else their_address, 4)
         for number in range(1, rounds + 1):
             for system in others or (OURS,):
-                ours.setdefault(system.name, []).append(_run(OURS, here, options.quick, number, rounds))
+                ours.setdefault(system.name, []).append(_run(OURS, our_address, options.quick, number, rounds))
                 if others:
-                    theirs.setdefault(system.name, []).append(_run(system, there, options.quick, number, rounds))
+                    theirs.setdefault(system.name, []).append(
+                        _run(system, their_address, options.quick, number, rounds)
+                    )
     every = [run for runs in ours.values() for run in runs]
     rows = [_alone(every)]
     for peer in others:
