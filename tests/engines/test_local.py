@@ -370,16 +370,12 @@ class TestLocalEngine(EngineConformance):
         engine = opened(1)
         engine.start(run(0, "pid"), ON_THIS_MACHINE)
         wait_for_end(engine, 0)
-        before, most = resident_bytes(), 0
+        before = resident_bytes()
         engine.start(run(1, "write_without_end"), ON_THIS_MACHINE)
-        events: list[Event] = []
-        while not events:
-            events += engine.wait(0.01)
-            most = max(most, resident_bytes())
-        (failed,) = events
+        failed, peak = next_event(engine)
         assert isinstance(failed, Failed)
         assert "a message of more than 16 MiB" in failed.error
-        assert most - before < 100 << 20
+        assert peak - before < 100 << 20
 
     def test_a_report_that_is_too_large_is_an_error(
         self, opened: Callable[[int], Engine], run: Callable[..., Run]
@@ -398,17 +394,13 @@ class TestLocalEngine(EngineConformance):
         engine = opened(1)
         engine.start(run(0, "pid"), ON_THIS_MACHINE)
         wait_for_end(engine, 0)
-        before, most = resident_bytes(), 0
+        before = resident_bytes()
         engine.start(run(1, "print_much"), ON_THIS_MACHINE)
-        events: list[Event] = []
-        while not events:
-            events += engine.wait(0.01)
-            most = max(most, resident_bytes())
-        (failed,) = events
+        failed, peak = next_event(engine)
         assert isinstance(failed, Failed)
         assert failed.output.endswith("the last of it")
         assert len(failed.output) <= 16_384
-        assert most - before < 10 << 20
+        assert peak - before < 10 << 20
         files = list((folder / "trials" / "1" / "output").iterdir())
         assert sum(path.stat().st_size for path in files) <= 3 << 20
         assert read_output(folder / "trials" / "1", 1).rstrip().endswith("the last of it")
@@ -466,6 +458,17 @@ class TestLocalEngine(EngineConformance):
 def wait_for_workers(engine: Engine) -> None:
     """Wait until all workers have started. Called before the first event of a trial."""
     eventually(lambda: engine.wait(0.05) or all(status.pid for status in engine.status()), "workers have started")
+
+
+def next_event(engine: Engine) -> tuple[Event, int]:
+    """Return the next event, and the largest memory of this process until then, in bytes."""
+    events: list[Event] = []
+    peak = 0
+    while not events:
+        events += engine.wait(0.01)
+        peak = max(peak, resident_bytes())
+    (event,) = events
+    return event, peak
 
 
 def resident_bytes() -> int:

@@ -296,7 +296,7 @@ class _Session:
     def _answer(self) -> bool:
         """Take in one message of the command, and answer when its event is stored.
 
-        Returns True.
+        Returns True, because more messages may come.
         """
         connection, _ = self._listener.accept()
         with connection, contextlib.suppress(OSError):
