@@ -68,7 +68,7 @@ from pathlib import Path
 import thriftune as tt
 from thriftune.state import events as ev
 from thriftune.errors import StudyInterrupted
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 folder, how = Path(sys.argv[1]), sys.argv[2]
 sys.stderr = sys.stdout

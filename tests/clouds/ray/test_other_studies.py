@@ -52,7 +52,7 @@ import json, sys, time
 from pathlib import Path
 import thriftune as tt
 from thriftune.state import events as ev
-from thriftune.store import open_store
+from thriftune.store.opening import open_store
 
 folder, name, address, other = Path(sys.argv[1]), *sys.argv[2:5]
 

@@ -38,7 +38,8 @@ class TestRayEngine(EngineConformance):
     def make_code(self, folder: Path, slots: int) -> str:
         return (
             f"__import__('tests.engines.ray.test_engine').engines.ray.test_engine.make("
-            f"__import__('thriftune.clouds.ray.cluster').cluster.Cluster.attach({self.cluster.address!r}), "
+            "__import__('thriftune.clouds.ray.cluster').clouds.ray.cluster.Cluster.attach("
+            f"{self.cluster.address!r}), "
             f"__import__('pathlib').Path({str(folder)!r}), {slots})"
         )
 
