@@ -1,70 +1,70 @@
-"""What can go wrong? Every error thriftune raises on purpose.
+"""The errors that thriftune raises on purpose.
 
-A message names the thing, the value and the way out, so that nobody has to read the code to go on.
+Each message names the thing and the value that are wrong, and says what to do next.
 """
 
 from __future__ import annotations
 
 
 class ThriftuneError(Exception):
-    """The root of every error thriftune raises on purpose."""
+    """The base class of all errors that thriftune raises on purpose."""
 
 
 class SpaceError(ThriftuneError, ValueError):
-    """A search space, or a configuration of one, that cannot be."""
+    """A search space, or a configuration, that is not valid."""
 
 
 class SettingError(ThriftuneError, ValueError):
-    """An argument of tune(), Study or a study file that cannot be used."""
+    """A setting of tune(), Study, the command line or a study file that is not valid."""
 
 
 class StudyNotFound(ThriftuneError, LookupError):
-    """No study of that name in that store."""
+    """The store has no study of this name."""
 
 
 class StudyExists(ThriftuneError):
-    """A study of that name is already there."""
+    """The store already has a study of this name."""
 
 
 class StudyMismatch(ThriftuneError):
-    """A study of that name is there, but asks another question (another space, objective or constraint)."""
+    """The store has a study of this name with another space, objective or constraint."""
 
 
 class StudyChanged(StudyMismatch):
-    """The code that the study's trials run has changed since some of them got their values."""
+    """The code that trials run has changed since some trials got their values."""
 
 
 class StudyBusy(ThriftuneError):
-    """Another driver is running this study now."""
+    """Another driver runs this study now."""
 
 
 class StoreConflict(ThriftuneError):
-    """The log has grown behind the driver's back: another driver wrote to it."""
+    """Another driver has written to the log of this driver's study."""
 
 
 class StoreError(ThriftuneError):
-    """The store cannot be opened, read or written (a full disk, a file that is no database)."""
+    """The store cannot be opened, read or written, for example because its file is no database."""
 
 
 class StudyDamaged(StoreError):
-    """Raised for a study that cannot be read from its store. Other studies of the store are not affected.
+    """A study that cannot be read from its store. Other studies of the store are not affected.
 
-    - `what`: what is wrong, in words.
+    - `reason`: a text that says what is wrong.
     """
 
-    def __init__(self, name: str, store: str, what: str) -> None:
-        super().__init__(name, store, what)
-        self.name, self.store, self.what = name, store, what
+    def __init__(self, name: str, store: str, reason: str) -> None:
+        super().__init__(name, store, reason)
+        self.name, self.store, self.reason = name, store, reason
 
     def __str__(self) -> str:
         return (
-            f"study {self.name!r} in {self.store} is damaged, or was written by a newer thriftune: {self.what}; "
+            f"study {self.name!r} in {self.store} is damaged, or was written by a newer thriftune: {self.reason}; "
             f"restore a copy of the store, or remove the study: thriftune delete {self.name} --store {self.store}"
         )
 
 
 class StoreFull(StoreError):
-    """The disk of the store, or the user's quota there, has no room. Nothing was written."""
+    """The disk of the store is full, or the user's quota is used up. Nothing was written."""
 
 
 class CheckpointError(ThriftuneError):
@@ -72,28 +72,28 @@ class CheckpointError(ThriftuneError):
 
 
 class NoBestTrial(ThriftuneError, LookupError):
-    """None is the best: no trial has a value yet, none meets the constraints, or there are several objectives."""
+    """No trial is the best: none has a value, none meets the constraints, or there are several objectives."""
 
 
 class NothingLeft(ThriftuneError):
-    """The searcher has no further configuration to suggest, as when a grid is used up."""
+    """The searcher has no configuration left to suggest, for example at the end of a grid."""
 
 
 class ProfileError(ThriftuneError):
-    """How long a step takes could not be measured: the training function failed, or did none in the time."""
+    """The duration of a step could not be measured: the training function failed, or finished no step in time."""
 
 
 class MissingExtra(ThriftuneError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed. The message names the extra that installs it."""
 
 
 class StudyFailed(ThriftuneError):
-    """The study has stopped, as its first trials have all failed with the same error; the message has it."""
+    """The study stopped because its first trials all failed with the same error, which is in the message."""
 
 
 class StudyInterrupted(KeyboardInterrupt):
-    """The study was told to stop and has stopped cleanly; the message says how to resume it."""
+    """The study stopped cleanly after a request to stop. The message says how to resume it."""
 
 
 class NoCheckpoint(ThriftuneError, LookupError):
-    """There is no model to load: the trial saved nothing, or its checkpoints are gone or damaged."""
+    """The trial has no model to load: it saved nothing, or its checkpoints are removed or damaged."""

@@ -93,7 +93,7 @@ def _summary_or_damage(store: Store, listed: Listed) -> StudySummary:
         try:
             return _summary(store, listed)
         except StudyDamaged as error:
-            damage = error.what
+            damage = error.reason
         except (ArithmeticError, AttributeError, LookupError, SettingError, TypeError, ValueError) as error:
             damage = f"its settings cannot be read ({type(error).__name__}: {error})"
     return StudySummary(listed.name, listed.created_at, "damaged", {}, damage=damage)

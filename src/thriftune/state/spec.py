@@ -1,4 +1,4 @@
-"""What was asked for? Everything that defines a study and its limits, as data that the store can keep."""
+"""The settings of a study as plain data that a store can hold."""
 
 from __future__ import annotations
 
@@ -36,34 +36,37 @@ KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 
 @dataclass(frozen=True)
 class Target:
-    """What a trial runs: a pickled function, a function in a file or module, a command, or the user's own code."""
+    """The code that a trial runs: a pickled or importable function, a command, or the user's own code."""
 
     kind: TargetKind
-    where: str = ""  # the pickle's path, or "file.py:function" or "module:function"
+    where: str = ""  # the path of the pickle, or "file.py:function" or "module:function"
     command: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
-    folder: str = ""  # where a command runs and a file is looked for
-    paths: tuple[str, ...] = ()  # where a pickled function's modules were found
+    folder: str = ""  # the folder in which a command runs, and to which a file's path is relative
+    paths: tuple[str, ...] = ()  # the folders of a pickled function's modules
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
 
 
 _QUESTION = ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
-"""The fields of a spec that never change, but for the name, which rename() changes."""
+"""Fields of a spec that never change. Only rename() changes the name."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One study. The first group is its question and never changes; the rest are limits and means, which may."""
+    """The settings of one study.
+
+    The first group of fields defines the study and never changes. The others may change when it is resumed.
+    """
 
     name: str
     space: Space
     objectives: tuple[Objective, ...]
     seed: int
     constraints: tuple[Constraint, ...] = ()
-    id: str = ""  # no other study has it, whatever its name
-    warm_start: tuple[str, ...] = ()  # the names of the studies it began with
+    id: str = ""  # unique to this study; a name may be used again after a study is deleted
+    warm_start: tuple[str, ...] = ()  # the names of the studies whose results it started with
 
     searcher: str = "bayes"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)
@@ -76,22 +79,22 @@ class Spec:
     budget_dollars: float | None = None
     timeout_seconds: float | None = None
     retries: int = 1
-    workers: int | None = 1  # trials at a time; None: as many as find room on the machines
+    workers: int | None = 1  # trials that run at the same time; None: as many as fit on the machines
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
-    system: Mapping[str, Any] | None = None  # how trials may use their machines; None: as they like
+    system: Mapping[str, Any] | None = None  # settings for tuning the knobs of trials; None: knobs are not tuned
     storage: str = ""
     keep: int = 2
     disk_full: DiskFullPolicy = "stop"
-    value: ValuePolicy = "last"  # a trial's value: its best or its last; see counts_best
+    value: ValuePolicy = "last"  # the report that gives a trial's value: its best or its last; see counts_best
     on_failure: FailurePolicy = "go_on"  # what to do when the first trials all fail with the same error
-    target_value: float | None = None  # of the objective: the study ends when a trial reaches it
-    patience: int | None = None  # trials without a better value after which no more are made
-    stop_when_converged: bool = False  # end when the searcher expects no improvement worth its cost
-    max_trial_seconds: float | None = None  # of a trial in all; then it ends and keeps its value
+    target_value: float | None = None  # a value of the objective; the study ends when a trial reaches it
+    patience: int | None = None  # no trial is created after this many in a row without a better value
+    stop_when_converged: bool = False  # end when the searcher expects no improvement that is worth its cost
+    max_trial_seconds: float | None = None  # over all attempts; the trial then ends and its value counts
     deadline_at: float | None = None  # unix seconds
-    code: Mapping[str, str] = field(default_factory=dict)  # what identifies the code that trials run
-    moved_from: str = ""  # the folder that the study's files were in when it was renamed; they may still be there
+    code: Mapping[str, str] = field(default_factory=dict)  # digests of the code that trials run
+    moved_from: str = ""  # the folder that had the files before a rename; they may still be in it
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -125,17 +128,18 @@ class Spec:
 
     @property
     def metric(self) -> str:
-        """Of the first objective, like the next."""
+        """The metric of the first objective."""
         return self.objectives[0].metric
 
     @property
     def maximize(self) -> bool:
+        """Return whether the first objective is maximised."""
         return self.objectives[0].maximize
 
     @property
     def judged(self) -> bool:
-        """Whether trials may be given up on before their last step."""
-        if self.stopping == "auto":  # the default, so where there is doubt it stays out of the way
+        """Return whether a stopping rule may end trials before their last step."""
+        if self.stopping == "auto":  # the default; it judges only where its decision is clear
             return self.max_steps is not None and len(self.objectives) == 1 and not self.constraints
         return self.stopping != "none"
 
@@ -145,26 +149,26 @@ class Spec:
 
     @property
     def counts_best(self) -> bool:
-        """Whether a trial's value is its best over all steps, and not its last."""
+        """Return whether a trial's value is its best over all steps, and not its last."""
         return self.value == "best" or (self.value == "auto" and self._may_count_best)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The metrics that a trial must end with: all objectives and all that is constrained."""
+        """The metrics that a trial must have at its end: all objectives and all constrained metrics."""
         return needed(self.objectives, self.constraints)
 
     @property
     def goal(self) -> str:
-        """In words."""
+        """Return the objectives and constraints as text, such as "minimize loss with size <= 3"."""
         return goal(self.objectives, self.constraints)
 
     def new_history(self, folder: str = "", files: TrialFiles = NO_FILES) -> History:
-        """Return the history of a study in which nothing has happened yet.
+        """Return the empty history of this study, to which its log can be applied.
 
-        `folder`: where the study's files are; `files`: what reads those of its trials.
+        `folder`: the folder of the study's files. `files`: reads the files of its trials.
         """
-        asked = self.space, self.objectives, self.seed, self.constraints, self.max_steps
-        return History(*asked, folder, files, self.counts_best)
+        definition = self.space, self.objectives, self.seed, self.constraints, self.max_steps
+        return History(*definition, folder, files, self.counts_best)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -193,7 +197,7 @@ class Spec:
         return cls(**given)
 
     def difference(self, asked: Spec) -> list[str]:
-        """How `asked` puts another question than this study, in sentences; empty if it puts the same."""
+        """Return what `asked` would change in the definition of this study, as sentences; empty if nothing."""
         found = self.space.difference(asked.space)
         if len(self.objectives) == len(asked.objectives) == 1:
             if self.metric != asked.metric:
@@ -201,7 +205,7 @@ class Spec:
             if self.maximize != asked.maximize:
                 was, now = ("maximize", "minimize") if self.maximize else ("minimize", "maximize")
                 found.append(f"direction: was {was}, is now {now}")
-        elif self.objectives != asked.objectives:  # in another order, another one would be the first
+        elif self.objectives != asked.objectives:  # their order counts: the first one is the main objective
             found.append(f"objectives: were {goal(self.objectives)}, are now {goal(asked.objectives)}")
         if set(self.constraints) != set(asked.constraints):
             were, are = (", ".join(map(str, each.constraints)) or "none" for each in (self, asked))
@@ -210,14 +214,14 @@ class Spec:
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
-        # Who does not ask for any goes on with those it has.
+        # Without warm_start, the study keeps the studies that it started with.
         if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
             was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")
         return found
 
     def changes_of_meaning(self, asked: Spec) -> list[str]:
-        """Return the settings of `asked` under which a value means something else, in words."""
+        """Return the settings of `asked` that change what a trial's value means, as text."""
         found = []
         if asked.max_steps != self.max_steps:
             found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")
@@ -227,9 +231,9 @@ class Spec:
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
-        """This study's question with the limits and means of `asked`."""
+        """Return a spec with the definition of this study and all other settings of `asked`."""
         kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
-        # A searcher or a rule that is only named is the one there is, with its options.
+        # The same searcher or stopping rule without options keeps the options that the study has.
         for part in ("searcher", "stopping"):
             options = f"{part}_options"
             if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
@@ -245,7 +249,7 @@ def _as_given(name: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    """A name is also a folder's, so it keeps to what every file system and shell takes."""
+    """Raise SettingError for a name that some file system or shell would not accept as a folder's name."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise SettingError(
             f"name: {name!r} must be letters, digits, '.', '_' and '-', begin with a letter or digit, "
@@ -254,7 +258,7 @@ def _check_name(name: str) -> None:
 
 
 def check_criteria(spec: Spec) -> None:
-    """Raise SettingError if the study's target, patience or convergence cannot be told of its objectives."""
+    """Raise SettingError if the target, patience or convergence does not fit the study's objectives."""
     target = spec.target_value
     if target is not None:
         if isinstance(target, bool) or not isinstance(target, (int, float)):
