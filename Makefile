@@ -22,7 +22,7 @@ tour: $(VENV)/.examples
 
 # Three parts run at a time: many tests wait for processes more than they compute.
 PROCESSES := $(addprefix tests/,cli engines end_to_end system store \
-	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
+	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_study_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
 	engines/test_script_environment.py study/test_study.py launch/test_warm_start.py)
 
 test: check

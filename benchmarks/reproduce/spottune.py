@@ -30,7 +30,7 @@ from benchmarks.reproduce.spottune_studies import (
     runs_of,
     types,
 )
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.replay.traces import Trace
 
 WORKLOADS = {  # ours, in the order of the paper's Table II, and what they are called there
@@ -74,7 +74,7 @@ def _run(where: Market, request: Request) -> tuple[Found, Swept]:
             request.told("learning when machines of these markets are lost")
             trace = where.trace(name)
         trace = paced(trace, types(name, where.machines))
-        request.told(f"{name}: four approaches, {several(seeds, 'time')} each")
+        request.told(f"{name}: four approaches, {plural(seeds, 'time')} each")
         for approach, each in compared(name, trace, seeds).items():
             found[approach][name] = runs_of(each, THETA if approach == EARLY else 1.0)
         request.told(f"{name}: theta from {thetas[0]:g} to {thetas[-1]:g}")

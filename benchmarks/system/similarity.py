@@ -18,7 +18,7 @@ import numpy as np
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from benchmarks.system.workloads import WORKLOADS
-from thriftune.common.threads import VARIABLES
+from thriftune.common.threads import THREAD_VARIABLES
 from thriftune.system.knowledge import Learned
 from thriftune.system.known_work import Work
 from thriftune.system.similarity import SIMILARITIES, Agreement, Nearest, agreement
@@ -70,7 +70,7 @@ def _unseen(kind: str, works: dict[str, list[Work]]) -> str:
 
 
 def _trained(name: str, seed: int, store: str, epochs: int) -> Sequence[Work]:
-    for variable in VARIABLES:
+    for variable in THREAD_VARIABLES:
         os.environ.pop(variable, None)
     load = WORKLOADS[name]
     config = tt.Space(dict(load.space)).sample(np.random.default_rng(seed))

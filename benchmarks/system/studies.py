@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple
 import thriftune as tt
 from benchmarks.common import fresh
 from benchmarks.system.workloads import WORKLOADS, Workload
-from thriftune.common.threads import VARIABLES, limited_to
+from thriftune.common.threads import THREAD_VARIABLES, thread_limits
 from thriftune.system.energy import estimate
 
 SIDES = ("thriftune", "V1", "V2", "plain")
@@ -237,7 +237,7 @@ def _thread_counts() -> list[int]:
 
 
 def _surround(side: str) -> None:
-    for name in VARIABLES:
+    for name in THREAD_VARIABLES:
         os.environ.pop(name, None)
     if side == "plain":
-        os.environ.update(limited_to(len(os.sched_getaffinity(0))))
+        os.environ.update(thread_limits(len(os.sched_getaffinity(0))))

@@ -19,8 +19,8 @@ from tests.system.stories import Story
 from thriftune.cli import cli
 from thriftune.errors import StudyDamaged
 from thriftune.state import events as ev
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
+from thriftune.store.study_files import StudyFiles
 
 CASES = 150
 """Random damages of one run. They are the same in every run."""

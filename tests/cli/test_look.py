@@ -23,8 +23,8 @@ from thriftune.space.parameters import Choice
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.spec import Target
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
+from thriftune.store.study_files import StudyFiles
 
 Type = Callable[..., Result]
 

@@ -51,7 +51,7 @@ def write(where: Path, entries: list[ev.Event], name: str = "digits", **settings
 def measured(where: Path) -> None:
     story = known(tuned(Story()))
     story.begin().idle(0.2).end()
-    story.entries.append(ev.Narrow(story.now, 2, 1, "like known work: one at a time is better"))
+    story.entries.append(ev.LimitTrialsPerMachine(story.now, 2, 1, "like known work: one at a time is better"))
     write(where, story.finish())
 
 

@@ -23,8 +23,8 @@ from thriftune.launch.drive import resume
 from thriftune.launch.renaming import rename_study, set_aside
 from thriftune.results.loading import load_spec
 from thriftune.show.progress import Silent
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
+from thriftune.store.study_files import StudyFiles
 
 SPACE = {"x": tt.Float(0.0, 1.0)}
 

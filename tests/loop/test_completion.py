@@ -213,7 +213,7 @@ def test_failed_trials_do_not_count_and_those_that_a_rule_stopped_do() -> None:
     table.report(0, 9, 0.5)
     table.end(0)
     assert table.fail(1)[0] == "give up 1"
-    assert list(table.history.streak.trials) == []
+    assert list(table.history.trials_since_best.trials) == []
     table.report(2, 1, 0.6)
     assert table.end(2, cut=True) == ["create 3", "place 3/1"]
     table.report(3, 1, 0.7)
@@ -271,7 +271,7 @@ def test_decisions_by_patience_are_those_of_a_study_that_was_not_killed() -> Non
                 table.start()
     assert straight.history.finish_reason == killed.history.finish_reason is not None
     assert len(straight.history.trials) == len(killed.history.trials)
-    assert state(straight.history)["streak"] == state(killed.history)["streak"]
+    assert state(straight.history)["trials_since_best"] == state(killed.history)["trials_since_best"]
 
 
 # --- convergence ------------------------------------------------------------------------------------------

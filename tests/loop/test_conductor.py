@@ -887,7 +887,7 @@ def test_a_step_that_is_reported_in_parts_is_judged_once_with_its_value() -> Non
     for more in ({"accuracy": 0.6}, {"loss": 0.4}, {"loss": 0.3}):
         table.report(0, 1, **more)
     assert rule.asked == [(0, 1), (0, 1)]
-    assert table.history.rewrites == 1  # the last one alone told another value
+    assert table.history.rewritten_values == 1  # the last one alone told another value
 
 
 def test_a_free_slot_is_filled_when_a_report_makes_a_paused_trial_deserve_it() -> None:

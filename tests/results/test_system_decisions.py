@@ -198,9 +198,9 @@ def test_a_study_of_which_nothing_was_measured() -> None:
 
 def test_a_study_tells_how_many_may_run_at_a_time_and_what_was_used() -> None:
     story = tuned(tuned(Story()), meter="RAPL")
-    story.entries.append(ev.Narrow(story.now, 2, 1, "one is better"))
+    story.entries.append(ev.LimitTrialsPerMachine(story.now, 2, 1, "one is better"))
     found = explained(story)
-    assert [each.at_a_time for each in found.narrowed] == [1]
+    assert [each.at_a_time for each in found.trial_limits] == [1]
     assert found.meters == ("estimate", "RAPL")
     assert len(found.kinds) == 1
 

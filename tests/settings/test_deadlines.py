@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import thriftune as tt
 from tests.support.tables import START, Table
 from thriftune.cli import cli
-from thriftune.common.formatting import moment
+from thriftune.common.formatting import format_time
 from thriftune.errors import SettingError
 from thriftune.settings.deadlines import as_duration, check_ahead, parse_deadline
 from thriftune.settings.study_file import read_study_file
@@ -131,7 +131,7 @@ def test_progress_and_show_say_until_when() -> None:
     assert words.time_line(table.history, table.spec, table.now).endswith(
         ", until 2026-11-20 10:00 CET, 60.0 s left"
     )
-    assert moment(NINE_UTC + 5.0) == "2026-11-20 10:00:05 CET"
+    assert format_time(NINE_UTC + 5.0) == "2026-11-20 10:00:05 CET"
 
 
 FILE = """

@@ -252,4 +252,4 @@ def test_places_skip_known_results() -> None:
     history.validate()
     assert history.created_ids == [0, 2, 4]
     assert [history.created_before(i) for i in history.created_ids] == [0, 1, 2]
-    assert history.known_count == 2
+    assert history.known_result_count == 2

@@ -85,7 +85,7 @@ def test_several_objectives_and_constraints(tmp_path: Path) -> None:
     assert [str(objective) for objective in spec.objectives] == ["minimize loss", "minimize size", "maximize acc"]
     assert [str(constraint) for constraint in spec.constraints] == ["size <= 5000000", "gap >= -1"]
     patterns = "".join(f"{name} = '{name}=(.)'\n" for name in ("loss", "size", "acc", "gap"))
-    assert list(read(tmp_path, f"{text}[metrics]\n{patterns}").spec.target.patterns) == list(spec.needed)
+    assert list(read(tmp_path, f"{text}[metrics]\n{patterns}").spec.target.patterns) == list(spec.needed_metrics)
 
 
 def test_overrides_win_and_are_checked(tmp_path: Path) -> None:

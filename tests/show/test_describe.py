@@ -8,7 +8,7 @@ import pytest
 from tests.cli import studies
 from tests.support.tables import Table
 from thriftune.common import formatting
-from thriftune.common.text import escaped, last_line, plain
+from thriftune.common.text import escaped, last_line, printable
 from thriftune.loop.failures import failure_text
 from thriftune.results.trial_states import count_state_words, counts_line
 from thriftune.show import describe as words
@@ -30,7 +30,7 @@ from thriftune.stopping import ASHA
     ],
 )
 def test_plain(text: str, read: str) -> None:
-    assert plain(text) == read
+    assert printable(text) == read
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_settings_and_numbers() -> None:
         words.config_line({"lr": 0.123456, "n": 3, "act": "relu", "on": True}) == "lr=0.1235 n=3 act=relu on=True"
     )
     assert words.config_line({"a\x07": "\x1b[2J\n", "b": ["\x9b1m"]}) == r"a\x07=\x1b[2J\n b=['\x9b1m']"
-    assert formatting.number(None) == "-"
-    assert formatting.number(float("nan")) == "nan"
+    assert formatting.format_number(None) == "-"
+    assert formatting.format_number(float("nan")) == "nan"
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_settings_and_numbers() -> None:
     ],
 )
 def test_energy(joules: float, text: str) -> None:
-    assert formatting.energy(joules) == text
+    assert formatting.format_energy(joules) == text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_energy(joules: float, text: str) -> None:
     ],
 )
 def test_energy_line(joules: float, estimated: float, line: str) -> None:
-    assert formatting.energy_line(joules, estimated) == line
+    assert formatting.format_energy_total(joules, estimated) == line
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_energy_line(joules: float, estimated: float, line: str) -> None:
     [(0.0, "0"), (0.00107, "0.00107"), (12.34, "12.3"), (999.6, "1k"), (20_620_000.0, "20.6M"), (3e12, "3T")],
 )
 def test_short(value: float, text: str) -> None:
-    assert formatting.short(value) == text
+    assert formatting.format_short(value) == text
 
 
 ROWS = [(0.5, 3.0), (0.25, 1.0), (0.75, 2.0), (0.5, 3.0)]

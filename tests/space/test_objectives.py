@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from thriftune.errors import SettingError
 from thriftune.space.objectives import (
     Constraint,
-    conjunction,
     feasible,
     goal,
-    nearest,
-    needed,
+    join_with_and,
+    nearest_to_feasible,
+    needed_metrics,
     parse_constraints,
     parse_objectives,
     undominated,
@@ -111,8 +111,8 @@ def test_words() -> None:
     assert goal(parse_objectives(["loss", "size"], "acc")) == "minimize loss, size, maximize acc"
     bounds = parse_constraints(["size <= 5", "acc >= 0.5", "acc <= 1"])
     assert goal(parse_objectives(None, "acc"), bounds) == "maximize acc with size <= 5, acc >= 0.5 and acc <= 1"
-    assert [conjunction("abc"[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
-    assert needed(parse_objectives("loss", "acc"), bounds) == ("loss", "acc", "size")
+    assert [join_with_and("abc"[:n]) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
+    assert needed_metrics(parse_objectives("loss", "acc"), bounds) == ("loss", "acc", "size")
 
 
 # --- what counts ------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_feasible_is_what_more_metrics_cannot_change(metrics: dict[str, float]) 
     ],
 )
 def test_nearest(rows: list[tuple[float, float]], expected: int) -> None:
-    assert nearest([{"a": a, "b": b} for a, b in rows], BOUNDS) == expected
+    assert nearest_to_feasible([{"a": a, "b": b} for a, b in rows], BOUNDS) == expected
 
 
 def dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

@@ -20,7 +20,7 @@ from thriftune.errors import SpaceError
 from thriftune.space.conditions import between
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space.space import Space
-from thriftune.space.values import frozen
+from thriftune.space.values import identity
 
 PATIENT = settings(deadline=None)
 """A busy machine is no reason to fail."""
@@ -64,7 +64,7 @@ NESTED = st.recursive(SCALARS, lambda each: st.lists(each, max_size=2) | st.list
 
 def choices(when: Any = None) -> st.SearchStrategy[Choice]:
     values = st.lists(SCALARS, min_size=1, max_size=4, unique_by=lambda v: v)
-    nested = st.lists(NESTED, min_size=1, max_size=4, unique_by=frozen)
+    nested = st.lists(NESTED, min_size=1, max_size=4, unique_by=identity)
     return (values | nested).map(lambda c: Choice(c, when=when))
 
 

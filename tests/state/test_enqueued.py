@@ -20,7 +20,7 @@ from thriftune.errors import NothingLeft, SettingError, SpaceError, StudyDamaged
 from thriftune.search.grid import Grid
 from thriftune.space.space import Space
 from thriftune.state import events as ev
-from thriftune.state.enqueued import checked_queue, complete
+from thriftune.state.enqueued import checked_configs, complete_config
 from thriftune.store.opening import open_store
 
 LAYERS = Space(
@@ -264,10 +264,12 @@ def test_a_part_of_a_configuration_is_checked() -> None:
 
 def test_what_is_open_is_filled_with_what_the_space_takes_and_by_the_rng_alone() -> None:
     for seed in range(30):
-        config = complete(LAYERS, {"optimizer": "sgd", "momentum": 0.5}, np.random.default_rng(seed), lambda _: 0)
+        config = complete_config(
+            LAYERS, {"optimizer": "sgd", "momentum": 0.5}, np.random.default_rng(seed), lambda _: 0
+        )
         assert LAYERS.check(config) == config
         assert config["momentum"] == 0.5
-        assert config == complete(
+        assert config == complete_config(
             LAYERS, {"optimizer": "sgd", "momentum": 0.5}, np.random.default_rng(seed), lambda _: 0
         )
 
@@ -275,12 +277,12 @@ def test_what_is_open_is_filled_with_what_the_space_takes_and_by_the_rng_alone()
 def test_an_untried_configuration_is_preferred_while_there_is_one() -> None:
     space = Space({"k": tt.Int(1, 3)})
     tried = [{"k": 1}, {"k": 3}]
-    assert complete(space, {}, np.random.default_rng(0), lambda config: int(config in tried)) == {"k": 2}
-    assert complete(space, {"k": 1}, np.random.default_rng(0), lambda _: 5) == {"k": 1}
+    assert complete_config(space, {}, np.random.default_rng(0), lambda config: int(config in tried)) == {"k": 2}
+    assert complete_config(space, {"k": 1}, np.random.default_rng(0), lambda _: 5) == {"k": 1}
 
 
 def test_a_queue_is_a_list() -> None:
-    assert checked_queue(SPACE, None) == []
-    assert checked_queue(SPACE, ({"lr": 0.01},)) == [{"lr": 0.01}]
+    assert checked_configs(SPACE, None) == []
+    assert checked_configs(SPACE, ({"lr": 0.01},)) == [{"lr": 0.01}]
     with pytest.raises(SettingError, match="enqueue: 'lr' is no list"):
-        checked_queue(SPACE, "lr")
+        checked_configs(SPACE, "lr")

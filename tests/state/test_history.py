@@ -231,7 +231,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(lr=st.sampled_from([0.001, 0.01, 0.02]), loss=st.sampled_from([None, 0.1, 2.0]))
     def somebody_knows_a_result(self, lr: float, loss: float | None) -> None:
-        told = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed, loss), "")
+        told = ({}, "diverged") if loss is None else (dict.fromkeys(self.table.spec.needed_metrics, loss), "")
         self.world.send(ev.ResultAdded(self.table.now, {"lr": lr, "act": "relu"}, *told))
 
     @rule(value=st.sampled_from([1, True, "a", None]), data=st.data(), inside=st.booleans())

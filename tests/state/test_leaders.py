@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.tables import Table
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state.leaders import Leaders
-from thriftune.state.reports import metrics_of
+from thriftune.state.reports import latest_metrics
 from thriftune.state.trial_record import Report, State, TrialRecord
 
 OBJECTIVES = (Objective("loss", False), Objective("accuracy", True), Objective("size", False))
@@ -28,7 +28,7 @@ def tell(
     reports = {report.step: report.metrics for report in trial.reports}
     reports[step] = {**reports.get(step, {}), **metrics}
     trial.reports = [Report(step, told, 0.0, 1, False) for step, told in sorted(reports.items())]
-    trial.metrics = metrics_of(trial.reports)
+    trial.metrics = latest_metrics(trial.reports)
     names = [objective.metric for objective in objectives]
     if all(name in trial.metrics for name in names):
         trial.values = tuple(trial.metrics[name] for name in names)

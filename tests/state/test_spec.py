@@ -157,7 +157,7 @@ def test_studies_of_before_there_could_be_several_objectives_are_read(maximize: 
     del data["objectives"], data["constraints"]
     read = Spec.from_json({**data, "metric": "loss", "maximize": maximize})
     assert read == spec(objectives=(Objective("loss", maximize),))
-    assert (read.metric, read.maximize, read.needed) == ("loss", maximize, ("loss",))
+    assert (read.metric, read.maximize, read.needed_metrics) == ("loss", maximize, ("loss",))
 
 
 def test_settings_of_a_later_version_are_not_dropped() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import thriftune as tt
 from thriftune.cli import cli
-from thriftune.common.suggestions import did_you_mean, nearest
+from thriftune.common.spelling import did_you_mean, nearest_names
 from thriftune.space.space import Space
 from thriftune.state import events as ev
-from thriftune.state.unread_parameters import Unread
+from thriftune.state.unread_parameters import UnreadParameters
 
 SPACE = {
     "lr": tt.Float(1e-3, 1e-1, log=True),
@@ -82,13 +82,13 @@ def test_a_trial_of_no_parameter_is_true() -> None:
     ],
 )
 def test_the_nearest_names(name: str, near: list[str]) -> None:
-    assert nearest(name, SPACE) == near
+    assert nearest_names(name, SPACE) == near
 
 
 @given(st.text(max_size=9), st.lists(st.text(max_size=9), max_size=5))
 def test_the_nearest_names_are_known_ones(name: str, known: list[str]) -> None:
-    assert set(nearest(name, known)) <= set(known)
-    assert bool(did_you_mean(name, known)) == bool(nearest(name, known))
+    assert set(nearest_names(name, known)) <= set(known)
+    assert bool(did_you_mean(name, known)) == bool(nearest_names(name, known))
 
 
 def wrong_name(trial: tt.Trial) -> float:
@@ -209,7 +209,7 @@ def test_nothing_is_told_of_ask_and_tell() -> None:
 
 
 def test_one_trial_that_reads_a_parameter_is_enough_and_a_cut_one_says_nothing() -> None:
-    unread = Unread()
+    unread = UnreadParameters()
     unread.ended({"a": 1, "b": 2, "c": 3}, ["b", "c"], cut=True)
     assert unread.sentences() == []
     unread.ended({"a": 1, "b": 2}, ["b"], cut=False)

@@ -22,7 +22,7 @@ from thriftune.space.parameters import Float
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.history import History
-from thriftune.state.reports import furthest
+from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping import STOPPERS
@@ -135,7 +135,7 @@ class StopperConformance:
         history = conductor.history
         history.validate()
         assert history.finish_reason == "all 40 trials done"
-        assert history.rewrites
+        assert history.rewritten_values
 
     @settings(max_examples=10, deadline=None)
     @given(seed=st.integers(0, 2**16))
@@ -155,7 +155,7 @@ class StopperConformance:
                 break
             trial = history.trials[rng.choice(list(history.running))]
             attempt = trial.id, trial.attempts
-            last = furthest(trial)
+            last = last_step_of_attempt(trial)
             if trial.end_request or last >= 20:
                 event: ev.Event = ev.Ended(now, *attempt, 0.0, cut=bool(trial.end_request))
             elif rng.random() < 0.05:
@@ -182,10 +182,10 @@ class StopperConformance:
 
     def test_a_rule_is_rebuilt_from_its_written_form(self, make: Callable[[], Stopper]) -> None:
         rule = make()
-        name, options = STOPPERS.written(rule)
+        name, options = STOPPERS.name_and_options(rule)
         again = STOPPERS.make(name, options)
         assert type(again) is type(rule)
-        assert STOPPERS.written(again) == (name, options)
+        assert STOPPERS.name_and_options(again) == (name, options)
 
     @settings(max_examples=10, deadline=None)
     @given(seed=st.integers(0, 2**16), workers=st.integers(1, 20), trials=st.integers(1, 60))

@@ -53,7 +53,7 @@ class TestRules(StopperConformance):
 
 def test_rules_are_known_by_name() -> None:
     for name in ("auto", "none", "median", "asha", "halving", "hyperband", "early_curve"):
-        assert STOPPERS.written(STOPPERS.make(name, {}))[0] == name
+        assert STOPPERS.name_and_options(STOPPERS.make(name, {}))[0] == name
         STOPPERS.check(name)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from thriftune.common.checks import LATEST_AT
 from thriftune.errors import StoreConflict, StoreError, StudyBusy, StudyExists, StudyNotFound
 from thriftune.state.events import Codec, Create, Event, Failed, Reported
-from thriftune.store.protocol import Driver, Store
+from thriftune.store.protocol import DriverInfo, Store
 
 # What users put into metrics, configurations and specs: anything JSON can hold, and then some.
 _numbers = st.floats() | st.integers(-(10**60), 10**60)
@@ -189,7 +189,7 @@ class StoreConformance(ABC):
         assert [new.name, digits.name, old.name] == ["new", "digits", "old"]
         assert (old.created_at, old.spec, old.summary, old.entries) == (50.0, {"o": 1}, {"best": 0.5}, 3)
         assert (digits.summary, digits.entries, digits.driver) == ({}, 0, None)
-        assert isinstance(new.driver, Driver)
+        assert isinstance(new.driver, DriverInfo)
 
     # --- the log ------------------------------------------------------------------------------------------
 

@@ -58,8 +58,8 @@ class TestSimilarities(SimilarityConformance):
 
 def test_by_name_and_with_options() -> None:
     assert isinstance(SIMILARITIES.make("nearest", {}), Nearest)
-    assert SIMILARITIES.written(SIMILARITIES.make("kmeans", {"k": 2})) == ("kmeans", {"k": 2})
-    assert SIMILARITIES.written(Nearest(neighbours=5)) == ("nearest", {"neighbours": 5})
+    assert SIMILARITIES.name_and_options(SIMILARITIES.make("kmeans", {"k": 2})) == ("kmeans", {"k": 2})
+    assert SIMILARITIES.name_and_options(Nearest(neighbours=5)) == ("nearest", {"neighbours": 5})
     for wrong in ("near", 5, Nearest):
         with pytest.raises(SettingError, match=r"^system: similarity"):
             SIMILARITIES.check(wrong)

@@ -468,20 +468,20 @@ def test_fewer_at_a_time_where_that_is_known_to_get_more_done() -> None:
         past.step(trial)
     past.end(other)
     past.train(trial, 6)
-    assert not past.history.narrowed
+    assert not past.history.trial_limits
     works = past.tuner.works(past.history)["one"]
     effects = works[0].effects
     assert effects[key({AT_A_TIME: 1, "threads": 2})] == pytest.approx(2 / 3 / 1.7)
     machine = Machine(tuner(works, may_narrow=True, knobs=[Threads()]), speed=crowded)
     trial = machine.start(32)
     machine.step(trial)
-    assert {slots: each.at_a_time for slots, each in machine.history.narrowed.items()} == {2: 1}
+    assert {slots: each.at_a_time for slots, each in machine.history.trial_limits.items()} == {2: 1}
     kept_wide = Machine(tuner(works), speed=crowded)
     kept_wide.step(kept_wide.start(32))
-    assert not kept_wide.history.narrowed, "a user has said how many"
+    assert not kept_wide.history.trial_limits, "a user has said how many"
     no_threads = Machine(tuner(works, may_narrow=True, knobs=[]), speed=crowded)
     no_threads.step(no_threads.start(32))
-    assert not no_threads.history.narrowed, "what it was better with cannot be had"
+    assert not no_threads.history.trial_limits, "what it was better with cannot be had"
 
 
 @pytest.mark.parametrize(

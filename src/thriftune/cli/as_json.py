@@ -125,7 +125,7 @@ def result_json(result: Result, store: Store) -> dict[str, Any]:
             "max_trial_time": spec.max_trial_seconds,
         },
         "attrs": dict(history.attrs),
-        "known": history.known_count,
+        "known": history.known_result_count,
         "counts": {str(state): count for state, count in count_states(history, driven).items()},
         "warnings": history.all_warnings,
         "best": best_json(history, driven),

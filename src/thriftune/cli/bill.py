@@ -12,7 +12,7 @@ from rich.text import Text
 
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.cli.screen import facts_table, open_console, section, table
-from thriftune.common.formatting import energy_line, format_dollars, format_seconds, several, time_unit
+from thriftune.common.formatting import format_dollars, format_energy_total, format_seconds, plural, time_unit
 from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, Row
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.history import History
@@ -74,7 +74,7 @@ def _show(name: str, ledger: Ledger) -> None:
 def _own_facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     """Of a study that ran on this machine only, which nobody bills."""
     offers = ", ".join(dict.fromkeys(row.offer for row in ledger.rows))
-    yield "machine", f"this one, in {several(len(ledger.rows), 'drive')}; {format_seconds(ledger.seconds)}"
+    yield "machine", f"this one, in {plural(len(ledger.rows), 'drive')}; {format_seconds(ledger.seconds)}"
     yield "if rented", f"{format_dollars(ledger.dollars)} (estimate: {offers} on demand)"
     yield "steps", _steps_line(ledger)
     if ledger.lost_dollars:
@@ -108,7 +108,7 @@ def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
 
 def _energy(ledger: Ledger) -> Iterator[tuple[str, str]]:
     if ledger.joules:
-        yield "energy", energy_line(ledger.joules, ledger.estimated_joules)
+        yield "energy", format_energy_total(ledger.joules, ledger.estimated_joules)
 
 
 def _on_demand_line(ledger: Ledger) -> str:
@@ -117,7 +117,7 @@ def _on_demand_line(ledger: Ledger) -> str:
     if would > paid:
         line += f"; {(would - paid) / would:.0%} was saved"
     if unknown := sum(row.on_demand_per_hour is None for row in ledger.rows):
-        which = "all machines" if unknown == len(ledger.rows) else several(unknown, "machine")
+        which = "all machines" if unknown == len(ledger.rows) else plural(unknown, "machine")
         line += f"; for {which}, at the price that was paid"
     return line
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from thriftune.cli.common import existing_store, json_option, print_json, store_option
-from thriftune.common.formatting import unfinished_at
+from thriftune.common.formatting import format_unfinished
 from thriftune.errors import StudyDamaged, StudyNotFound
 from thriftune.results.summaries import StudySummary, summaries
 
@@ -95,7 +95,7 @@ def _best(row: dict[str, Any]) -> str:
         step = None if best.get("finished", True) else best["step"]
     elif row["front_size"]:
         found, step = f"front of {row['front_size']}", row["front_step"]
-    return found if step is None else f"{found} ({unfinished_at(step, row['max_steps'])})"
+    return found if step is None else f"{found} ({format_unfinished(step, row['max_steps'])})"
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:

@@ -8,8 +8,8 @@ import time
 import click
 
 from thriftune.cli.common import existing_store, store_option, trial_of
-from thriftune.common.command_hints import logs_line
-from thriftune.common.text import plain
+from thriftune.common.command_hints import logs_hint
+from thriftune.common.text import printable
 from thriftune.errors import SettingError
 from thriftune.results.loading import catch_up, load_history, load_spec
 from thriftune.results.trial_states import state_of
@@ -82,7 +82,7 @@ def _list(history: History, name: str, store: Store) -> None:
         click.echo(f"trial {trial.id}  {words.state_line(trial, history, driven)}  {which}")
     if len(found) > _LISTED:
         click.echo(f"and {len(found) - _LISTED} more")
-    click.echo(f"see one with: {logs_line(name, store.url, found[0][0].id)}", err=True)
+    click.echo(f"see one with: {logs_hint(name, store.url, found[0][0].id)}", err=True)
 
 
 def _show(trial: TrialRecord, attempt: int | None, rank: int) -> None:
@@ -150,4 +150,4 @@ class _Lines:
         if last and text:
             text = text.removesuffix("\n") + "\n"
         whole, end, self._begun = text.rpartition("\n")
-        return plain(whole + end)
+        return printable(whole + end)

@@ -33,7 +33,7 @@ def catalog_command(cloud: str | None, search: str | None, as_json: bool) -> Non
 
 
 def _found(catalog: Any, cloud: str | None, search: str | None) -> list[Offer]:
-    from thriftune.common.suggestions import did_you_mean
+    from thriftune.common.spelling import did_you_mean
 
     clouds = sorted({offer.provider.lower() for offer in catalog})
     if cloud is not None and cloud.lower() not in clouds:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from thriftune.cli.screen import facts_table, listed, open_console, section, table
-from thriftune.common.formatting import format_dollars, format_seconds, several, time_unit
+from thriftune.common.formatting import format_dollars, format_seconds, plural, time_unit
 from thriftune.planning import CloudProfile, Plan
 from thriftune.planning.plan import PlannedStage
 from thriftune.settings.machine_tables import PlanFile
@@ -38,8 +38,8 @@ def show_plan(asked: PlanFile, found: Plan, others: Mapping[str, Plan | None]) -
     console = open_console()
     facts = facts_table()
     study, job = asked.study, asked.job
-    trained = f"{several(job.total_steps, 'step')} of all trials together"
-    facts.add_row("study", Text(f"{study.name}: {several(len(job.stages), 'stage')}, {trained}", style="bold"))
+    trained = f"{plural(job.total_steps, 'step')} of all trials together"
+    facts.add_row("study", Text(f"{study.name}: {plural(len(job.stages), 'stage')}, {trained}", style="bold"))
     for i, cloud in enumerate(asked.clouds):
         facts.add_row("machines" if i == 0 else "", Text(_kind(cloud)))
     if found.deadline is not None:
@@ -67,7 +67,7 @@ def _kind(cloud: CloudProfile) -> str:
     most = "" if cloud.max_machines is None else f", {cloud.max_machines} at most"
     taken = "" if cloud.survival is None else ", may be taken away"
     price = f"{format_dollars(cloud.price_per_hour)}/h"
-    return f"{cloud.name}: {several(cloud.slots, 'worker')}, {price}{by}{most}{taken}"
+    return f"{cloud.name}: {plural(cloud.slots, 'worker')}, {price}{by}{most}{taken}"
 
 
 def _surely(on_time: float | None) -> str:

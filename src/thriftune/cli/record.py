@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from thriftune.cli.common import existing_store, store_option
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.errors import SettingError
 
 # What is heavy is imported when the command runs: `thriftune --help` needs none of it.
@@ -48,7 +48,7 @@ def record_command(name: str, output: Path, steady: bool, profile: Path | None, 
     recordings.write(recordings.with_steady_steps(recording) if steady else recording, output)
     reports = sum(len(curve.steps) for _, curve in recording.rows)
     size = f"{output.stat().st_size / 1000:.1f} kB"
-    click.echo(f"{several(len(recording.rows), 'trial')}, {several(reports, 'report')}: {size} in {output}")
+    click.echo(f"{plural(len(recording.rows), 'trial')}, {plural(reports, 'report')}: {size} in {output}")
 
 
 def _check_output(path: Path) -> None:

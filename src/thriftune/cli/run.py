@@ -12,7 +12,7 @@ import click
 
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
-from thriftune.common.command_hints import show_line
+from thriftune.common.command_hints import show_hint
 from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
 from thriftune.launch.drive import drive, enter, resume
@@ -158,7 +158,7 @@ def _why_none(result: Result, store: Store) -> str:
     first = next((trial for trial in result.trials if trial.state is State.FAILED), None)
     if first is None:
         return why
-    how = show_line(result.name, store.url, first.id)
+    how = show_hint(result.name, store.url, first.id)
     return f"{why}; the first with: {last_line(first.error)}" + (f"; see it with: {how}" if how else "")
 
 
@@ -186,5 +186,5 @@ def _show(result: Result, store: Store) -> None:
         if better := model(result.history):
             click.echo(f"model   {better}")
     click.echo(f"cost    {result.cost}")
-    if where_to_look := show_line(result.name, store.url):
+    if where_to_look := show_hint(result.name, store.url):
         click.echo(f"more    {where_to_look}", err=True)

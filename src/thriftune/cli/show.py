@@ -17,9 +17,9 @@ from thriftune.cli.common import existing_store, json_option, plot_option, print
 from thriftune.cli.model import give_model, model_options
 from thriftune.cli.screen import chart, facts_table, listed, open_console, section
 from thriftune.common import formatting
-from thriftune.common.command_hints import logs_line, show_line
+from thriftune.common.command_hints import logs_hint, show_hint
 from thriftune.common.formatting import format_seconds
-from thriftune.common.text import escaped, plain
+from thriftune.common.text import escaped, printable
 from thriftune.errors import NoBestTrial
 from thriftune.launch.warm_start import taken
 from thriftune.results.curves import best_so_far, learning_curve
@@ -30,7 +30,7 @@ from thriftune.results.trial_states import counts_line
 from thriftune.show import describe as words
 from thriftune.show import plot_style as pictures
 from thriftune.show.figures import FIGURES
-from thriftune.space.objectives import conjunction
+from thriftune.space.objectives import join_with_and
 from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
@@ -134,7 +134,7 @@ def best_command(
         if number:
             click.echo()
         values = (
-            f"{each.metric} = {formatting.number(history.metric_of(trial, each.metric))}"
+            f"{each.metric} = {formatting.format_number(history.metric_of(trial, each.metric))}"
             for each in history.objectives
         )
         click.echo(f"{'  '.join(values)}  ({words.which(trial, history)})")
@@ -163,11 +163,11 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
     facts.add_row("state", Text(_state(spec, history, store)))
     facts.add_row("runs", Text(_what_runs(spec)))
     if sources := taken(spec, history):
-        begun = ", ".join(f"{name} ({formatting.several(count, 'trial')})" for name, count in sources)
+        begun = ", ".join(f"{name} ({formatting.plural(count, 'trial')})" for name, count in sources)
         facts.add_row("warm start", Text(begun))
     facts.add_row("trials", Text(_counts(spec, history, driven)))
-    if history.known_count:
-        facts.add_row("known", Text(f"{formatting.several(history.known_count, 'result')} from elsewhere"))
+    if history.known_result_count:
+        facts.add_row("known", Text(f"{formatting.plural(history.known_result_count, 'result')} from elsewhere"))
     for name, value in history.attrs.items():
         facts.add_row(Text(f"  {escaped(name)}"), Text(escaped(json.dumps(value))))
     if criteria := words.criteria(spec):
@@ -183,7 +183,7 @@ def _show_study(console: Console, result: Result, store: Store) -> None:
         facts.add_row("cost", Text(words.cost_line(history, now)))
         ledger = Ledger.of(history, now)
         if ledger.joules:
-            facts.add_row("energy", Text(formatting.energy_line(ledger.joules, ledger.estimated_joules)))
+            facts.add_row("energy", Text(formatting.format_energy_total(ledger.joules, ledger.estimated_joules)))
     console.print(facts)
 
     curve = [(float(point.trials), point.value) for point in best_so_far(history)]
@@ -216,7 +216,7 @@ def _state(spec: Spec, history: History, store: Store) -> str:
     elif history.stop_requested_by:
         why = f"stopped by {history.stop_requested_by}"
     elif history.failed_alike:
-        why = f"stopped, as trials {conjunction(history.failed_alike)} have all failed alike"
+        why = f"stopped, as trials {join_with_and(history.failed_alike)} have all failed alike"
     else:
         why = "stopped" if history.trials else "not started yet"
     return f"{why}; to go on: thriftune resume {spec.name} --store {store.url}"
@@ -225,7 +225,8 @@ def _state(spec: Spec, history: History, store: Store) -> str:
 def _what_runs(spec: Spec) -> str:
     what = {"outside": "its user's own code", "pickled": "a function of a script"}
     rule = f", giving up early by {spec.stopping}" if spec.judged else ""
-    return f"{what.get(spec.target.kind, plain(str(spec.target)))}, to {spec.goal} by {spec.searcher} search{rule}"
+    code = what.get(spec.target.kind, printable(str(spec.target)))
+    return f"{code}, to {spec.goal} by {spec.searcher} search{rule}"
 
 
 def _counts(spec: Spec, history: History, driven: bool) -> str:
@@ -257,7 +258,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("trial", justify="right")
     table.add_column("state", no_wrap=True)
-    for metric in spec.needed:
+    for metric in spec.needed_metrics:
         table.add_column(Text(metric), justify="right", no_wrap=True)
     if spec.constraints:
         table.add_column("feasible", no_wrap=True)
@@ -270,7 +271,7 @@ def _table(console: Console, spec: Spec, history: History, trials: Sequence[Tria
         table.add_row(
             str(trial.id),
             words.state_line(trial, history, driven),
-            *(formatting.number(history.metric_of(trial, metric)) for metric in spec.needed),
+            *(formatting.format_number(history.metric_of(trial, metric)) for metric in spec.needed_metrics),
             *([_YES_NO[history.feasible(trial)]] if spec.constraints else []),
             steps,
             format_seconds(words.seconds_of(trial, driven, now)),
@@ -293,26 +294,26 @@ def _show_failed(console: Console, spec: Spec, history: History, store: Store) -
         return
     section(console, "failed trials")
     for trial in failed[-_FAILED_SHOWN:][::-1]:
-        attempts = formatting.several(trial.attempts, "attempt")
+        attempts = formatting.plural(trial.attempts, "attempt")
         what = f"trial {trial.id}: {trial.error_kind}, {attempts}, {words.config_line(trial.config)}"
         console.print(Text(what, style="red"))
-        for line in plain(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
+        for line in printable(trial.error or "").splitlines()[-_TRACEBACK_LINES:]:
             console.print(Text(f"    {line}"))
     if len(failed) > _FAILED_SHOWN:
         console.print(Text(f"and {len(failed) - _FAILED_SHOWN} more", style="dim"))
-    console.print(Text(f"all of it: {show_line(spec.name, store.url, 'N')}", style="dim"))
+    console.print(Text(f"all of it: {show_hint(spec.name, store.url, 'N')}", style="dim"))
 
 
 def _show_warnings(console: Console, history: History) -> None:
     by_text: dict[str, list[int]] = {}
     for trial in history.trials:
         for warning in trial.warnings:
-            by_text.setdefault(plain(warning), []).append(trial.id)
+            by_text.setdefault(printable(warning), []).append(trial.id)
     lines = []
     for text, trials in by_text.items():
-        others = f" and {formatting.several(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
+        others = f" and {formatting.plural(len(trials) - 1, 'other')}" if len(trials) > 1 else ""
         lines.append((trials[-1], f"trial {trials[-1]}{others}: {text}"))
-    general = [plain(each) for each in history.all_warnings]
+    general = [printable(each) for each in history.all_warnings]
     if lines or general:
         section(console, "warnings")
         listed(console, general, len(general))
@@ -333,7 +334,7 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         facts.add_row("", Text(f"finished after step {trial.step}: {trial.end_reason}"))
     elif trial.state in (State.STOPPED, State.PAUSED) and trial.end_reason:
         facts.add_row("", Text(f"stopped after step {trial.step}: {trial.end_reason}"))
-    for metric in spec.needed:
+    for metric in spec.needed_metrics:
         facts.add_row(Text(metric), Text(_value(trial, metric, history)))
     if spec.constraints:
         facts.add_row("feasible", Text(_YES_NO[history.feasible(trial)]))
@@ -356,29 +357,32 @@ def _show_trial(console: Console, trial: TrialRecord, result: Result, driven: bo
         section(console, f"{spec.metric} by step")
         chart(console, curve, stairs=False)
     if trial.reports:
-        others = {name: value for name, value in trial.reports[-1].metrics.items() if name not in spec.needed}
+        others = {
+            name: value for name, value in trial.reports[-1].metrics.items() if name not in spec.needed_metrics
+        }
         if others:
             section(console, f"other metrics at step {trial.step}")
             listed(
                 console,
-                [f"{escaped(name)} {formatting.number(value)}" for name, value in others.items()],
+                [f"{escaped(name)} {formatting.format_number(value)}" for name, value in others.items()],
                 len(others),
             )
     for title, text in (("error of the last failed attempt", trial.error), ("its last output", trial.output)):
         if text:
             section(console, title)
-            console.print(Text(plain(text)))
+            console.print(Text(printable(text)))
     if trial.attempts_with_log:
         section(console, "all that it printed")
-        console.print(Text(logs_line(spec.name, store_url, trial.id)))
+        console.print(Text(logs_hint(spec.name, store_url, trial.id)))
     if trial.warnings:
         section(console, "warnings")
-        listed(console, [plain(warning) for warning in trial.warnings], len(trial.warnings))
+        listed(console, [printable(warning) for warning in trial.warnings], len(trial.warnings))
 
 
 def _value(trial: TrialRecord, metric: str, history: History) -> str:
     """Return the value that counts and, if it is not the last one, its step and the last one."""
     value, last = history.metric_of(trial, metric), trial.metrics.get(metric)
     if value == last:
-        return formatting.number(value)
-    return f"{formatting.number(value)} at step {history.value_step(trial)} (last {formatting.number(last)})"
+        return formatting.format_number(value)
+    shown = formatting.format_number(value)
+    return f"{shown} at step {history.value_step(trial)} (last {formatting.format_number(last)})"

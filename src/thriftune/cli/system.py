@@ -12,7 +12,7 @@ from rich.text import Text
 from thriftune.cli.common import print_json
 from thriftune.cli.screen import facts_table, listed, open_console, section, table
 from thriftune.cli.system_json import profile_json, study_json, why_nothing
-from thriftune.common.formatting import energy, energy_line, format_seconds, several
+from thriftune.common.formatting import format_energy, format_energy_total, format_seconds, plural
 from thriftune.errors import ThriftuneError
 from thriftune.results.result import Result
 from thriftune.results.system_decisions import Decided, Explained, Pace, TrialStory, explain
@@ -82,12 +82,12 @@ def _show_study(console: Console, result: Result, explained: Explained) -> None:
 
 def _sentences(result: Result, explained: Explained) -> Iterator[str]:
     counts, windows = explained.counts, explained.windows
-    of = f"{len(explained.trials)} of {several(len(result.trials), 'trial')}"
-    steps = several(explained.steps, "step")
-    yield f"{result.name}: {steps} of {of} were measured, in {several(windows, 'window')}."
+    of = f"{len(explained.trials)} of {plural(len(result.trials), 'trial')}"
+    steps = plural(explained.steps, "step")
+    yield f"{result.name}: {steps} of {of} were measured, in {plural(windows, 'window')}."
     if windows:
         yield (
-            f"{several(counts.looks, 'window')} ({counts.looks / windows:.0%}) looked at settings; {counts.kept} "
+            f"{plural(counts.looks, 'window')} ({counts.looks / windows:.0%}) looked at settings; {counts.kept} "
             f"had one that was kept, and {counts.untouched} came before any decision."
         )
     compared = explained.compared
@@ -102,14 +102,14 @@ def _sentences(result: Result, explained: Explained) -> Iterator[str]:
             f"{format_seconds(took)}: {abs(saved) / (took + saved):.0%} {rather}, looks included "
             f"(estimate, error {error / (took + saved):.0%})."
         )
-    for narrowed in explained.narrowed:
-        yield f"At most {narrowed.at_a_time} at a time on machines with room for {narrowed.slots}: {narrowed.why}."
+    for limit in explained.trial_limits:
+        yield f"At most {limit.at_a_time} at a time on machines with room for {limit.slots}: {limit.why}."
     if explained.kinds:
         yield f"Counted on: {'; '.join(explained.kinds)}."
     if explained.joules.total:
         meters = [meter for meter in explained.meters if meter not in NO_METER]
         by = f"; the meter is {', '.join(meters)}" if meters else ""
-        yield f"Energy: {energy_line(*explained.joules)}{by}."
+        yield f"Energy: {format_energy_total(*explained.joules)}{by}."
 
 
 def _cells(story: TrialStory) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def _cells(story: TrialStory) -> tuple[str, ...]:
         _seconds(story.now),
         _gain(story),
         _found(story),
-        energy(story.joules.total),
+        format_energy(story.joules.total),
     )
 
 
@@ -152,12 +152,12 @@ def _show_trial(console: Console, result: Result, trial: TrialRecord, story: Tri
     how = ", only looked at" if story.found == PROBE else f", by {story.found}" if story.found else ""
     facts.add_row("setting now", Text(f"{in_words(story.setting)}{how}"))
     facts.add_row("time", Text(_time(story)))
-    facts.add_row("energy", Text(energy_line(*story.joules)))
+    facts.add_row("energy", Text(format_energy_total(*story.joules)))
     untouched, looks, kept = story.counts
     told = f"{looks} looked, {kept} had what was kept, {untouched} came before any decision"
-    facts.add_row("windows", Text(f"{len(story.windows)} of {several(story.steps, 'step')}: {told}"))
+    facts.add_row("windows", Text(f"{len(story.windows)} of {plural(story.steps, 'step')}: {told}"))
     if story.windows and (rest := trial.step - story.windows[-1].step) > 0:
-        facts.add_row("", Text(f"its end, {several(rest, 'step')}, is in none, as it was too short for one"))
+        facts.add_row("", Text(f"its end, {plural(rest, 'step')}, is in none, as it was too short for one"))
     for kind in dict.fromkeys(window.kind for window in story.windows):
         facts.add_row("counted on", Text(kind or "-"))
     console.print(facts)
@@ -205,7 +205,7 @@ def _measured(pace: Pace | None) -> str:
         return "nothing to compare"
     spread = "" if pace.spread is None else f", spread {pace.spread:.1%}"
     first = ", with an attempt's first step" if pace.cold else ""
-    return f"{pace.seconds_a_step:.3g} s a step ({several(pace.windows, 'window')}{spread}{first})"
+    return f"{pace.seconds_a_step:.3g} s a step ({plural(pace.windows, 'window')}{spread}{first})"
 
 
 def _show_heat(console: Console, history: History, story: TrialStory) -> None:

@@ -45,7 +45,7 @@ def study_json(result: Result, explained: Explained) -> dict[str, Any]:
         "compared": len(explained.compared),
         "narrowed": [
             {"at": each.at, "slots": each.slots, "at_a_time": each.at_a_time, "why": each.why}
-            for each in explained.narrowed
+            for each in explained.trial_limits
         ],
         "kinds": list(explained.kinds),
         "meters": list(explained.meters),

@@ -12,7 +12,7 @@ from rich.text import Text
 from thriftune.cli.common import print_json
 from thriftune.cli.screen import busy, facts_table, open_console, section, table
 from thriftune.common.durations import seconds
-from thriftune.common.formatting import format_dollars, format_seconds, several
+from thriftune.common.formatting import format_dollars, format_seconds, plural
 from thriftune.replay.simulation import simulate
 from thriftune.replay.traces import Trace, read_trace
 from thriftune.replay.what_if import PolicySummary
@@ -55,11 +55,11 @@ def _show(found: Sequence[PolicySummary], trace: Trace, settings: Mapping[str, A
     console = open_console()
     facts = facts_table()
     spot = sum(not kind.lasts for kind in trace.kinds)
-    facts.add_row("machines", f"{several(len(trace.kinds), 'kind')}, {spot} of them may be taken away")
+    facts.add_row("machines", f"{plural(len(trace.kinds), 'kind')}, {spot} of them may be taken away")
     deadline = seconds("deadline", settings.get("deadline"))
     if deadline is not None:
         facts.add_row("deadline", format_seconds(deadline))
-    facts.add_row("simulated", f"{several(seeds, 'time')} each, at other starts and with other lives")
+    facts.add_row("simulated", f"{plural(seeds, 'time')} each, at other starts and with other lives")
     console.print(facts)
     section(console, "what each policy would have paid")
     columns = ["policy", "cost", "+-", "time", "steps lost"]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 
 
-def cannot_take_one(function: Callable[..., object]) -> str | None:
+def one_argument_problem(function: Callable[..., object]) -> str | None:
     """Why a function cannot be called with one argument; None if it can, or does not tell what it takes."""
     try:
         # Not of what it wraps: a wrapper may well fill in the rest.

@@ -29,7 +29,7 @@ def check_whole(name: str, value: object, least: int) -> None:
         raise SettingError(f"{name}: {value!r} must be a whole number, at least {least}{way_out}")
 
 
-def check_share(name: str, value: object) -> None:
+def check_fraction(name: str, value: object) -> None:
     """Raise SettingError unless the value is a number above 0 and at most 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
         raise SettingError(f"{name}: {value!r} must be above 0 and at most 1")

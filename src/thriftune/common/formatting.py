@@ -6,15 +6,15 @@ import time
 from collections.abc import Mapping
 
 
-def number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
     return "-" if value is None else f"{value:.6g}"
 
 
-def several(count: int, thing: str) -> str:
+def plural(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def short(value: float) -> str:
+def format_short(value: float) -> str:
     """In three digits, with the letters that stand for thousands: 20.6M."""
     for letter, size in _THOUSANDS:
         if abs(value) >= 0.9995 * size:
@@ -25,7 +25,7 @@ def short(value: float) -> str:
 _THOUSANDS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
-def energy(joules: float) -> str:
+def format_energy(joules: float) -> str:
     """In the unit that people know for so much."""
     for unit, size in _ENERGIES:
         if joules >= 0.9995 * size:
@@ -37,13 +37,13 @@ def energy(joules: float) -> str:
 _ENERGIES = (("kWh", 3.6e6), ("Wh", 3600.0), ("kJ", 1000.0))
 
 
-def energy_line(joules: float, estimated: float) -> str:
+def format_energy_total(joules: float, estimated: float) -> str:
     """`estimated`: the part of them that no meter has told."""
     if not estimated:
-        return energy(joules)
+        return format_energy(joules)
     if estimated < 0.995 * joules:
-        return f"{energy(joules)}, {max(0.01, estimated / joules):.0%} of it not metered (estimate)"
-    return f"{energy(joules)} (estimate)"
+        return f"{format_energy(joules)}, {max(0.01, estimated / joules):.0%} of it not metered (estimate)"
+    return f"{format_energy(joules)} (estimate)"
 
 
 def time_unit(longest_seconds: float) -> tuple[str, float]:
@@ -53,7 +53,7 @@ def time_unit(longest_seconds: float) -> tuple[str, float]:
     return ("minutes", 60.0) if longest_seconds < 18_000.0 else ("hours", 3600.0)
 
 
-def amounts(worker: Mapping[str, float]) -> str:
+def format_resources(worker: Mapping[str, float]) -> str:
     """What a worker gets, as in "2 CPU, 1 GPU"."""
     return ", ".join(
         f"{amount / 2**30:.3g} GB memory" if name == "memory" else f"{amount:g} {name}"
@@ -74,12 +74,12 @@ def format_dollars(dollars: float) -> str:
     return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.4f}"
 
 
-def moment(at: float) -> str:
+def format_time(at: float) -> str:
     """Return a moment in local time, such as "2026-11-20 09:00 CET"; with seconds where it has some."""
     shown = time.localtime(at)
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if shown.tm_sec else "%Y-%m-%d %H:%M %Z", shown)
 
 
-def unfinished_at(step: int, max_steps: int | None) -> str:
+def format_unfinished(step: int, max_steps: int | None) -> str:
     """Return how far a leading trial has come that has not finished, such as "unfinished, step 3 of 10"."""
     return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")

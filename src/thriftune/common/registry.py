@@ -12,7 +12,7 @@ from thriftune.errors import SettingError
 T = TypeVar("T")
 
 
-class Parts(Generic[T]):
+class Registry(Generic[T]):
     """All parts of one kind. Their modules are imported when they are first asked for: some are heavy."""
 
     def __init__(self, setting: str, homes: Mapping[str, tuple[str, str]], methods: tuple[str, ...]) -> None:
@@ -56,7 +56,7 @@ class Parts(Generic[T]):
                 f"give an object that has, or one of {', '.join(map(repr, self._homes))}"
             )
 
-    def written(self, given: str | T) -> tuple[str, dict[str, Any]]:
+    def name_and_options(self, given: str | T) -> tuple[str, dict[str, Any]]:
         """Its name and its options, as a study file has them; of a user's own, the name of its class."""
         if isinstance(given, str):
             return given, {}

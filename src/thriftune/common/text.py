@@ -9,7 +9,7 @@ _ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     """What a program printed, as text that only can be read: without escapes and overwritten parts of lines."""
     lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
@@ -24,7 +24,7 @@ def escaped(text: str) -> str:
 
 def last_line(error: str | None) -> str:
     """The line of a traceback that says what happened."""
-    lines = [line for line in plain(error or "").splitlines() if line.strip()]
+    lines = [line for line in printable(error or "").splitlines() if line.strip()]
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
     return next((line.strip() for line in after if not line.startswith(" ")), "")
@@ -32,7 +32,7 @@ def last_line(error: str | None) -> str:
 
 def last_lines(output: str, count: int) -> list[str]:
     """Return the last lines that are not blank, without escapes, each at most _LINE_CHARACTERS long."""
-    lines = [line.rstrip() for line in plain(output).splitlines() if line.strip()]
+    lines = [line.rstrip() for line in printable(output).splitlines() if line.strip()]
     return [line if len(line) <= _LINE_CHARACTERS else f"{line[:_LINE_CHARACTERS]}..." for line in lines[-count:]]
 
 

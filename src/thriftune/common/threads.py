@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
+THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
 """PyTorch goes by the first. Where they are not set, libraries count the cores, some all of the machine."""
 
 
-def limited_to(count: int) -> dict[str, str]:
+def thread_limits(count: int) -> dict[str, str]:
     """Environment variables, so that processes share the cores instead of fighting for them."""
-    return dict.fromkeys(VARIABLES, str(max(1, count)))
+    return dict.fromkeys(THREAD_VARIABLES, str(max(1, count)))

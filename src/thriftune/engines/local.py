@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.common.clock import WallClock
-from thriftune.common.threads import limited_to
+from thriftune.common.threads import thread_limits
 from thriftune.engines import recovery
 from thriftune.engines.exit_causes import ExitCause, MemoryKills, exit_cause
 from thriftune.engines.protocol import WorkerStatus
@@ -221,7 +221,7 @@ class LocalEngine:
                 "sys.path[:] = path\n"
                 "from thriftune.engines.supervisor import main; main(control, alive, settings)"
             )
-            threads = limited_to(len(os.sched_getaffinity(0)) // self._slots)
+            threads = thread_limits(len(os.sched_getaffinity(0)) // self._slots)
             try:
                 self._supervisor = subprocess.Popen(
                     [sys.executable, "-c", code, str(settings_file.fileno())],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.clouds.ray.cluster import Cluster
-from thriftune.common.formatting import format_dollars, format_seconds, several
+from thriftune.common.formatting import format_dollars, format_seconds, plural
 from thriftune.errors import SettingError
 from thriftune.launch.profiling import measure, powers_of_two
 from thriftune.launch.ray_profiling import OnCluster
@@ -114,7 +114,7 @@ def remarks(found: StepTimes, job: JobSpec) -> list[str]:
 def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:
     """What was decided and why, in sentences."""
     pace = ", ".join(
-        f"{each:.3g} s with {several(workers, 'worker')}" for workers, each in profile.seconds_per_step.items()
+        f"{each:.3g} s with {plural(workers, 'worker')}" for workers, each in profile.seconds_per_step.items()
     )
     start, save = profile.startup, profile.checkpoint
     lines = [
@@ -122,9 +122,9 @@ def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[
         f"comes after {profile.queue:.2g} s, and its workers begin {profile.init:.2g} s later"
     ]
     for number, stage in enumerate(chosen.stages, 1):
-        each = f" of {several(stage.workers, 'worker')}" if stage.workers > 1 else ""
+        each = f" of {plural(stage.workers, 'worker')}" if stage.workers > 1 else ""
         at_a_time = "all at once" if stage.at_a_time == stage.trials else f"{stage.at_a_time} at a time"
-        which = several(stage.trials, "trial") + each + (f", {at_a_time}" if stage.trials > 1 else "")
+        which = plural(stage.trials, "trial") + each + (f", {at_a_time}" if stage.trials > 1 else "")
         lines.append(
             f"stage {number}: {which}, to step {stage.begins + stage.steps}, on {stage.machines} {stage.offer}: "
             f"about {format_seconds(stage.seconds)}, {format_dollars(stage.dollars)}"

@@ -50,7 +50,7 @@ from thriftune.search.protocol import Searcher
 from thriftune.settings.deadlines import Deadline, check_ahead, parse_deadline
 from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.show.ending import nothing_left_line
-from thriftune.space.objectives import Names, conjunction, parse_constraints, parse_objectives
+from thriftune.space.objectives import Names, join_with_and, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event, Retry
 from thriftune.state.history import History
@@ -59,9 +59,9 @@ from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.checks import check_needs
 from thriftune.stopping.protocol import Stopper
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import StudyFiles
 from thriftune.system import System, system_of
 from thriftune.training.command_line import shared_folder
 
@@ -107,8 +107,8 @@ def make_spec(
     here = isinstance(where, Local)
     SEARCHERS.check(searcher)
     STOPPERS.check(stopping)
-    searcher_name, searcher_options = SEARCHERS.written(searcher)
-    rule, rule_options = STOPPERS.written(stopping)
+    searcher_name, searcher_options = SEARCHERS.name_and_options(searcher)
+    rule, rule_options = STOPPERS.name_and_options(stopping)
     kind = STOPPERS.kind(stopping) if isinstance(stopping, str) else type(stopping)
     check_needs(kind, rule_options, max_steps, trials)
     by_when = parse_deadline(deadline)
@@ -256,7 +256,7 @@ def _with_kept_code(
     if found := changes(spec.code, of_script).code:
         say(
             f"study {spec.name!r} goes on with its function as it was, although in its script "
-            f"{conjunction(found)}; run the script instead to use that"
+            f"{join_with_and(found)}; run the script instead to use that"
         )
     return now
 

@@ -12,9 +12,9 @@ from thriftune.launch.renaming import rename_study
 from thriftune.loop.callbacks import in_callback
 from thriftune.results.loading import load_spec
 from thriftune.results.summaries import StudySummary, summaries
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import use_store
-from thriftune.store.protocol import Driver, Store
+from thriftune.store.protocol import DriverInfo, Store
+from thriftune.store.study_files import StudyFiles
 
 _LOOK_SECONDS = 0.1
 _SAY_SECONDS = 5.0
@@ -55,7 +55,7 @@ def delete(name: str, store: str | Path | Store | None = None) -> None:
             warnings.warn(f"study {name!r} is deleted; {stays}", stacklevel=2)
 
 
-def request_stop(store: Store, name: str) -> Driver | None:
+def request_stop(store: Store, name: str) -> DriverInfo | None:
     """Ask the process that runs the study to stop it. Return that process; None if there is none."""
     if load_spec(store, name).target.kind == "outside":
         raise SettingError(f"study {name!r} runs in its user's own code, by ask and tell; end that instead")
@@ -65,7 +65,7 @@ def request_stop(store: Store, name: str) -> Driver | None:
     return driver
 
 
-def wait_for_stop(store: Store, name: str, driver: Driver, say: Callable[[], None] = lambda: None) -> None:
+def wait_for_stop(store: Store, name: str, driver: DriverInfo, say: Callable[[], None] = lambda: None) -> None:
     """Return once `driver` runs the study no more. `say` is called every few seconds until then."""
     said_at = float("-inf")
     while (now := store.driver(name)) is not None and now.since == driver.since:

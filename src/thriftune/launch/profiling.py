@@ -22,9 +22,9 @@ import numpy as np
 
 from thriftune.clouds.local import cores
 from thriftune.common.checks import check_whole
-from thriftune.common.formatting import several
-from thriftune.common.text import last_line, plain
-from thriftune.common.threads import VARIABLES, limited_to
+from thriftune.common.formatting import plural
+from thriftune.common.text import last_line, printable
+from thriftune.common.threads import THREAD_VARIABLES, thread_limits
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import ProfileError, SettingError
@@ -112,7 +112,7 @@ def measure(
     longest = 0.0  # that a trial took, with all that is around it
     for turn in range(repeats):
         for each in workers:
-            what = f"{several(each, 'worker')}, trial {turn + 1} of {repeats}"
+            what = f"{plural(each, 'worker')}, trial {turn + 1} of {repeats}"
             began = time.monotonic()
             if ends_at - began < max(longest, seconds / repeats):
                 say(f"{what} ... there is no time left for it")
@@ -244,7 +244,7 @@ class _Watch:
                         case Lost(why=why):
                             raise ProfileError(f"the trial was lost: {why}; measure again")
                         case Warned(message=message) | DiskFull(error=message):
-                            self.say(plain(message))
+                            self.say(printable(message))
             self._end(engine, run)
             return ObservedAttempt(started, reports, None)
 
@@ -299,7 +299,7 @@ class ThisMachine:
         load, machine = os.getloadavg()[0], os.cpu_count() or 1
         if load + workers <= machine + 0.5:
             return ()
-        figures = f"load average {load:.1f}, {several(machine, 'core')}"
+        figures = f"load average {load:.1f}, {plural(machine, 'core')}"
         return (f"the machine is busy ({figures}): steps take longer than on an idle one",)
 
 
@@ -307,10 +307,10 @@ class ThisMachine:
 def _limited(workers: int, folder: str) -> Iterator[None]:
     """Processes that are started within may use so many cores and threads; this one is as it was afterwards."""
     allowed = os.sched_getaffinity(0)
-    before = {name: os.environ.get(name) for name in VARIABLES}
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     try:
         with contextlib.chdir(folder or "."):  # where a study of this target runs
-            os.environ.update(limited_to(workers))
+            os.environ.update(thread_limits(workers))
             os.sched_setaffinity(0, sorted(allowed)[:workers])
             yield
     finally:
@@ -325,7 +325,7 @@ def _limited(workers: int, folder: str) -> Iterator[None]:
 def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
     if seen.ended is not None:
         return "the training function ended without a report; call trial.report() after each step"
-    how = several(workers, "worker")
+    how = plural(workers, "worker")
     return (
         f"with {how}, no step was done within the {seconds:g} s of a trial, which its start is part of; give more "
         "--seconds, or fewer --repeats, which share them"
@@ -335,7 +335,7 @@ def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
 def _failure(failed: Failed, run: Run) -> str:
     """All of it, for there is no record in which to look the rest up."""
     when = f" when it was taken up after step {run.resume_step}" if run.resume_step else ""
-    error = plain(failed.error).rstrip()
+    error = printable(failed.error).rstrip()
     lines = [
         f"the training function failed{when}: {last_line(error)}",
         f"It was run with {config_line(run.config)}",
@@ -343,5 +343,5 @@ def _failure(failed: Failed, run: Run) -> str:
     if "\n" in error:
         lines.append(error)
     if failed.output:
-        lines += ["Its last output:", *plain(failed.output).splitlines()[-_OUTPUT_LINES:]]
+        lines += ["Its last output:", *printable(failed.output).splitlines()[-_OUTPUT_LINES:]]
     return "\n".join(lines)

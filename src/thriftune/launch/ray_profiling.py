@@ -16,7 +16,7 @@ from typing import Any
 from thriftune.clouds.ray.cloud import RayCloud
 from thriftune.clouds.ray.cluster import Cluster
 from thriftune.clouds.ray.node_types import type_of
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.common.text import last_line
 from thriftune.engines.protocol import Engine
 from thriftune.engines.ray.engine import RayEngine
@@ -248,7 +248,7 @@ class OnCluster:
         """A trial on every worker of every node, all at once, as a study begins: until each has done a step."""
         began = time.monotonic()
         self._run = replace(run, folder=str(self._run_folder / "beside"))
-        self._say(f"starting {several(sum(self._free.values()), 'worker')} for the first time")
+        self._say(f"starting {plural(sum(self._free.values()), 'worker')} for the first time")
         slots = [machine for machine, count in self._free.items() for _ in range(count)]
         waiting = set(range(1, len(slots) + 1))
         self._started = len(slots)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from thriftune.errors import SettingError, StudyBusy, StudyDamaged, StudyExists, StudyNotFound
 from thriftune.results.loading import load_spec
 from thriftune.state.spec import Spec
-from thriftune.store.files import StudyFiles
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import StudyFiles
 
 _LONGEST_NAME = 100
 
@@ -56,7 +56,7 @@ def settle(store: Store, spec: Spec) -> StudyFiles:
     of an earlier study of this name. Called by the study's driver, before it uses the folder.
     """
     files = StudyFiles.of(spec, store).move(spec.name)
-    if (others := files.others) is not None:
+    if (others := files.other_owner) is not None:
         for listed in store.studies():
             if listed.spec.get("id") == others and listed.name != spec.name:
                 with contextlib.suppress(StudyBusy, StudyDamaged, StudyNotFound), store.drive(listed.name):

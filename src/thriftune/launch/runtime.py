@@ -17,7 +17,7 @@ from thriftune.clouds.protocol import Cloud
 from thriftune.clouds.ray.autoscaler import check_autoscaler
 from thriftune.clouds.ray.sharing import workers_that_fit
 from thriftune.common.clock import WallClock
-from thriftune.common.formatting import amounts, several
+from thriftune.common.formatting import format_resources, plural
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import SettingError
@@ -27,7 +27,7 @@ from thriftune.settings.deadlines import as_duration
 from thriftune.settings.engine_options import Ray, engine_of
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
-from thriftune.store.files import StudyFiles
+from thriftune.store.study_files import StudyFiles
 
 if TYPE_CHECKING:
     from thriftune.clouds.ray.cluster import Cluster
@@ -108,8 +108,9 @@ def _check_room(where: Ray, cluster: Cluster) -> None:
     room = sum(workers_that_fit(node.resources, where.worker) for node in cluster.nodes())
     if room < where.gang:
         raise SettingError(
-            f"engine: a trial has {several(where.gang, 'worker')} of {amounts(where.worker)}, and the cluster "
-            f"that is started on this machine has room for {room}; give less, or the address= of a larger one"
+            f"engine: a trial has {plural(where.gang, 'worker')} of {format_resources(where.worker)}, and the "
+            f"cluster that is started on this machine has room for {room}; "
+            "give less, or the address= of a larger one"
         )
 
 

@@ -10,7 +10,7 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import NamedTuple
 
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.errors import SettingError
 from thriftune.search import BLIND
 from thriftune.space.objectives import feasible
@@ -170,7 +170,7 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
             notes = [*notes, f"its aim was to {'maximize' if each.maximize else 'minimize'} {each.metric}"]
         if spec.searcher == "bayes" and translated.measured < FEWEST:
             notes = [*notes, f"fewer than {FEWEST} have a measured value that may be used, too few to learn from"]
-        counts = f"{len(translated.configs)} of {several(len(each.trials), 'trial')} taken"
+        counts = f"{len(translated.configs)} of {plural(len(each.trials), 'trial')} taken"
         if guessed := sum(map(bool, translated.variances)):
             what = "final value" if each.step is None else f"value at step {each.step}"
             counts += f", {guessed} of them cut, with a guess of their {what}"

@@ -85,7 +85,7 @@ class Completion:
     @property
     def why_no_more(self) -> str | None:
         """Return why no further trial shall be suggested, as a sentence; None if there is no such reason."""
-        patience, streak = self._spec.patience, len(self._history.streak.trials)
+        patience, streak = self._spec.patience, len(self._history.trials_since_best.trials)
         if patience is not None and streak >= patience:
             trials = "trial" if streak == 1 else f"{streak} trials"
             return f"no better value in the last {trials} (patience {patience})"

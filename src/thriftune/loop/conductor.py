@@ -20,7 +20,7 @@ from thriftune.loop.trial_time import TrialTime
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.search.protocol import Foresighted, Searcher
 from thriftune.state import events as ev
-from thriftune.state.enqueued import complete
+from thriftune.state.enqueued import complete_config
 from thriftune.state.history import History
 from thriftune.state.reports import value_at
 from thriftune.state.spec import Spec
@@ -450,7 +450,7 @@ class Conductor:
         number = len(self.history.trials)
         rng = np.random.default_rng((self.spec.seed, number))
         if self.history.queue:
-            wanted = complete(self.spec.space, self.history.queue[0], rng, self.history.times)
+            wanted = complete_config(self.spec.space, self.history.queue[0], rng, self.history.times)
             self._decide(ev.Create(now, number, wanted, ev.ENQUEUED))
             return number
         config = None if self._exhausted else self._searcher.suggest(self.history, rng)

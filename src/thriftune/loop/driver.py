@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from thriftune.clouds.protocol import Cloud
 from thriftune.common.clock import Clock
-from thriftune.common.command_hints import show_line
+from thriftune.common.command_hints import show_hint
 from thriftune.engines.protocol import Engine, WorkerStatus
 from thriftune.errors import StoreFull
 from thriftune.loop.callbacks import Callbacks
@@ -253,7 +253,7 @@ class Driver:
         if self._failures_told >= _FAILURES_TOLD:
             return
         self._failures_told += 1
-        how = show_line(self._spec.name, self._store.url, trial)
+        how = show_hint(self._spec.name, self._store.url, trial)
         more = f" ({how} tells more)" if how else ""
         why, *output = failure_text(self._history.trials[trial]).split("\n", 1)
         self._view.say("\n".join([f"trial {trial} failed: {why}{more}", *output]))

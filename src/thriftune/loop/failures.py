@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from thriftune.common.text import last_line, last_lines, plain
+from thriftune.common.text import last_line, last_lines, printable
 from thriftune.state.events import KNOWN
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
@@ -63,7 +63,7 @@ def exception_line(trial: TrialRecord) -> str:
     """
     if not _is_of_command(trial):
         return last_line(trial.error)
-    output = plain(trial.output)
+    output = printable(trial.output)
     _, mark, traceback = output.rpartition(_TRACEBACK)
     if mark:
         return last_line(mark + traceback)
@@ -110,8 +110,8 @@ def why_stopped(history: History, how_to_go_on: str) -> str:
     first = history.trials[history.failed_alike[0]]
     count = len(history.failed_alike)
     parts = [f"its first {count} trials have all failed alike, before they reported a value:"]
-    parts.append(plain(first.error or "").strip())
-    output = plain(first.output).strip().splitlines()
+    parts.append(printable(first.error or "").strip())
+    output = printable(first.output).strip().splitlines()
     if output and first.error_kind != "raised":
         parts += [f"The output of trial {first.id} ended with:", *output[-_OUTPUT_LINES:]]
     parts.append(f"When it is mended, {how_to_go_on}: the failed trials run again.")

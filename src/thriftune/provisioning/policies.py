@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thriftune.common.registry import Parts
+from thriftune.common.registry import Registry
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import RentingPolicy
 from thriftune.provisioning.workload import Workload
 
-POLICIES: Parts[RentingPolicy] = Parts(
+POLICIES: Registry[RentingPolicy] = Registry(
     "policy",
     {
         "thrifty": ("thriftune.provisioning.thrifty", "Thrifty"),

@@ -49,7 +49,7 @@ class PresentMachines(Provisioner):
         if most is not None and len(history.running) >= most:
             return None
         free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free_slots) > 0}
-        if self.narrows and history.narrowed:
+        if self.narrows and history.trial_limits:
             free = {name: slots for name, slots in free.items() if not _is_narrow(history.machines[name], history)}
         if self.gang == 1:
             return {min(free, key=free.__getitem__): 1} if free else None
@@ -58,5 +58,5 @@ class PresentMachines(Provisioner):
 
 def _is_narrow(machine: Machine, history: History) -> bool:
     """It has room, and yet as many trials as are good for it."""
-    narrowed = history.narrowed.get(machine.slots)
-    return narrowed is not None and len(machine.running) >= narrowed.at_a_time
+    limit = history.trial_limits.get(machine.slots)
+    return limit is not None and len(machine.running) >= limit.at_a_time

@@ -22,7 +22,7 @@ from thriftune.provisioning.workload import Workload
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
-from thriftune.state.reports import furthest
+from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import TrialRecord
 
 PATIENCE_SECONDS = 300.0
@@ -117,7 +117,7 @@ class RentingPolicy(Provisioner):
         """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
         machine = history.machines.get(trial.machine or "")
         kind = None if machine is None else self.kinds.get(machine.offer)
-        safe = furthest(trial) if kind is not None and kind.lasts else trial.resume_step
+        safe = last_step_of_attempt(trial) if kind is not None and kind.lasts else trial.resume_step
         return 0 if history.max_steps is None else max(0, history.max_steps - safe)
 
     def steps_of_place(self, trial: TrialRecord, history: History) -> float:

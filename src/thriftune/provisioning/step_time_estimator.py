@@ -12,7 +12,7 @@ from heapq import nlargest
 
 from thriftune.planning.machine_types import MachineType
 from thriftune.state.history import History
-from thriftune.state.reports import timed_by_this_attempt
+from thriftune.state.reports import timed_steps_of_attempt
 from thriftune.state.trial_record import PastAttempt, TrialRecord
 
 _SWEEPS = 5
@@ -78,7 +78,7 @@ class StepTimeEstimator:
         sums = {kind: self._seen[trial.id, kind] for kind in self._guess if (trial.id, kind) in self._seen}
         machine = history.machines.get(trial.machine or "")
         if machine is not None and machine.offer in self._guess:
-            steps, seconds = timed_by_this_attempt(trial)
+            steps, seconds = timed_steps_of_attempt(trial)
             if steps:
                 before = sums.get(machine.offer, (0.0, 0))
                 sums[machine.offer] = before[0] + seconds, before[1] + steps

@@ -24,7 +24,7 @@ from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy
 from thriftune.provisioning.workload import Workload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
-from thriftune.state.reports import furthest
+from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import TrialRecord
 
 LOOK_SECONDS = 900.0
@@ -205,7 +205,7 @@ class Thrifty(RentingPolicy):
 
     def _ends_here(self, trial: TrialRecord, history: History, here: Option, steps: float) -> bool:
         """It is done before it could go on elsewhere: the step that it is in it has to do here anyway."""
-        unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - furthest(trial))
+        unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - last_step_of_attempt(trial))
         return (steps - unsaved - 1.0) * here.hours <= self._shortest_start
 
     def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:

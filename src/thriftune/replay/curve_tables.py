@@ -34,7 +34,7 @@ from thriftune.replay.simulated_engine import Curve
 from thriftune.space.objectives import Objective
 from thriftune.space.parameters import Choice, Float, Int, Parameter
 from thriftune.space.space import Space
-from thriftune.space.values import frozen
+from thriftune.space.values import identity
 
 LOG_FROM_RATIO = 100.0
 """Without a space, a positive parameter with at least this ratio of largest to smallest value gets a log scale."""
@@ -84,7 +84,7 @@ def _parameter(values: Sequence[Any]) -> Parameter:
         low, high = min(values), max(values)
         log = low > 0 and high / low >= LOG_FROM_RATIO
         return (Int if all(isinstance(value, int) for value in values) else Float)(low, high, log=log)
-    return Choice(list({frozen(value): value for value in values}.values()))
+    return Choice(list({identity(value): value for value in values}.values()))
 
 
 # --- tables with one row a report -------------------------------------------------------------------------

@@ -32,9 +32,9 @@ from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import (
     Constraint,
     Objective,
-    needed,
-    objectives_json,
-    objectives_of,
+    needed_metrics,
+    objectives_from_json,
+    objectives_to_json,
     parse_constraints,
 )
 from thriftune.space.space import Space
@@ -166,7 +166,7 @@ def write(recording: Recording, path: Path) -> None:
     if path.suffix != ".npz":
         raise SettingError(f"{path}: a recording is an npz file; give it a name that ends in .npz")
     curves = [curve for _, curve in recording.rows]
-    metrics = needed(recording.objectives, recording.constraints)
+    metrics = needed_metrics(recording.objectives, recording.constraints)
     longest = max(len(curve.steps) for curve in curves)
     values = np.full((len(metrics), len(curves), longest), np.nan)
     reported = np.zeros(values.shape, dtype=bool)
@@ -181,7 +181,7 @@ def write(recording: Recording, path: Path) -> None:
     about = {
         "version": _VERSION,
         "space": recording.space.to_json(),
-        "objectives": objectives_json(recording.objectives),
+        "objectives": objectives_to_json(recording.objectives),
         "constraints": [str(constraint) for constraint in recording.constraints],
         "configs": [dict(config) for config, _ in recording.rows],
         "errors": [curve.error for curve in curves],
@@ -226,8 +226,8 @@ def read(path: Path) -> Recording:
 
 def _recording(about: Mapping[str, Any], values: Any, reported: Any, steps: Any, seconds: Any) -> Recording:
     space = Space.from_json(about["space"])
-    objectives, constraints = objectives_of(about), parse_constraints(about["constraints"])
-    metrics = needed(objectives, constraints)
+    objectives, constraints = objectives_from_json(about), parse_constraints(about["constraints"])
+    metrics = needed_metrics(objectives, constraints)
     shape = (len(metrics), len(about["configs"]), *steps.shape[1:])
     if not values.shape == reported.shape == shape or not steps.shape == seconds.shape == shape[1:]:
         raise ValueError(f"its arrays do not have {shape[0]} metrics and {shape[1]} trials")

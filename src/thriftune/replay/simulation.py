@@ -138,7 +138,7 @@ def simulate(
     STOPPERS.check(stopping)
     if searcher is not None:
         SEARCHERS.check(searcher)
-    rule, options = STOPPERS.written(stopping)
+    rule, options = STOPPERS.name_and_options(stopping)
     recording = _recording(source, minimize, maximize, space)
     if recording is None:
         if space is None or (trials is None and deadline is None):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
-from thriftune.state.reports import furthest
+from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import PastAttempt, State, TrialRecord
 from thriftune.system.joules import Joules, joules_of, usual_watts
 
@@ -314,7 +314,7 @@ def _stays(trial: TrialRecord, now: float) -> Iterator[PastAttempt]:
         aside = trial.state is State.PAUSED and number == len(trial.past_attempts)
         yield stay._replace(resumable_step=stay.last_step) if aside else stay
     if trial.workers and trial.started_at is not None:
-        since, last = trial.started_at, furthest(trial)
+        since, last = trial.started_at, last_step_of_attempt(trial)
         yield PastAttempt(trial.attempts, trial.workers, since, max(since, now), trial.resumed_from, last, last)
 
 

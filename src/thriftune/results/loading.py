@@ -13,8 +13,8 @@ from thriftune.results.models import FILES_ON_DISK
 from thriftune.state.event_checks import CHECKS
 from thriftune.state.history import History
 from thriftune.state.spec import KINDS, Spec, Target
-from thriftune.store.files import StudyFiles
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import StudyFiles
 
 
 def load_spec(store: Store, name: str) -> Spec:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from thriftune.common.callables import cannot_take_one
+from thriftune.common.callables import one_argument_problem
 from thriftune.errors import NoBestTrial, NoCheckpoint, SettingError
-from thriftune.state.reports import counted
+from thriftune.state.reports import counted_reports
 from thriftune.state.trial_record import FoundModel, Report, State, TrialFiles, TrialRecord
 from thriftune.store.output_files import attempts_with_output, read_output
 from thriftune.training.checkpoints import Checkpoints, in_sentences
@@ -92,7 +92,7 @@ def check_loader(function: object) -> None:
     """Raise SettingError for what cannot be called with a folder."""
     if not callable(function):
         raise SettingError(f"load: {function!r} is no function; give one that takes a folder and reads from it")
-    if why := cannot_take_one(function):
+    if why := one_argument_problem(function):
         name = getattr(function, "__name__", type(function).__name__)
         raise SettingError(f"load: {name}() {why}; it is called with one, the checkpoint's folder")
 
@@ -103,7 +103,7 @@ def _checkpoints(trial: TrialRecord) -> Checkpoints:
 
 def _told(trial: TrialRecord) -> Sequence[Report]:
     """The reports that count for the trial's value."""
-    return counted(trial) if trial.state is State.COMPLETED else trial.reports
+    return counted_reports(trial) if trial.state is State.COMPLETED else trial.reports
 
 
 def _candidates(trial: TrialRecord) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from thriftune.errors import SettingError, StoreConflict, StoreError, StudyBusy, StudyDamaged
-from thriftune.space.objectives import Objective, objectives_of
-from thriftune.store.protocol import Driver, Listed, Store
+from thriftune.space.objectives import Objective, objectives_from_json
+from thriftune.store.protocol import DriverInfo, Store, StudyListing
 
 StudyState = Literal["not started", "running", "stopped", "finished", "ask-tell", "damaged"]
 
@@ -46,7 +46,7 @@ class StudySummary:
     front_step: int | None = None
     seconds: float = 0.0
     dollars: float = 0.0
-    driver: Driver | None = None
+    driver: DriverInfo | None = None
     damage: str | None = None
 
     @property
@@ -87,7 +87,7 @@ def summaries(store: Store) -> list[StudySummary]:
     return [_summary_or_damage(store, listed) for listed in store.studies()]
 
 
-def _summary_or_damage(store: Store, listed: Listed) -> StudySummary:
+def _summary_or_damage(store: Store, listed: StudyListing) -> StudySummary:
     damage = listed.damage
     if not damage:
         try:
@@ -99,7 +99,7 @@ def _summary_or_damage(store: Store, listed: Listed) -> StudySummary:
     return StudySummary(listed.name, listed.created_at, "damaged", {}, damage=damage)
 
 
-def _summary(store: Store, listed: Listed) -> StudySummary:
+def _summary(store: Store, listed: StudyListing) -> StudySummary:
     spec, summary, driver = listed.spec, listed.summary, listed.driver
     if not _is_sound(summary):
         summary = {}
@@ -118,7 +118,7 @@ def _summary(store: Store, listed: Listed) -> StudySummary:
         counts=counts,
         limit=spec["trials"],
         max_steps=spec.get("max_steps"),
-        objectives=objectives_of(spec),
+        objectives=objectives_from_json(spec),
         constraints=tuple(spec.get("constraints", ())),
         finished=summary.get("finished"),
         best_trial=summary.get("best"),
@@ -130,7 +130,7 @@ def _summary(store: Store, listed: Listed) -> StudySummary:
     )
 
 
-def _state(listed: Listed, summary: Mapping[str, Any]) -> StudyState:
+def _state(listed: StudyListing, summary: Mapping[str, Any]) -> StudyState:
     if listed.spec["target"]["kind"] == "outside":
         return "ask-tell"
     if listed.driver is not None:
@@ -157,7 +157,7 @@ def _is_sound(summary: Mapping[str, Any]) -> bool:
     )
 
 
-def _fold(store: Store, listed: Listed) -> dict[str, Any]:
+def _fold(store: Store, listed: StudyListing) -> dict[str, Any]:
     """Return the summary of a study whose driver was killed before it could write one, and store it."""
     from thriftune.results.loading import load_history, load_spec
     from thriftune.state.summary import summarize  # late: most listings need neither

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.search.bayes.cube import Cube
 from thriftune.search.bayes.hyperparameters import LEARNED_FROM, Sampling, learned
@@ -47,7 +47,7 @@ class Surrogate:
         fewest = max(FEWEST, 2 * varying)
         if len(configs) < fewest:
             raise ThriftuneError(
-                f"a model of {self.metric!r} over {several(varying, 'parameter')} needs {fewest} trials with a "
+                f"a model of {self.metric!r} over {plural(varying, 'parameter')} needs {fewest} trials with a "
                 f"value; there {'is' if len(configs) == 1 else 'are'} {len(configs)}"
             )
         if float(np.abs(values).max()) > _LARGEST:

@@ -17,7 +17,7 @@ from statistics import stdev
 from typing import NamedTuple
 
 from thriftune.results.ledger import Ledger
-from thriftune.state.events import PROBE, Narrow, SetKnobs, UsageMeasured
+from thriftune.state.events import PROBE, LimitTrialsPerMachine, SetKnobs, UsageMeasured
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord, UsageWindow
 from thriftune.system.estimate import NO_EVIDENCE, Cost, Effect, Estimate, Evidence, Setting, evidence
@@ -120,7 +120,7 @@ class Explained:
     """`trials`: those that were measured or had something turned. Sums are of these, but `joules` of the study."""
 
     trials: Sequence[TrialStory]
-    narrowed: Sequence[Narrow]
+    trial_limits: Sequence[LimitTrialsPerMachine]
     joules: Joules
 
     @property
@@ -171,8 +171,8 @@ def explain(history: History, now: float) -> Explained:
     estimates = _estimates(measured)
     by_others = _by_others(estimates)
     stories = [_story(trial, estimates, by_others, joules[trial.id], now) for trial in measured]
-    narrowed = tuple(history.narrowed.values())
-    return Explained(stories, narrowed, Joules(ledger.joules, ledger.estimated_joules))
+    trial_limits = tuple(history.trial_limits.values())
+    return Explained(stories, trial_limits, Joules(ledger.joules, ledger.estimated_joules))
 
 
 def _story(

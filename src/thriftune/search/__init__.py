@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from thriftune.common.registry import Parts
+from thriftune.common.registry import Registry
 from thriftune.search.protocol import Foresighted, Past, Searcher
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
 BLIND = frozenset({"random", "sobol", "grid"})
 """Those that go by no trial's value, of this study or of an earlier one."""
 
-SEARCHERS: Parts[Searcher] = Parts(
+SEARCHERS: Registry[Searcher] = Registry(
     "searcher",
     {
         "bayes": (f"{__name__}.bayes.searcher", "Bayes"),

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from thriftune.common.suggestions import did_you_mean
+from thriftune.common.spelling import did_you_mean
 from thriftune.errors import SettingError
 
 _BINDS_ANY = frozenset({"globals", "locals", "vars", "exec", "setattr"})

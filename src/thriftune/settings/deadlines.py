@@ -9,7 +9,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from thriftune.common.durations import Duration, seconds
-from thriftune.common.formatting import format_seconds, moment
+from thriftune.common.formatting import format_seconds, format_time
 from thriftune.errors import SettingError
 from thriftune.state.spec import Spec
 
@@ -89,7 +89,7 @@ def check_ahead(spec: Spec, now: float) -> None:
     """Raise SettingError if the deadline's moment has passed."""
     if spec.deadline_at is not None and spec.deadline_at <= now:
         late = format_seconds(now - spec.deadline_at)
-        raise SettingError(f"deadline: {moment(spec.deadline_at)} was {late} ago; give a later one")
+        raise SettingError(f"deadline: {format_time(spec.deadline_at)} was {late} ago; give a later one")
 
 
 def as_duration(spec: Spec, now: float, driven_seconds: float = 0.0) -> Spec:

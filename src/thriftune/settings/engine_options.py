@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from thriftune.common.registry import Parts
+from thriftune.common.registry import Registry
 from thriftune.errors import SettingError
 
 _BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -104,7 +104,7 @@ class Ray:
         return found
 
 
-ENGINES: Parts[Local | Ray] = Parts(
+ENGINES: Registry[Local | Ray] = Registry(
     "engine",
     {"local": ("thriftune.settings.engine_options", "Local"), "ray": ("thriftune.settings.engine_options", "Ray")},
     (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thriftune.settings.known_results import known_results
 from thriftune.state.attributes import checked_attributes
-from thriftune.state.enqueued import checked_queue
+from thriftune.state.enqueued import checked_configs
 from thriftune.state.events import AttributeSet, Enqueued, Event
 from thriftune.state.spec import Spec
 
@@ -16,6 +16,6 @@ def told_before(spec: Spec, at: float, *, enqueue: object, known: object, attrs:
     """
     return [
         *(AttributeSet(at, name, value) for name, value in checked_attributes(attrs).items()),
-        *known_results(spec.space, spec.needed, at, known),
-        *(Enqueued(at, config) for config in checked_queue(spec.space, enqueue)),
+        *known_results(spec.space, spec.needed_metrics, at, known),
+        *(Enqueued(at, config) for config in checked_configs(spec.space, enqueue)),
     ]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.space.objectives import conjunction
+from thriftune.space.objectives import join_with_and
 from thriftune.space.space import Space
 from thriftune.state.events import ResultAdded
-from thriftune.state.metrics import numbers
+from thriftune.state.metrics import checked_metrics
 
 
 def told_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
@@ -21,10 +21,10 @@ def told_metrics(value: float | Mapping[str, float], needed: Sequence[str], who:
     if not isinstance(value, Mapping) and len(needed) > 1:
         names = ", ".join(f"{name!r}: ..." for name in needed)
         raise SettingError(f"{who}: {value!r} is one number, and the study needs several; give {{{names}}}")
-    metrics = numbers(value if isinstance(value, Mapping) else {needed[0]: value})
+    metrics = checked_metrics(value if isinstance(value, Mapping) else {needed[0]: value})
     if missing := [repr(name) for name in needed if name not in metrics]:
         are = "is" if len(missing) == 1 else "are"
-        raise SettingError(f"{who}: {conjunction(missing)} {are} missing; there is {', '.join(metrics)}")
+        raise SettingError(f"{who}: {join_with_and(missing)} {are} missing; there is {', '.join(metrics)}")
     return metrics
 
 

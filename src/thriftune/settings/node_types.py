@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from thriftune.clouds.ray.cluster import NodeType
 from thriftune.clouds.ray.node_types import machine_and_market, node_type_name
 from thriftune.clouds.ray.sharing import workers_that_fit
-from thriftune.common.suggestions import nearest
+from thriftune.common.spelling import nearest_names
 from thriftune.errors import SettingError
 from thriftune.market.catalog import Catalog
 
@@ -50,7 +50,7 @@ def _table(machine: str | Mapping[str, Any], worker: Mapping[str, float]) -> dic
         found = machine_and_market(machine)
         if found is None:
             known = {offer.name for offer in Catalog.shipped()}
-            name = next(iter(nearest(machine.rpartition("_")[0] or machine, known)), "m5.xlarge")
+            name = next(iter(nearest_names(machine.rpartition("_")[0] or machine, known)), "m5.xlarge")
             raise SettingError(
                 f"machines: {machine!r} is no node type; name the machine and how it is rented, such as "
                 f"'{name}_spot' or '{name}_on-demand'"

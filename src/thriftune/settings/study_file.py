@@ -19,7 +19,7 @@ from thriftune.settings.bound_names import check_bound
 from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.settings.initial_events import told_before
 from thriftune.settings.known_results import known_tables
-from thriftune.space.objectives import needed, parse_constraints, parse_objectives
+from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
@@ -175,7 +175,7 @@ def _told(data: Mapping[str, Any], spec: Spec) -> list[Event]:
     """Return the events of what the file tells the study before it runs."""
     now = WallClock().now()
     told = told_before(spec, now, enqueue=data.get("enqueue"), known=None, attrs=data.get("attrs"))
-    return [*told, *known_tables(spec.space, spec.needed, now, data.get("known", []))]
+    return [*told, *known_tables(spec.space, spec.needed_metrics, now, data.get("known", []))]
 
 
 def check_key(key: str, value: object, known: Types) -> None:
@@ -244,7 +244,7 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
 def _needed(data: Mapping[str, Any]) -> tuple[str, ...]:
     """The metrics that a command must give."""
     objectives = parse_objectives(data.get("minimize"), data.get("maximize"))
-    return needed(objectives, parse_constraints(data.get("constraints")))
+    return needed_metrics(objectives, parse_constraints(data.get("constraints")))
 
 
 def _in(folder: Path, given: str | None) -> str | None:

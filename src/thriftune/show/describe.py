@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from thriftune.common.formatting import (
-    amounts,
     format_dollars,
+    format_number,
+    format_resources,
     format_seconds,
-    moment,
-    number,
-    several,
-    unfinished_at,
+    format_time,
+    format_unfinished,
+    plural,
 )
 from thriftune.common.text import escaped, last_line
 from thriftune.errors import NoBestTrial
@@ -91,14 +91,14 @@ def stands_still(history: History, spec: Spec) -> str:
         return ""
     if history.fleet.renting:
         return f"waits for {_asked_for(history)}"
-    each = f"{amounts(where.worker)} each" if where.gang > 1 else amounts(where.worker)
+    each = f"{format_resources(where.worker)} each" if where.gang > 1 else format_resources(where.worker)
     there = f"there is room for {slots}" if slots else "no machine that is there has room for one"
-    return f"waits for {several(where.gang, 'worker')} of {each}: {there}"
+    return f"waits for {plural(where.gang, 'worker')} of {each}: {there}"
 
 
 def _with_room(spec: Spec) -> str:
     where = engine_of({"name": spec.engine, **spec.engine_options})
-    return f" with {amounts(where.worker)}" if isinstance(where, Ray) else ""
+    return f" with {format_resources(where.worker)}" if isinstance(where, Ray) else ""
 
 
 def _asked_for(history: History) -> str:
@@ -113,7 +113,7 @@ def _what_is_missing(history: History, spec: Spec) -> str:
     if not history.machines:
         return f"for a machine{_with_room(spec)}"
     if share is not None and share.workers is not None:
-        have = f"{several(share.workers, 'worker')} {'is' if share.workers == 1 else 'are'}"
+        have = f"{plural(share.workers, 'worker')} {'is' if share.workers == 1 else 'are'}"
         return f"for a free worker: {have} its share, because of {share.why}"
     if all(machine.is_leaving for machine in history.machines.values()):
         return "for a machine: those that are there will be taken away"
@@ -135,12 +135,12 @@ def found(history: History) -> Found:
     if front := history.front if len(history.objectives) > 1 else []:
         note = unfinished(front[0], history)
         ranges = [_ranges(front, history), *([note] if note else [])]
-        return Found("front", f"{several(len(front), 'trial')}, {', '.join(ranges)}")
+        return Found("front", f"{plural(len(front), 'trial')}, {', '.join(ranges)}")
     try:
         best = history.best
     except NoBestTrial:
         return Found("", history.why_infeasible())
-    text = f"{history.metric} {number(best.value)} ({which(best, history)})"
+    text = f"{history.metric} {format_number(best.value)} ({which(best, history)})"
     return Found("best", text, config_line(best.config))
 
 
@@ -154,12 +154,12 @@ def model(history: History) -> str:
     if found is None or found.value == best.value or best.value is None:
         return ""
     saved = f"trial {found.trial.id} at step {found.step} has the best saved model: {history.metric}"
-    saved = f"{saved} {number(found.value)}"
+    saved = f"{saved} {format_number(found.value)}"
     lost = "" if history.better(found.value, best.value) else f", at step {history.value_step(best)}, not saved"
     if found.trial is best:
-        return f"{saved}; the trial's own value is {number(best.value)}{lost}"
+        return f"{saved}; the trial's own value is {format_number(best.value)}{lost}"
     which_one = "the best finished one" if best.finished else "the best so far"
-    return f"{saved}; trial {best.id}, {which_one}, has {number(best.value)}{lost}"
+    return f"{saved}; trial {best.id}, {which_one}, has {format_number(best.value)}{lost}"
 
 
 def no_value(history: History) -> str:
@@ -172,7 +172,7 @@ def no_value(history: History) -> str:
 
 def unfinished(trial: TrialRecord, history: History) -> str:
     """Return "unfinished, step 3 of 10" for a leading trial that has not finished, else nothing."""
-    return "" if trial.finished else unfinished_at(history.step_of_values(trial), history.max_steps)
+    return "" if trial.finished else format_unfinished(history.step_of_values(trial), history.max_steps)
 
 
 def values_and_progress(trial: TrialRecord, history: History) -> str:
@@ -194,14 +194,16 @@ def _ranges(trials: Sequence[TrialRecord], history: History) -> str:
     ranges = []
     for objective in history.objectives:
         values = [trial.metrics[objective.metric] for trial in trials]
-        ends = dict.fromkeys((number(min(values)), number(max(values))))
+        ends = dict.fromkeys((format_number(min(values)), format_number(max(values))))
         ranges.append(f"{objective.metric} {' to '.join(ends)}")
     return ", ".join(ranges)
 
 
 def values_line(trial: TrialRecord, history: History) -> str:
     """Its objectives, such as "loss 0.3, latency_ms 12"."""
-    values = (f"{each.metric} {number(history.metric_of(trial, each.metric))}" for each in history.objectives)
+    values = (
+        f"{each.metric} {format_number(history.metric_of(trial, each.metric))}" for each in history.objectives
+    )
     return ", ".join(values)
 
 
@@ -227,7 +229,7 @@ def time_line(history: History, spec: Spec, now: float) -> str:
     spent = history.driven_seconds(now)
     if spec.deadline_at is not None:
         left = format_seconds(max(0.0, spec.deadline_at - now))
-        return f"{format_seconds(spent)}, until {moment(spec.deadline_at)}, {left} left"
+        return f"{format_seconds(spent)}, until {format_time(spec.deadline_at)}, {left} left"
     if spec.deadline_seconds is None:
         return format_seconds(spent)
     left = format_seconds(max(0.0, spec.deadline_seconds - spent))
@@ -237,9 +239,9 @@ def time_line(history: History, spec: Spec, now: float) -> str:
 def limits(spec: Spec) -> list[str]:
     """Return when a study ends at the latest, such as ["100 trials", "until 2026-11-20 09:00 CET"]."""
     found = [
-        several(spec.trials, "trial") if spec.trials else "",
+        plural(spec.trials, "trial") if spec.trials else "",
         format_seconds(spec.deadline_seconds) if spec.deadline_seconds else "",
-        f"until {moment(spec.deadline_at)}" if spec.deadline_at else "",
+        f"until {format_time(spec.deadline_at)}" if spec.deadline_at else "",
         format_dollars(spec.budget_dollars) if spec.budget_dollars else "",
     ]
     return [each for each in found if each]

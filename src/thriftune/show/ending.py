@@ -24,7 +24,7 @@ def end_line(spec: Spec, history: History, now: float) -> str:
 def short_end_line(spec: Spec, history: History, now: float) -> str:
     """Return what came of a study that took so little time that nothing was shown of it."""
     ended, seconds = words.ended(history), format_seconds(history.driven_seconds(now))
-    done = f"{formatting.several(ended, 'trial')} done in {seconds}"
+    done = f"{formatting.plural(ended, 'trial')} done in {seconds}"
     return f"{spec.name}: {_with_failed(done, history)}{_best(history)}"
 
 
@@ -34,7 +34,7 @@ def nothing_left_line(spec: Spec, history: History) -> str:
     ways = ["To run more, raise its limits", "to start over, fresh=True (--fresh)"]
     if failed := history.counts[State.FAILED]:
         ways.append(
-            f"to run {formatting.several(failed, 'failed trial')} again, retry_failed=True (--retry-failed)"
+            f"to run {formatting.plural(failed, 'failed trial')} again, retry_failed=True (--retry-failed)"
         )
     return f"{spec.name}: {_with_failed(why, history)}{_best(history)}. {'; '.join(ways)}"
 

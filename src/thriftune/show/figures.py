@@ -11,7 +11,7 @@ from typing import Any
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.show import describe as words
 from thriftune.show.plot_style import check_matplotlib
-from thriftune.space.objectives import conjunction
+from thriftune.space.objectives import join_with_and
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.state.trial_record import TrialRecord
@@ -118,10 +118,10 @@ def _checked_params(history: History, params: Sequence[str] | None) -> tuple[str
     for name in params:
         if name not in space:
             close = get_close_matches(str(name), space.names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there is {conjunction(space.names)}"
+            hint = f"did you mean {close[0]}?" if close else f"there is {join_with_and(space.names)}"
             raise SettingError(f"plot: there is no parameter {name!r}; {hint}")
         if name not in space.searched:
-            others = conjunction(space.searched)
+            others = join_with_and(space.searched)
             raise SettingError(f"plot: {name} is the same in all trials; there is {others}")
     if not params:
         raise SettingError("plot: params is empty; name some, or leave it out for all")

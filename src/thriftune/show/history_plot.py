@@ -45,7 +45,7 @@ def _title(spec: Spec, history: History) -> str:
     found = words.found(history)
     if found.name == "front":
         note = words.unfinished(history.front[0], history)
-        front = f"front of {formatting.several(len(history.front), 'trial')}"
+        front = f"front of {formatting.plural(len(history.front), 'trial')}"
         return f"{spec.name}: {front}" + (f" ({note})" if note else "")
     if found.name == "best":
         return f"{spec.name}: best {found.text}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from thriftune.common.formatting import several
+from thriftune.common.formatting import plural
 from thriftune.market.catalog import Offer
 from thriftune.market.lifetime import KaplanMeier, Lifetime
 from thriftune.market.prices import PriceSeries
@@ -37,7 +37,7 @@ def plot_prices(series: PriceSeries, offer: Offer | None, lost: Revocations | No
         if lost is not None:
             axes.axhline(lost.max_price, color=ACCENT, linewidth=1.2, label="maximum price")
             at = [_date(t) for t in lost.times.tolist()]
-            label = several(len(at), "revocation")
+            label = plural(len(at), "revocation")
             axes.plot(at, np.full(len(at), lost.max_price), "v", color=ACCENT, markersize=5, label=label)
             shown.append(lost.max_price)
         dollar_axis(axes, log=wants_log(shown))

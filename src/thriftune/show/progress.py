@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from thriftune.common import formatting
 from thriftune.common.formatting import format_dollars, format_seconds
-from thriftune.common.text import last_line, plain
+from thriftune.common.text import last_line, printable
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.loop.driver import View
 from thriftune.results.trial_states import count_state_words
@@ -182,7 +182,7 @@ def aim(spec: Spec) -> str:
 
 def _at_a_time(spec: Spec) -> str:
     where = "" if spec.engine == "local" else f" on {spec.engine.capitalize()}"
-    workers = formatting.several(spec.workers, "worker") if spec.workers else "as many workers as find room"
+    workers = formatting.plural(spec.workers, "worker") if spec.workers else "as many workers as find room"
     return workers + where
 
 
@@ -291,11 +291,11 @@ def _workers(
             continue
         step = f"{trial.step}/{spec.max_steps}" if spec.max_steps else str(trial.step)
         now_doing = f"waits for {work.waits_for}" if work.waits_for else _now_doing(trial)
-        doing_now = Text(plain(now_doing), no_wrap=True, overflow="ellipsis")
+        doing_now = Text(printable(now_doing), no_wrap=True, overflow="ellipsis")
         since = format_seconds(max(0.0, now - (trial.started_at or now)))
-        table.add_row(number, str(trial.id), step, formatting.number(trial.value), since, doing_now)
+        table.add_row(number, str(trial.id), step, formatting.format_number(trial.value), since, doing_now)
     if more := len(doing) - shown:
-        what = Text(f"and {formatting.several(more, 'more worker')}", no_wrap=True, overflow="ellipsis")
+        what = Text(f"and {formatting.plural(more, 'more worker')}", no_wrap=True, overflow="ellipsis")
         table.add_row("", "", "", "", "", what, style="dim")
     return table
 

@@ -9,7 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from thriftune.common.formatting import format_dollars, several, time_unit
+from thriftune.common.formatting import format_dollars, plural, time_unit
 from thriftune.errors import ThriftuneError
 from thriftune.results.ledger import Ledger, Row, Work
 from thriftune.show.plot_style import INK, MUTED, SERIES, check, legend, picture
@@ -68,7 +68,7 @@ def plot_timeline(name: str, ledger: Ledger, path: Path) -> None:
     taken = sum(row.taken_away for row in ledger.rows)
     lost = f", {taken} taken away" if taken else ""
     lives, rented = ("drive", " if rented") if ledger.own else (_MACHINE, "")
-    title = f"{name}: {several(len(ledger.rows), lives)}{lost}, {format_dollars(ledger.dollars)}{rented}"
+    title = f"{name}: {plural(len(ledger.rows), lives)}{lost}, {format_dollars(ledger.dollars)}{rented}"
     with picture(path, title, width=_WIDTH, height=_height(groups)) as (axes,):
         _draw(axes, laid_out(groups), lives)
 
@@ -144,7 +144,7 @@ def _draw(axes: Any, layout: Layout, what: str) -> None:
     for at, offer, found in layout.headings:
         lives = sum(map(len, found))
         at_once = f", {len(found)} at once at most" if lives > len(found) and what == _MACHINE else ""
-        text = f"{offer}: {several(lives, what)}{at_once}"
+        text = f"{offer}: {plural(lives, what)}{at_once}"
         axes.text(0.0, at, text, color=INK, fontsize=9, va="bottom", ha="left")
     trials = sorted({trial for trial, _ in layout.bars})
     few = len(trials) <= len(_COLORS)

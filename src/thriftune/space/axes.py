@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from thriftune.errors import SpaceError
-from thriftune.space.values import finite, frozen, plain
+from thriftune.space.values import finite_number, identity, plain_value
 
 _OFF_STEP = 1e-6
 """A value further than this part of a step from one is refused, and not taken as that one."""
@@ -86,7 +86,7 @@ class FixedAxis(Axis):
 
     def clean(self, name: str, value: Any) -> Any:
         # 1 == True, but they are two values.
-        mine, given = frozen(self._value), frozen(value)
+        mine, given = identity(self._value), identity(value)
         if isinstance(given, bool) != isinstance(mine, bool) or given != mine:
             raise SpaceError(f"{name}: {value!r} is not its fixed value; use {self._value!r} or leave it out")
         return self._value
@@ -162,7 +162,7 @@ class FloatAxis(_NumericAxis):
         return x
 
     def clean(self, name: str, value: Any) -> float:
-        number = finite(name, "value", value)
+        number = finite_number(name, "value", value)
         if not self.low <= number <= self.high:
             raise SpaceError(f"{name}: {number} is outside its range; use {self.low} to {self.high}")
         return number
@@ -190,7 +190,7 @@ class IntAxis(_NumericAxis):
         return self.low if k < self.low else self.high if k > self.high else k
 
     def clean(self, name: str, value: Any) -> int:
-        value = plain(value)
+        value = plain_value(value)
         if not isinstance(value, int) or isinstance(value, bool):
             raise SpaceError(f"{name}: {value!r} is not a whole number; use {self.low} to {self.high}")
         if not self.low <= value <= self.high:
@@ -254,8 +254,8 @@ class SteppedAxis(Axis):
         row[start] = self.unit(value)
 
     def clean(self, name: str, value: Any) -> Any:
-        number = finite(name, "value", value)
-        if self._whole and not isinstance(plain(value), int):
+        number = finite_number(name, "value", value)
+        if self._whole and not isinstance(plain_value(value), int):
             raise SpaceError(f"{name}: {value!r} is not a whole number; use {self.low} to {self.high}")
         if not self.low <= number <= self.high:
             raise SpaceError(f"{name}: {value} is outside its range; use {self.low} to {self.high}")
@@ -275,7 +275,7 @@ class ChoiceAxis(Axis):
 
     def __init__(self, choices: Sequence[Any]) -> None:
         self.choices = choices
-        self.index = {frozen(choice): i for i, choice in enumerate(choices)}
+        self.index = {identity(choice): i for i, choice in enumerate(choices)}
         self.width = self.count = len(choices)
 
     def value(self, u: float) -> Any:
@@ -308,4 +308,4 @@ class ChoiceAxis(Axis):
         try:
             return self.index[value]
         except TypeError:  # a list, or a tuple that has one
-            return self.index[frozen(value)]
+            return self.index[identity(value)]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from thriftune.errors import SpaceError
 from thriftune.space.axes import Axis, FloatAxis
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
-from thriftune.space.values import finite, frozen, is_nested, read, written
+from thriftune.space.values import finite_number, identity, is_nested, value_from_json, value_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def when_json(when: Mapping[str, Asked]) -> dict[str, Any]:
 def _asked_json(asked: Asked) -> Any:
     if isinstance(asked, Between):
         return {"between": [asked.low, asked.high]}
-    return [written(each) for each in asked] if _is_listed(asked) else asked[0]
+    return [value_to_json(each) for each in asked] if _is_listed(asked) else asked[0]
 
 
 def when_read(name: str, when: Any) -> Any:
@@ -93,7 +93,7 @@ def _asked_read(name: str, other: str, asked: Any) -> Any:
         if len(asked) > 1 or not isinstance(ends, list) or len(ends) != 2:
             raise SpaceError(f"{name}: when of {other} is {asked!r}; write {other} = {{between = [low, high]}}")
         return Between(*ends)
-    return read(asked)
+    return value_from_json(asked)
 
 
 # --- the check --------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _check_names(parameters: Mapping[str, Parameter], order: Mapping[str, int]) 
 def _checked_range(name: str, other: str, given: Between, parent: Parameter, axis: Axis) -> Between:
     if isinstance(parent, Choice | Fixed):
         raise SpaceError(f"{name}: when has a range for {other}, which is no Float or Int; list its values")
-    low, high = (finite(f"{name}: when of {other}", end, getattr(given, end)) for end in ("low", "high"))
+    low, high = (finite_number(f"{name}: when of {other}", end, getattr(given, end)) for end in ("low", "high"))
     if low > high:
         raise SpaceError(f"{name}: when of {other} is {given!r}, whose low is above its high; swap them")
     if isinstance(parent, Int):  # whole numbers, so that 1 and 1.0 are the same condition
@@ -165,7 +165,7 @@ def _checked_values(name: str, other: str, given: Any, parent: Parameter, axis: 
     if not many:
         raise SpaceError(f"{name}: when gives no value for {other}; give at least one")
     try:
-        allowed = {frozen(value): value for value in (axis.clean(other, each) for each in many)}
+        allowed = {identity(value): value for value in (axis.clean(other, each) for each in many)}
     except SpaceError as error:
         raise SpaceError(f"{name}: when can never hold; {error}") from None
     found = tuple(sorted(allowed.values(), key=axis.number if isinstance(parent, Choice) else None))

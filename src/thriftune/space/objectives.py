@@ -115,11 +115,11 @@ def _listed(setting: str, given: Names | None, what: str) -> Sequence[str]:
     return given
 
 
-def objectives_json(objectives: Iterable[Objective]) -> list[list[Any]]:
+def objectives_to_json(objectives: Iterable[Objective]) -> list[list[Any]]:
     return [[objective.metric, objective.maximize] for objective in objectives]
 
 
-def objectives_of(data: Mapping[str, Any]) -> tuple[Objective, ...]:
+def objectives_from_json(data: Mapping[str, Any]) -> tuple[Objective, ...]:
     """Return those of a stored spec, or raise SettingError; old specs have one metric instead of a list."""
     pairs = data["objectives"] if "objectives" in data else [(data["metric"], data["maximize"])]
     objectives = tuple(Objective(metric, maximize) for metric, maximize in pairs)
@@ -135,10 +135,10 @@ def goal(objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()
     ways = (("minimize", False), ("maximize", True))
     metrics = {way: [each.metric for each in objectives if each.maximize is up] for way, up in ways}
     wanted = ", ".join(f"{way} {', '.join(names)}" for way, names in metrics.items() if names)
-    return f"{wanted} with {conjunction(constraints)}" if constraints else wanted
+    return f"{wanted} with {join_with_and(constraints)}" if constraints else wanted
 
 
-def conjunction(things: Iterable[object]) -> str:
+def join_with_and(things: Iterable[object]) -> str:
     *others, last = map(str, things)
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -146,7 +146,7 @@ def conjunction(things: Iterable[object]) -> str:
 # --- what counts ------------------------------------------------------------------------------------------
 
 
-def needed(objectives: Iterable[Objective], constraints: Iterable[Constraint]) -> tuple[str, ...]:
+def needed_metrics(objectives: Iterable[Objective], constraints: Iterable[Constraint]) -> tuple[str, ...]:
     """The metrics that a trial must end with."""
     names = [objective.metric for objective in objectives] + [constraint.metric for constraint in constraints]
     return tuple(dict.fromkeys(names))
@@ -164,7 +164,7 @@ def feasible(metrics: Mapping[str, float], constraints: Iterable[Constraint]) ->
     return answer
 
 
-def nearest(trials: Sequence[Mapping[str, float]], constraints: Sequence[Constraint]) -> int:
+def nearest_to_feasible(trials: Sequence[Mapping[str, float]], constraints: Sequence[Constraint]) -> int:
     """Which of several trials' metrics miss the constraints least, the earliest of equals; all must be there.
 
     Metrics have scales of their own, so each miss counts as a part of the largest miss of its constraint.

@@ -16,11 +16,11 @@ import numpy as np
 
 from thriftune.errors import SpaceError
 from thriftune.space.axes import Axis, ChoiceAxis, FixedAxis, FloatAxis, IntAxis, SteppedAxis
-from thriftune.space.values import checked, finite, frozen
+from thriftune.space.values import checked_value, finite_number, identity
 
 When = Mapping[str, Any]
 
-LARGEST_INT = 2**40
+LARGEST_BOUND = 2**40
 """Bounds of an Int stay below this, so that every bin of the unit interval is far wider than rounding."""
 
 _OFF_STEPS = Decimal("1e-6")
@@ -60,13 +60,13 @@ class Float(Parameter):
     step: float | None = None
 
     def _check(self, name: str) -> Self:
-        low, high = (finite(name, end, getattr(self, end)) for end in ("low", "high"))
+        low, high = (finite_number(name, end, getattr(self, end)) for end in ("low", "high"))
         _check_range(name, self)
         if math.isinf(high - low):
             raise SpaceError(f"{name}: the span from {low} to {high} is more than a float holds; narrow it")
         if self.step is None:
             return replace(self, low=low, high=high)
-        step = finite(name, "step", self.step)
+        step = finite_number(name, "step", self.step)
         found = replace(self, low=low, high=high, step=step)
         _check_steps(name, found)
         if step < 4 * math.ulp(max(abs(low), abs(high))):
@@ -94,10 +94,10 @@ class Int(Parameter):
 
     def _check(self, name: str) -> Self:
         for end in ("low", "high", *(["step"] if self.step is not None else [])):
-            bound = finite(name, end, getattr(self, end))
+            bound = finite_number(name, end, getattr(self, end))
             if not bound.is_integer():
                 raise SpaceError(f"{name}: {end} {bound} is not a whole number; round it or use Float")
-            if abs(bound) > LARGEST_INT:
+            if abs(bound) > LARGEST_BOUND:
                 raise SpaceError(f"{name}: {end} {bound:.0f} is beyond 2**40; use Float, or its exponent")
         _check_range(name, self)
         # A step of 1 is none: so the two spaces are the same.
@@ -125,11 +125,11 @@ class Choice(Parameter):
             raise SpaceError(f"{name}: choices {choices!r} is not a list; write Choice([...])")
         if not choices:
             raise SpaceError(f"{name}: choices is empty; give at least one value")
-        plain = tuple(checked(f"{name}: choice", choice) for choice in choices)
-        identities = [frozen(choice) for choice in plain]
-        for i, identity in enumerate(identities):
-            if identity in identities[:i]:
-                twin = plain[identities.index(identity)]
+        plain = tuple(checked_value(f"{name}: choice", choice) for choice in choices)
+        identities = [identity(choice) for choice in plain]
+        for i, each in enumerate(identities):
+            if each in identities[:i]:
+                twin = plain[identities.index(each)]
                 raise SpaceError(f"{name}: choice {plain[i]!r} is there already, as {twin!r}; remove one")
         return replace(self, choices=plain)
 
@@ -144,7 +144,7 @@ class Fixed(Parameter):
     value: Any
 
     def _check(self, name: str) -> Self:
-        return replace(self, value=checked(f"{name}: fixed value", self.value))
+        return replace(self, value=checked_value(f"{name}: fixed value", self.value))
 
     def _axis(self) -> Axis:
         return FixedAxis(self.value)
@@ -170,7 +170,7 @@ def _check_steps(name: str, parameter: Float | Int) -> None:
             f"{name}: step {step} does not go with log; drop one of them, or list the values in a Choice"
         )
     steps = _steps(parameter)
-    if steps > LARGEST_INT:
+    if steps > LARGEST_BOUND:
         raise SpaceError(f"{name}: step {step} gives over 2**40 values; leave it out to have any value")
     if abs(steps - round(steps)) > _OFF_STEPS:
         number = type(low)

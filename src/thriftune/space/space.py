@@ -27,7 +27,7 @@ from thriftune.space.conditions import (
     when_read,
 )
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
-from thriftune.space.values import frozen, is_nested, own, read, written
+from thriftune.space.values import copy_of, identity, is_nested, value_from_json, value_to_json
 
 _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choice, "fixed": Fixed}
 
@@ -319,7 +319,7 @@ class Space(Mapping[str, Parameter]):
         """A configuration's identity: equal and hashable, Ellipsis for what is inactive."""
         get = config.get
         if self._nested:
-            return tuple([frozen(get(name, ...)) for name in self.searched])
+            return tuple([identity(get(name, ...)) for name in self.searched])
         return tuple([get(name, ...) for name in self.searched])
 
     def restored(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -330,7 +330,7 @@ class Space(Mapping[str, Parameter]):
         if self._nested.isdisjoint(config):
             return config
         clean = {name: self.axes[name].clean(name, config[name]) for name in self._nested if name in config}
-        return {**config, **{name: own(value) for name, value in clean.items()}}
+        return {**config, **{name: copy_of(value) for name, value in clean.items()}}
 
     # The written form.
 
@@ -344,9 +344,9 @@ class Space(Mapping[str, Parameter]):
                 if field.name == "when" and value:
                     value = when_json(value)
                 if field.name == "choices":
-                    value = [written(choice) for choice in value]
+                    value = [value_to_json(choice) for choice in value]
                 if field.name == "value":
-                    table[field.name] = written(value)
+                    table[field.name] = value_to_json(value)
                 elif value is not None and value is not False:
                     table[field.name] = value
             tables[name] = table
@@ -379,9 +379,9 @@ class Space(Mapping[str, Parameter]):
                 if needed and setting not in settings:
                     raise SpaceError(f"{name}: {setting} is missing; a {kind} needs it")
             if isinstance(choices := settings.get("choices"), list):
-                settings["choices"] = [read(choice) for choice in choices]
+                settings["choices"] = [value_from_json(choice) for choice in choices]
             if "value" in settings:
-                settings["value"] = read(settings["value"])
+                settings["value"] = value_from_json(settings["value"])
             if "when" in settings:
                 settings["when"] = when_read(name, settings["when"])
             parameters[name] = _KINDS[kind](**settings)

@@ -20,17 +20,17 @@ _TUPLE = "tuple"
 """The key of an object that stands for a tuple, as written() gives it."""
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
     numpy = sys.modules.get("numpy")  # a worker that has not loaded it has none of its scalars
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
-def checked(what: str, value: Any) -> Any:
+def checked_value(what: str, value: Any) -> Any:
     """Return a copy of a value in its plain types; raise SpaceError, which begins with `what`, for any other."""
     if type(value) in (list, tuple):
-        return type(value)(checked(what, each) for each in value)
-    value = plain(value)
+        return type(value)(checked_value(what, each) for each in value)
+    value = plain_value(value)
     if type(value) not in _SCALARS:
         raise SpaceError(
             f"{what} {value!r} is no str, int, float, bool or None, nor a tuple or list of such; "
@@ -41,9 +41,9 @@ def checked(what: str, value: Any) -> Any:
     return value
 
 
-def finite(name: str, what: str, value: Any) -> float:
+def finite_number(name: str, what: str, value: Any) -> float:
     """Return a number as a float; SpaceError if it is none, or not finite."""
-    if isinstance(plain(value), bool) or not isinstance(value, Real):
+    if isinstance(plain_value(value), bool) or not isinstance(value, Real):
         raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
     try:
         number = float(value)
@@ -58,25 +58,25 @@ def is_nested(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def own(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """Return a copy whose lists can be changed without changing those of the original."""
-    return type(value)(own(each) for each in value) if is_nested(value) else value
+    return type(value)(copy_of(each) for each in value) if is_nested(value) else value
 
 
-def frozen(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """Return the value's identity: hashable, and the same for a tuple and for the list that JSON makes of it."""
-    return tuple(frozen(each) for each in value) if is_nested(value) else plain(value)
+    return tuple(identity(each) for each in value) if is_nested(value) else plain_value(value)
 
 
-def written(value: Any) -> Any:
+def value_to_json(value: Any) -> Any:
     """Return the value as JSON that tells tuples from lists; inverse of read()."""
     if isinstance(value, tuple):
-        return {_TUPLE: [written(each) for each in value]}
-    return [written(each) for each in value] if isinstance(value, list) else value
+        return {_TUPLE: [value_to_json(each) for each in value]}
+    return [value_to_json(each) for each in value] if isinstance(value, list) else value
 
 
-def read(value: Any) -> Any:
+def value_from_json(value: Any) -> Any:
     """Return the value that written() was given."""
     if isinstance(value, Mapping) and list(value) == [_TUPLE] and isinstance(value[_TUPLE], list):
-        return tuple(read(each) for each in value[_TUPLE])
-    return [read(each) for each in value] if isinstance(value, list) else value
+        return tuple(value_from_json(each) for each in value[_TUPLE])
+    return [value_from_json(each) for each in value] if isinstance(value, list) else value

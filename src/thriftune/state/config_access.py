@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, KeysView
 from typing import Any
 
-from thriftune.common.suggestions import did_you_mean
-from thriftune.space.values import own
+from thriftune.common.spelling import did_you_mean
+from thriftune.space.values import copy_of
 from thriftune.state.events import Config
 
 
-class Configured:
+class ConfigAccess:
     """A trial as a mapping of its active parameters. Each access gives a copy, so that lists may be changed."""
 
     __slots__ = ()
@@ -33,9 +33,9 @@ class Configured:
         try:
             value = self._active()[name]
         except KeyError:
-            raise KeyError(not_there(name, self._active(), self._known())) from None
+            raise KeyError(missing_name_message(name, self._active(), self._known())) from None
         self._is_read(name)
-        return own(value)
+        return copy_of(value)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a parameter, or `default` where its condition makes it inactive."""
@@ -62,7 +62,7 @@ class Configured:
         return name in self._active()
 
 
-def not_there(name: object, config: Config, known: Iterable[str]) -> str:
+def missing_name_message(name: object, config: Config, known: Iterable[str]) -> str:
     """Return why a configuration has no such name, and which one may be meant."""
     have = ", ".join(config)
     near = did_you_mean(name, known) if isinstance(name, str) and name not in known else ""
@@ -72,7 +72,7 @@ def not_there(name: object, config: Config, known: Iterable[str]) -> str:
     )
 
 
-def unknown_name(name: str, known: Iterable[str]) -> str:
+def unknown_name_warning(name: str, known: Iterable[str]) -> str:
     """Return the warning about get() of a name that no parameter of the space has."""
     near = did_you_mean(name, known) or f"it has {', '.join(known)}"
     return f"trial.get({name!r}) always gives the default: the space has no parameter of that name; {near}"

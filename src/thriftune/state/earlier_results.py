@@ -10,7 +10,7 @@ from typing import Any
 
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space.space import Space
-from thriftune.space.values import frozen
+from thriftune.space.values import identity
 from thriftune.state.events import Config
 
 NEAR = 0.1
@@ -138,12 +138,12 @@ def _constant(parameter: Parameter) -> bool:
 def _across(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
     """The value as the new parameter has it, and what was done to it, if anything; None: it has no place there."""
     if isinstance(new, Choice):
-        identities = [frozen(choice) for choice in new.choices]
-        return (new.choices[identities.index(frozen(value))], "") if frozen(value) in identities else None
+        identities = [identity(choice) for choice in new.choices]
+        return (new.choices[identities.index(identity(value))], "") if identity(value) in identities else None
     if isinstance(new, Fixed) or new.low == new.high:  # type: ignore[attr-defined]
         # Much like gone: what the values did there counts as noise.
         only = _filling(new)
-        return only, "" if frozen(value) == frozen(only) else f"taken as {_text(only)}, the only one here"
+        return only, "" if identity(value) == identity(only) else f"taken as {_text(only)}, the only one here"
     assert isinstance(new, Float | Int)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

@@ -15,7 +15,7 @@ _DRAWS = 100
 """How often the open parameters are drawn again where the configuration has been tried before."""
 
 
-def checked_queue(space: Space, configs: object) -> list[dict[str, Any]]:
+def checked_configs(space: Space, configs: object) -> list[dict[str, Any]]:
     """Return the configurations of `enqueue=` in the types of the space. An error names the one that is wrong."""
     if configs is None:
         return []
@@ -32,7 +32,7 @@ def checked_queue(space: Space, configs: object) -> list[dict[str, Any]]:
     return checked
 
 
-def complete(
+def complete_config(
     space: Space, given: Config, rng: np.random.Generator, times: Callable[[Config], int]
 ) -> dict[str, Any]:
     """Return a configuration with the given values and, for the parameters they leave open, random ones.

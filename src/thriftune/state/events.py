@@ -479,7 +479,7 @@ PROBE = "look"
 
 
 @dataclass(frozen=True, slots=True)
-class Narrow(Decision):
+class LimitTrialsPerMachine(Decision):
     """Run so many trials at a time on each machine of so many slots, and no more, so that each has more of it."""
 
     slots: int
@@ -525,6 +525,7 @@ _NAMES_IN_LOGS = {
     "UsageMeasured": "Measured",
     "SetKnobs": "Turn",
     "StopAfterFailures": "StopFailing",
+    "LimitTrialsPerMachine": "Narrow",
 }
 
 

@@ -13,27 +13,26 @@ from math import isfinite, nan
 from typing import Any
 
 from thriftune.errors import NoBestTrial
-from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, needed
+from thriftune.space.objectives import Constraint, Objective, feasible, join_with_and, needed_metrics
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.attributes import set_attribute
 from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.fleet import Fleet
 from thriftune.state.leaders import Leaders
-from thriftune.state.metrics import no_value
+from thriftune.state.metrics import missing_metrics_error
 from thriftune.state.reports import (
-    counted,
-    counted_value,
-    furthest,
-    metrics_of,
+    add_report,
+    counted_reports,
+    current_value,
+    last_step_of_attempt,
+    latest_metrics,
     step_of_values,
-    take_in,
-    timed_by_this_attempt,
+    timed_steps_of_attempt,
     value_at,
 )
-from thriftune.state.streak import Streak
 from thriftune.state.trial_record import (
-    FINISHES,
+    FINISHING_REQUESTS,
     NO_FILES,
     PastAttempt,
     Report,
@@ -43,7 +42,8 @@ from thriftune.state.trial_record import (
     UsageWindow,
     ValueRule,
 )
-from thriftune.state.unread_parameters import Unread
+from thriftune.state.trials_since_best import TrialsSinceBest
+from thriftune.state.unread_parameters import UnreadParameters
 
 
 class History:
@@ -82,7 +82,7 @@ class History:
         self.machine_share: ev.ShareChanged | None = None  # of the machines, where others want them, too
         self.measured_trials: list[TrialRecord] = []  # trials with a usage window, in the order of their first
         self.failed_with_knobs: list[TrialRecord] = []  # those that have failed with something turned
-        self.narrowed: dict[int, ev.Narrow] = {}  # by slots of a machine: fewer trials at a time than these
+        self.trial_limits: dict[int, ev.LimitTrialsPerMachine] = {}  # by the slots of a machine
         self.machines = self.fleet.present  # by id
         self.entries = 0  # length of the log so far
         self.last_at = 0.0  # time of the latest entry but those of _BETWEEN_DRIVES
@@ -92,18 +92,20 @@ class History:
         self.disk_full: str | None = None  # the error, in the last drive
         self.failed_alike: tuple[int, ...] = ()  # trials whose failures have stopped the last drive
         self.finish_reason: str | None = None  # why nothing is left to do
-        self.rewrites = 0  # values of the first objective that changed at a step that rules had seen
+        self.rewritten_values = 0  # values of the first objective that changed at a step that rules had seen
         self.past_attempt_count = 0  # attempts that are over, of all trials
         self.drives: list[tuple[float, float]] = []  # from when to when, of those that are over
         self._driven_before = 0.0  # seconds of these
         self.warnings: list[str] = []  # about the training function, so of no one trial
-        self.unread = Unread()
+        self.unread = UnreadParameters()
         self.queue: list[ev.Config] = []  # enqueued by the user and not yet tried, the oldest first
         self._enqueued_keys: set[tuple[Any, ...]] = set()  # of all that were ever enqueued
         self._tried: Counter[tuple[Any, ...]] = Counter()
         self._known_results: set[tuple[Any, ...]] = set()  # configuration, metrics and error of each
-        self.streak = Streak(self.objectives)  # trials that have ended since the best value last improved
-        self._needed = dict.fromkeys(needed(objectives, constraints)).keys()  # metrics that a trial must end with
+        self.trials_since_best = TrialsSinceBest(self.objectives)
+        self._needed = dict.fromkeys(
+            needed_metrics(objectives, constraints)
+        ).keys()  # metrics that a trial must end with
         self._leaders = Leaders(self.trials, self.objectives, self.constraints)
 
     # --- reading --------------------------------------------------------------------------------------
@@ -117,13 +119,13 @@ class History:
         return [*self.warnings, *(self.unread.sentences() if self.finish_reason else ())]
 
     @property
-    def known_count(self) -> int:
+    def known_result_count(self) -> int:
         """How many results the user knew; they are trials that count in no limit."""
         return len(self.trials) - len(self.created_ids)
 
     def created_before(self, trial_id: int) -> int:
         """Return how many trials the study had made before this one."""
-        return bisect_left(self.created_ids, trial_id) if self.known_count else trial_id
+        return bisect_left(self.created_ids, trial_id) if self.known_result_count else trial_id
 
     def would_enqueue(self, config: ev.Config) -> bool:
         """Return whether a configuration from Space.check_part() was neither enqueued nor tried before."""
@@ -179,7 +181,7 @@ class History:
 
     def value_step(self, trial: TrialRecord) -> int:
         """Return the step that its value is of: of its best value the first, or its last; 0 if it has none."""
-        told = counted(trial) if trial.state is State.COMPLETED else trial.reports
+        told = counted_reports(trial) if trial.state is State.COMPLETED else trial.reports
         of_value = (report.step for report in told if report.value is not None and report.value == trial.value)
         last = next((report.step for report in reversed(told) if report.value is not None), 0)
         return next(of_value, last) if self.value_rule.best else last
@@ -276,7 +278,7 @@ class History:
     def _set_values(self, trial: TrialRecord, told: Sequence[Report]) -> None:
         """Bring its values up to date after its metrics have changed. `told`: the reports that count."""
         of_steps = self.value_rule.best and trial.origin != ev.KNOWN
-        value = trial.value = counted_value(told) if of_steps else trial.metrics.get(self.metric)
+        value = trial.value = current_value(told) if of_steps else trial.metrics.get(self.metric)
         if len(self.objectives) == 1:  # as nearly always, and on the way of every report
             trial.values = None if value is None else (value,)
         else:
@@ -286,7 +288,7 @@ class History:
 
     def _count_all_reports(self, trial: TrialRecord) -> None:
         """Undo that a failed attempt which came to its own end left out reports of those before it."""
-        trial.metrics = metrics_of(trial.reports)
+        trial.metrics = latest_metrics(trial.reports)
         self._set_values(trial, trial.reports)
 
     def _unsound(self, trial: TrialRecord) -> list[str]:
@@ -305,7 +307,7 @@ class History:
         trial.machine = trial.end_request = trial.end_requested_at = trial.kill_reason = None
         trial.last_report_number = 0
         self._set(trial, state)
-        self.streak.take_in(trial, self.eligible(trial))
+        self.trials_since_best.take_in(trial, self.eligible(trial))
         if state.ended:
             self._end(trial, at)
 
@@ -335,7 +337,7 @@ class History:
     def _cut(self, trial: TrialRecord, at: float) -> None:
         """End the running attempt before its own end. What it was told, if anything, stands however it ended."""
         told = trial.end_request
-        finishes = told in FINISHES
+        finishes = told in FINISHING_REQUESTS
         if (finishes or (told == "stop" and self._at_last_step(trial))) and self._complete(trial, at):
             trial.ended_early, trial.converged = finishes, told == "converge"
             return
@@ -346,9 +348,9 @@ class History:
 
     def _complete(self, trial: TrialRecord, at: float) -> bool:
         """End the trial well, unless it lacks a metric that it must have; returns whether it did."""
-        told = counted(trial)
+        told = counted_reports(trial)
         if len(told) < len(trial.reports):
-            trial.metrics = metrics_of(told)
+            trial.metrics = latest_metrics(told)
             self._set_values(trial, told)
         if self._unsound(trial):
             return False
@@ -431,7 +433,7 @@ class History:
         if event.error:
             trial.error, trial.error_kind = event.error, "told"
         elif unsound := self._unsound(trial):
-            raise ValueError(f"a known result has no number for {conjunction(unsound)}")
+            raise ValueError(f"a known result has no number for {join_with_and(unsound)}")
         self._known_results.add(result)
         self._tried[self.space.key(config)] += 1
         self.trials.append(trial)
@@ -493,12 +495,12 @@ class History:
             trial.stalled_losses = 0
         if trial.reports and event.step <= trial.reports[-1].step:
             before = value_at(trial, event.step, self.metric)
-            told = take_in(trial, event, self.value_rule)
+            told = add_report(trial, event, self.value_rule)
             # A first value at a new step is judged like any other. Rules must learn of every other change.
             is_first = before is None and trial.step_before_attempt < event.step == trial.step
-            self.rewrites += not is_first and value_at(trial, event.step, self.metric) != before
+            self.rewritten_values += not is_first and value_at(trial, event.step, self.metric) != before
         else:
-            told = take_in(trial, event, self.value_rule)
+            told = add_report(trial, event, self.value_rule)
         if event.saved:
             trial.resume_step = event.step
         if not self._needed.isdisjoint(told):
@@ -517,12 +519,12 @@ class History:
             return True
         unsound = self._unsound(trial)
         if missing := [name for name in unsound if name not in trial.metrics]:
-            error, output = no_value(missing, trial.metrics), ""
+            error, output = missing_metrics_error(missing, trial.metrics), ""
             if trial.error_kind == "no_value" and trial.error and trial.error.startswith(error):
                 error, output = trial.error, trial.output  # as before, of which more is known
             self._fail(trial, event.at, "no_value", error, output)
         else:
-            error = conjunction(f"{name} ended as {trial.metrics[name]}" for name in unsound)
+            error = join_with_and(f"{name} ended as {trial.metrics[name]}" for name in unsound)
             self._fail(trial, event.at, "nan", error, "")
         return True
 
@@ -591,10 +593,10 @@ class History:
         trial.knob_changes.append((len(trial.windows), event))
         return True
 
-    def _narrow(self, event: ev.Narrow) -> bool:
-        if event.slots in self.narrowed:
+    def _narrow(self, event: ev.LimitTrialsPerMachine) -> bool:
+        if event.slots in self.trial_limits:
             return False
-        self.narrowed[event.slots] = event
+        self.trial_limits[event.slots] = event
         return True
 
     def _move(self, event: ev.Move) -> bool:
@@ -752,8 +754,8 @@ class History:
             assert trial.state is not State.COMPLETED or not self._unsound(trial)
             assert trial.state is State.COMPLETED or not trial.ended_early
             assert trial.ended_early or not trial.converged
-            told = counted(trial) if trial.state is State.COMPLETED else trial.reports
-            assert trial.value is (counted_value(told) if self.value_rule.best else trial.metrics.get(self.metric))
+            told = counted_reports(trial) if trial.state is State.COMPLETED else trial.reports
+            assert trial.value is (current_value(told) if self.value_rule.best else trial.metrics.get(self.metric))
             assert (
                 not self.value_rule.best
                 or trial.value == self._best_value(told)
@@ -761,7 +763,7 @@ class History:
             )
             assert (trial.values is None) == any(each.metric not in trial.metrics for each in self.objectives)
             if running or trial.state is State.COMPLETED:
-                assert trial.metrics == metrics_of(trial.reports if running else counted(trial))
+                assert trial.metrics == latest_metrics(trial.reports if running else counted_reports(trial))
             assert trial.state is not State.FAILED or trial.error
             steps = [report.step for report in trial.reports]
             assert steps == sorted(set(steps))
@@ -779,10 +781,10 @@ class History:
 def _stay(trial: TrialRecord, at: float, state: State) -> PastAttempt:
     """Of the attempt that is over now; what it leaves to one that comes after it, which there is none if the trial
     has ended well."""
-    last = furthest(trial)
+    last = last_step_of_attempt(trial)
     kept = last if state in (State.COMPLETED, State.STOPPED) else trial.resume_step
     since = at if trial.started_at is None else trial.started_at
-    timed = timed_by_this_attempt(trial)
+    timed = timed_steps_of_attempt(trial)
     return PastAttempt(
         trial.attempts, trial.workers, since, max(since, at), trial.resumed_from, last, kept, *timed
     )
@@ -821,7 +823,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[History, Any], bool]] = {
     ev.Warned: History._warned,
     ev.UsageMeasured: History._measured,
     ev.SetKnobs: History._turn,
-    ev.Narrow: History._narrow,
+    ev.LimitTrialsPerMachine: History._narrow,
     ev.DiskFull: History._disk_was_full,
     ev.Move: History._move,
     ev.Pause: History._pause,

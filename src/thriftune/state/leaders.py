@@ -8,8 +8,16 @@ from operator import gt, le
 from typing import NamedTuple
 
 from thriftune.common.text import last_line
-from thriftune.space.objectives import Constraint, Objective, conjunction, feasible, nearest, needed, undominated
-from thriftune.state.reports import step_of_values, value_by
+from thriftune.space.objectives import (
+    Constraint,
+    Objective,
+    feasible,
+    join_with_and,
+    nearest_to_feasible,
+    needed_metrics,
+    undominated,
+)
+from thriftune.state.reports import last_value_until, step_of_values
 from thriftune.state.trial_record import State, TrialRecord
 
 _Losses = tuple[float, ...]
@@ -100,7 +108,7 @@ class Leaders:
         if not trial.finished:
             step = progress = step_of_values(trial, [each.metric for each in self._objectives])
             if len(values) > 1:  # some may be of later steps, which others have not come to
-                values = [value_by(trial, step, each.metric) for each in self._objectives]
+                values = [last_value_until(trial, step, each.metric) for each in self._objectives]
         signed = zip(values, trial.values, self._objectives, strict=True)
         told = [(last if value is None else value, objective) for value, last, objective in signed]
         if not all(isfinite(value) for value, _ in told):  # that of an earlier step, which cannot be compared
@@ -131,22 +139,22 @@ class Leaders:
         ]
         if not told or any(map(self.eligible, told)):
             return ""
-        best = told[nearest([trial.metrics for trial in told], self._constraints)]
+        best = told[nearest_to_feasible([trial.metrics for trial in told], self._constraints)]
         missed = [each for each in self._constraints if not each.met_by(best.metrics[each.metric])]
         values = [f"{each.metric} {best.metrics[each.metric]:.6g}" for each in missed]
         if len(self._constraints) == 1:
             values = [values[0].removeprefix(f"{missed[0].metric} ")]
         trials = "1 trial" if len(told) == 1 else f"{len(told)} trials"
         return (
-            f"none of {trials} meets {conjunction(self._constraints)}; "
-            f"the nearest is trial {best.id} with {conjunction(values)}"
+            f"none of {trials} meets {join_with_and(self._constraints)}; "
+            f"the nearest is trial {best.id} with {join_with_and(values)}"
         )
 
     def why_no_best(self) -> str:
         """Why nobody leads."""
         if infeasible := self.why_infeasible():
             return infeasible
-        what = conjunction(map(repr, self._needed))
+        what = join_with_and(map(repr, self._needed))
         failed = [trial for trial in self._trials if trial.state is State.FAILED]
         told = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)
         why = f"all trials that reported {what} have failed" if told else f"no trial has reported {what} yet"
@@ -154,7 +162,7 @@ class Leaders:
 
     @property
     def _needed(self) -> tuple[str, ...]:
-        return needed(self._objectives, self._constraints)
+        return needed_metrics(self._objectives, self._constraints)
 
 
 def _dominates(a: _Losses, b: _Losses) -> bool:

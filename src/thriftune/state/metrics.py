@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from thriftune.errors import SettingError
-from thriftune.space.objectives import conjunction
+from thriftune.space.objectives import join_with_and
 
 
-def no_value(missing: Iterable[str], reported: Iterable[str]) -> str:
+def missing_metrics_error(missing: Iterable[str], reported: Iterable[str]) -> str:
     """Return the error of a trial that ended without these metrics."""
-    names = conjunction(map(repr, missing))
+    names = join_with_and(map(repr, missing))
     return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
 
 
-def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics as plain floats: NumPy scalars, 0-d arrays and torch scalars become what they hold."""
     if not metrics:
         raise SettingError("report() was given no metric; say for example report(loss=0.3)")

@@ -9,14 +9,14 @@ from thriftune.state.events import Reported
 from thriftune.state.trial_record import Report, TrialRecord, ValueRule
 
 
-def take_in(trial: TrialRecord, event: Reported, counting: ValueRule) -> Iterable[str]:
+def add_report(trial: TrialRecord, event: Reported, counting: ValueRule) -> Iterable[str]:
     """Add what was reported to the trial's reports and metrics; return which metrics may have changed.
 
     A step told before by this attempt, or by one it builds on, is added to; by one that was lost, replaced.
     """
     reports = trial.reports
     if not reports or reports[-1].step < event.step:
-        value = counting.value(event.metrics, counted_value(reports) if counting.best else None)
+        value = counting.value(event.metrics, current_value(reports) if counting.best else None)
         reports.append(Report(event.step, event.metrics, event.at, event.attempt, event.saved, value))
         trial.metrics.update(event.metrics)
         return event.metrics
@@ -37,14 +37,14 @@ def take_in(trial: TrialRecord, event: Reported, counting: ValueRule) -> Iterabl
 
 def _count_again(reports: list[Report], place: int, counting: ValueRule) -> None:
     """Bring the counted values up to date from a report on that has changed."""
-    before = counted_value(reports[:place])
+    before = current_value(reports[:place])
     for i in range(place, len(reports) if counting.best else place + 1):
         value = counting.value(reports[i].metrics, before)
         reports[i] = reports[i]._replace(value=value)
         before = before if value is None else value
 
 
-def counted_value(reports: Sequence[Report]) -> float | None:
+def current_value(reports: Sequence[Report]) -> float | None:
     """Return the objective as it counts after these reports; None if they have none."""
     for i in range(len(reports) - 1, -1, -1):
         if (value := reports[i].value) is not None:
@@ -70,7 +70,7 @@ def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
     return trial.reports[place].metrics.get(metric) if there else None
 
 
-def value_from(trial: TrialRecord, step: int) -> float | None:
+def first_value_from(trial: TrialRecord, step: int) -> float | None:
     """Return the objective as it counts after the first step, from this one on, that reported it."""
     reports = trial.reports
     for place in range(bisect_left(reports, step, key=_step), len(reports)):
@@ -79,7 +79,7 @@ def value_from(trial: TrialRecord, step: int) -> float | None:
     return None
 
 
-def value_by(trial: TrialRecord, step: int, metric: str) -> float | None:
+def last_value_until(trial: TrialRecord, step: int, metric: str) -> float | None:
     """Return the last value of the metric that it told at this step or before."""
     reports = trial.reports
     for place in range(bisect_right(reports, step, key=_step) - 1, -1, -1):
@@ -96,7 +96,7 @@ def step_of_values(trial: TrialRecord, metrics: Iterable[str]) -> int:
     )
 
 
-def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
+def latest_metrics(reports: Iterable[Report]) -> dict[str, float]:
     """Each metric at the last step that reported it."""
     metrics: dict[str, float] = {}
     for report in reports:
@@ -104,7 +104,7 @@ def metrics_of(reports: Iterable[Report]) -> dict[str, float]:
     return metrics
 
 
-def counted(trial: TrialRecord) -> Sequence[Report]:
+def counted_reports(trial: TrialRecord) -> Sequence[Report]:
     """The reports that count once an attempt has come to its own end: those up to its last one.
 
     An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
@@ -113,13 +113,13 @@ def counted(trial: TrialRecord) -> Sequence[Report]:
     return trial.reports[: _by_this_attempt(trial) or len(trial.reports)]
 
 
-def furthest(trial: TrialRecord) -> int:
+def last_step_of_attempt(trial: TrialRecord) -> int:
     """The last step of the current attempt, or that it began with."""
     last = _by_this_attempt(trial)
     return trial.reports[last - 1].step if last else trial.resumed_from
 
 
-def timed_by_this_attempt(trial: TrialRecord) -> tuple[int, float]:
+def timed_steps_of_attempt(trial: TrialRecord) -> tuple[int, float]:
     """Steps, and the seconds that they took: those between its first report and its last."""
     reports = trial.reports
     own = reports[bisect_right(reports, trial.resumed_from, key=_step) : _by_this_attempt(trial)]

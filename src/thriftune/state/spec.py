@@ -13,11 +13,11 @@ from thriftune.space.objectives import (
     Constraint,
     Objective,
     check_objectives,
-    conjunction,
     goal,
-    needed,
-    objectives_json,
-    objectives_of,
+    join_with_and,
+    needed_metrics,
+    objectives_from_json,
+    objectives_to_json,
     parse_constraints,
 )
 from thriftune.space.space import Space
@@ -153,9 +153,9 @@ class Spec:
         return self.value == "best" or (self.value == "auto" and self._may_count_best)
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed_metrics(self) -> tuple[str, ...]:
         """The metrics that a trial must have at its end: all objectives and all constrained metrics."""
-        return needed(self.objectives, self.constraints)
+        return needed_metrics(self.objectives, self.constraints)
 
     @property
     def goal(self) -> str:
@@ -172,7 +172,7 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
-        data["objectives"] = objectives_json(self.objectives)
+        data["objectives"] = objectives_to_json(self.objectives)
         data["constraints"] = [str(constraint) for constraint in self.constraints]
         data["space"] = self.space.to_json()
         data["target"] = {f.name: getattr(self.target, f.name) for f in fields(Target)}
@@ -187,7 +187,7 @@ class Spec:
             **{name: value for name, value in data.items() if name not in ("metric", "maximize")},
             "space": Space.from_json(data["space"]),
             "target": Target(**target),
-            "objectives": objectives_of(data),
+            "objectives": objectives_from_json(data),
             "constraints": parse_constraints(data.get("constraints")),
             "warm_start": tuple(data.get("warm_start", ())),
         }
@@ -271,5 +271,5 @@ def check_criteria(spec: Spec) -> None:
     if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
         raise SettingError(
             f"{given[0]}: needs a single objective, and there are {len(spec.objectives)}: "
-            f"{conjunction(each.metric for each in spec.objectives)}"
+            f"{join_with_and(each.metric for each in spec.objectives)}"
         )

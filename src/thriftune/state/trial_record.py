@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from thriftune.common.text import last_line
 from thriftune.errors import NoCheckpoint
-from thriftune.state.config_access import Configured
+from thriftune.state.config_access import ConfigAccess
 from thriftune.state.events import Config, Metrics, SetKnobs, UsageMeasured
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ NO_FILES: TrialFiles = _NoFiles()
 
 
 @dataclass(slots=True, repr=False)
-class TrialRecord(Configured):
+class TrialRecord(ConfigAccess):
     """The story of one trial so far. Written only by the history that holds it."""
 
     id: int
@@ -252,7 +252,7 @@ class TrialRecord(Configured):
         return self.files.attempts_with_output(self.folder) if self.folder else []
 
 
-FINISHES = frozenset({"converge", "reach", "expire"})
+FINISHING_REQUESTS = frozenset({"converge", "reach", "expire"})
 """What an attempt is told that ends it early and lets its trial count as finished with the value it has."""
 
 

@@ -10,7 +10,7 @@ from thriftune.state.events import Config
 
 
 @dataclass(slots=True)
-class Unread:
+class UnreadParameters:
     """Counts, over the trials that came to their own end, which parameters their functions did not read."""
 
     trials: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from thriftune.common.registry import Parts
+from thriftune.common.registry import Registry
 from thriftune.stopping.protocol import Stopper, Verdict
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
     "Verdict",
 ]
 
-STOPPERS: Parts[Stopper] = Parts(
+STOPPERS: Registry[Stopper] = Registry(
     "stopping",
     {
         "auto": (f"{__name__}.auto", "Auto"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from thriftune.state.history import History
-from thriftune.state.reports import value_from
+from thriftune.state.reports import first_value_from
 from thriftune.state.trial_record import State, TrialRecord
 
 ALL = sys.maxsize  # the number of trials in a stage that takes every trial
@@ -30,7 +30,7 @@ class BracketStage:
 
 def value_at_step(trial: TrialRecord, step: int, history: History) -> float:
     """Return the first value reported at the step or later, else the last value; lower is better."""
-    value = value_from(trial, step)
+    value = first_value_from(trial, step)
     if value is None:
         value = trial.value
     if value is None or math.isnan(value):
@@ -88,7 +88,7 @@ class _Bracket:
         while self.arrived < len(members):
             trial = history.trials[members[self.arrived]]
             # The step alone is not enough: a value that came after the decision would change it on a replay.
-            if not trial.state.ended and value_from(trial, end) is None:
+            if not trial.state.ended and first_value_from(trial, end) is None:
                 return False
             self.arrived += 1
         return bool(members)
@@ -98,7 +98,9 @@ class _Bracket:
         members = self._members(history)
         # A trial that finished before the end of the stage still competes: it may be the best without more steps.
         trials = (history.trials[i] for i in members)
-        candidates = [trial for trial in trials if trial.finished or value_from(trial, stage.end) is not None]
+        candidates = [
+            trial for trial in trials if trial.finished or first_value_from(trial, stage.end) is not None
+        ]
         candidates.sort(key=lambda trial: (score(trial, stage.end, history), trial.id))
         # A bracket that was not filled promotes the same share of its trials.
         planned = len(members) if stage.trials == ALL else stage.trials
@@ -119,11 +121,11 @@ class Brackets:
     _rewrites: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rewrites = self.history.rewrites
+        self._rewrites = self.history.rewritten_values
 
     def covers(self, history: History) -> bool:
         """Return whether this cache is of that history, and no value in it has changed since."""
-        return self.history is history and self._rewrites == history.rewrites
+        return self.history is history and self._rewrites == history.rewritten_values
 
     def stages_of(self, trial_id: int) -> Sequence[BracketStage]:
         ends = list(accumulate(stages[0].trials for stages in self.kinds))

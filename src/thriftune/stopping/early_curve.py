@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
-from thriftune.common.checks import check_share, check_whole
+from thriftune.common.checks import check_fraction, check_whole
 from thriftune.errors import SettingError
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
@@ -28,7 +28,7 @@ class EarlyCurve:
     needs = ("max_steps", "trials")
 
     def __init__(self, theta: float = 0.7, top: int = 3) -> None:
-        check_share("early_curve: theta", theta)
+        check_fraction("early_curve: theta", theta)
         check_whole("early_curve: top", top, 1)
         self.options = {"theta": theta, "top": top}
         self._theta = theta

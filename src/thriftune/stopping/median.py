@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 
-from thriftune.common.checks import check_share, check_whole
+from thriftune.common.checks import check_fraction, check_whole
 from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 from thriftune.stopping.protocol import Verdict
@@ -22,7 +22,7 @@ class Median:
     """
 
     def __init__(self, *, share: float = 0.1, fewest: int = 4) -> None:
-        check_share("median: share", share)
+        check_fraction("median: share", share)
         check_whole("median: fewest", fewest, 1)
         self.options = {"share": share, "fewest": fewest}
         self._share = share
@@ -35,7 +35,7 @@ class Median:
         self._first = math.inf  # the first step that is judged
 
     def judge(self, trial: TrialRecord, history: History) -> Verdict:
-        if history is not self._history or history.rewrites != self._rewrites:
+        if history is not self._history or history.rewritten_values != self._rewrites:
             self._read(history, without=trial.id)
         report = trial.reports[-1]
         value = report.value
@@ -62,7 +62,7 @@ class Median:
 
     def _read(self, history: History, without: int) -> None:
         self._history, self._values, self._lengths, self._ended = history, {}, [], 0
-        self._rewrites = history.rewrites
+        self._rewrites = history.rewritten_values
         for trial in history.trials:
             last = trial.reports[-1] if trial.reports else None
             for report in trial.reports:

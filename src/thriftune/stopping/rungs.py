@@ -27,7 +27,7 @@ class Rungs:
         `step_of(k)`: the step of rung k, ascending; math.inf above the last rung.
         """
         self.history = history
-        self._rewrites = history.rewrites
+        self._rewrites = history.rewritten_values
         self.values: list[list[float]] = []  # by rung: the values of the trials there, ascending
         self._step_of = step_of
         self._reached: dict[int, list[float]] = {}  # by trial: its value at each rung it has reached
@@ -38,7 +38,7 @@ class Rungs:
 
     def covers(self, history: History) -> bool:
         """Return whether this cache is of that history, and no value in it has changed since."""
-        return self.history is history and self._rewrites == history.rewrites
+        return self.history is history and self._rewrites == history.rewritten_values
 
     def add_report(self, trial: TrialRecord) -> int | None:
         """Read the trial's last reports; return the highest rung newly reached, if any."""

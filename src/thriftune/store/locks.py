@@ -18,17 +18,17 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
-from thriftune.store.protocol import Driver
+from thriftune.store.protocol import DriverInfo
 
 PATIENCE_SECONDS = 0.5
 """How long a driver tries for its lock. Others may hold it for a moment without being a driver: whoever looks
 who the driver is, and a child of a driver just killed that was between fork and exec."""
 
 
-class Held(Exception):
+class LockHeld(Exception):
     """Somebody else holds the lock."""
 
-    def __init__(self, by: Driver) -> None:
+    def __init__(self, by: DriverInfo) -> None:
         super().__init__(by)
         self.by = by
 
@@ -39,7 +39,7 @@ class Locks(Protocol):
     def hold(self, study: int) -> AbstractContextManager[None]:
         """Hold the study's lock while inside. Raises Held."""
 
-    def holder(self, study: int) -> Driver | None:
+    def holder(self, study: int) -> DriverInfo | None:
         """Who holds the study's lock now."""
 
     def remove(self, study: int) -> None:
@@ -50,20 +50,20 @@ class MemoryLocks:
     """For a store that no other process can see."""
 
     def __init__(self) -> None:
-        self._holders: dict[int, Driver] = {}
+        self._holders: dict[int, DriverInfo] = {}
 
     @contextmanager
     def hold(self, study: int) -> Iterator[None]:
         me = _this_process()
         # setdefault is atomic: of two threads, only one finds its own object there.
         if (holder := self._holders.setdefault(study, me)) is not me:
-            raise Held(holder)
+            raise LockHeld(holder)
         try:
             yield
         finally:
             del self._holders[study]
 
-    def holder(self, study: int) -> Driver | None:
+    def holder(self, study: int) -> DriverInfo | None:
         return self._holders.get(study)
 
     def remove(self, study: int) -> None:
@@ -85,7 +85,7 @@ class FileLocks:
             give_up_at = time.monotonic() + PATIENCE_SECONDS
             while not _try_lock(file, fcntl.LOCK_EX):
                 if time.monotonic() > give_up_at:
-                    raise Held(_read_holder(file))
+                    raise LockHeld(_read_holder(file))
                 time.sleep(0.005)
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps(astuple(_this_process())).encode(), 0)
@@ -98,7 +98,7 @@ class FileLocks:
                 fcntl.flock(file, fcntl.LOCK_UN)
                 os.close(file)
 
-    def holder(self, study: int) -> Driver | None:
+    def holder(self, study: int) -> DriverInfo | None:
         try:
             file = os.open(self._path(study), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -115,8 +115,8 @@ class FileLocks:
         return self._folder / f"{study}.lock"
 
 
-def _this_process() -> Driver:
-    return Driver(os.getpid(), os.uname().nodename, time.time())
+def _this_process() -> DriverInfo:
+    return DriverInfo(os.getpid(), os.uname().nodename, time.time())
 
 
 def _try_lock(file: int, how: int) -> bool:
@@ -127,13 +127,13 @@ def _try_lock(file: int, how: int) -> bool:
     return True
 
 
-def _read_holder(file: int) -> Driver:
+def _read_holder(file: int) -> DriverInfo:
     for _ in range(100):
         try:
-            return Driver(*json.loads(os.pread(file, 4096, 0)))
+            return DriverInfo(*json.loads(os.pread(file, 4096, 0)))
         except (ValueError, TypeError):
             time.sleep(0.001)  # it has only just got its lock, and is about to write who it is
-    return Driver(0, "an unknown host", os.fstat(file).st_mtime)
+    return DriverInfo(0, "an unknown host", os.fstat(file).st_mtime)
 
 
 # A child forked without exec shares the open file, and with it the lock: a pool's worker that outlives its

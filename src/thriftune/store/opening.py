@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from thriftune.errors import SettingError
-from thriftune.store.location import STORE_FILE, default_store
+from thriftune.store.default_store import STORE_FILE, default_store
 from thriftune.store.protocol import Store
 
 

@@ -16,7 +16,7 @@ from thriftune.state.events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
+class DriverInfo:
     """The process that runs a study now, and since when (unix seconds)."""
 
     pid: int
@@ -25,7 +25,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class StudyListing:
     """A study as a listing shows it, without reading its log.
 
     `damage`: what of it cannot be read, in words; `spec` and `summary` are then empty.
@@ -36,7 +36,7 @@ class Listed:
     spec: dict[str, Any]
     summary: dict[str, Any]
     entries: int
-    driver: Driver | None
+    driver: DriverInfo | None
     damage: str = ""
 
 
@@ -86,7 +86,7 @@ class Store(Protocol):
     def length(self, name: str) -> int:
         """How many entries the log has."""
 
-    def studies(self) -> list[Listed]:
+    def studies(self) -> list[StudyListing]:
         """Return every study, damaged ones included, the newest first. Its cost does not depend on their logs."""
 
     def drive(self, name: str) -> AbstractContextManager[None]:
@@ -95,7 +95,7 @@ class Store(Protocol):
         A driver that dies, however it dies, is the driver no more.
         """
 
-    def driver(self, name: str) -> Driver | None:
+    def driver(self, name: str) -> DriverInfo | None:
         """Who drives the study at this moment."""
 
     def request(self, name: str, what: str, at: float) -> None:

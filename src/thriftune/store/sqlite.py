@@ -32,9 +32,9 @@ from thriftune.errors import (
 )
 from thriftune.state.event_checks import is_time
 from thriftune.state.events import Codec, Event
-from thriftune.store.locks import FileLocks, Held, Locks, MemoryLocks
-from thriftune.store.protocol import Driver, Listed
-from thriftune.store.wal import WriteAheadLog, beside, needs_no_log, stamp
+from thriftune.store.locks import FileLocks, LockHeld, Locks, MemoryLocks
+from thriftune.store.protocol import DriverInfo, StudyListing
+from thriftune.store.write_ahead_log import WriteAheadLog, companion_path, has_no_log, modification_stamp
 
 BUSY_SECONDS = 60.0
 """How long to wait for the commits of other studies' drivers; one takes well under a millisecond."""
@@ -115,7 +115,7 @@ class SqliteStore:
         self._at_rest: tuple[int, ...] | None = None  # the stamp of a file that is read as one that never changes
         address = ":memory:"
         if self._path:
-            self._locks = FileLocks(beside(self._path, ".locks"))
+            self._locks = FileLocks(companion_path(self._path, ".locks"))
             self._check_place(self._path, create)
             address = f"{self._path.as_uri()}?{self._mode(self._path, create)}"
         with self._explained():
@@ -137,7 +137,7 @@ class SqliteStore:
     @property
     def folder(self) -> Path:
         if self._path:
-            return beside(self._path, ".files")
+            return companion_path(self._path, ".files")
         if self._temporary is None:  # it lives as long as this object
             self._temporary = tempfile.TemporaryDirectory(prefix="thriftune-")
         return Path(self._temporary.name)
@@ -168,7 +168,7 @@ class SqliteStore:
         with self._writing() as db:
             db.execute("UPDATE studies SET spec = ? WHERE id = ?", (text, self._id(name)))
 
-    def studies(self) -> list[Listed]:
+    def studies(self) -> list[StudyListing]:
         # As blobs: SQLite's own conversion fails as a whole where one text is none.
         rows = self._rows(
             "SELECT id, CAST(name AS BLOB), created_at, CAST(spec AS BLOB), CAST(summary AS BLOB), entries "
@@ -178,19 +178,19 @@ class SqliteStore:
 
     def _listed(
         self, study: int, named: bytes, at: object, spec: object, summary: object, entries: object
-    ) -> Listed:
+    ) -> StudyListing:
         """Return a row of a study and its head as a listing shows it."""
         name, driver = named.decode(errors="replace"), self._holder(study)
         try:
             settings = _json_object(spec)
             created_at, length = _time(at), _whole(entries)
         except ValueError as error:
-            return Listed(name, 0.0, {}, {}, 0, driver, f"its settings cannot be read ({error})")
+            return StudyListing(name, 0.0, {}, {}, 0, driver, f"its settings cannot be read ({error})")
         try:
             known = _json_object(summary)
         except ValueError:  # it is only a shortcut to what the log says
             known = {}
-        return Listed(name, created_at, settings, known, length, driver)
+        return StudyListing(name, created_at, settings, known, length, driver)
 
     def rename(self, name: str, new: str, spec: Mapping[str, Any]) -> None:
         text = json.dumps(spec)
@@ -267,7 +267,7 @@ class SqliteStore:
             finally:
                 self._checkpoint()
 
-    def driver(self, name: str) -> Driver | None:
+    def driver(self, name: str) -> DriverInfo | None:
         return self._holder(self._id(name))
 
     def request(self, name: str, what: str, at: float) -> None:
@@ -338,9 +338,9 @@ class SqliteStore:
         if create or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             return "mode=rwc" if create else "mode=rw"
         self._read_only = True
-        if not needs_no_log(path):
+        if not has_no_log(path):
             return "mode=ro"
-        self._at_rest = stamp(path)
+        self._at_rest = modification_stamp(path)
         return "mode=ro&immutable=1"
 
     def _check_file(self) -> None:
@@ -480,7 +480,11 @@ class SqliteStore:
             try:
                 return self._db.execute(select, values).fetchall()
             finally:
-                if self._at_rest is not None and self._path is not None and self._at_rest != stamp(self._path):
+                if (
+                    self._at_rest is not None
+                    and self._path is not None
+                    and self._at_rest != modification_stamp(self._path)
+                ):
                     raise StoreError(f"store {self._where}: a study has begun to write to it; look again")
 
     def _look_up(self, name: str, column: str) -> Any:
@@ -507,7 +511,7 @@ class SqliteStore:
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._locks.hold(study))
-            except Held as held:
+            except LockHeld as held:
                 raise StudyBusy(self._busy(name, held.by)) from None
             except OSError as error:
                 raise StoreError(f"store {self._where}: a study's lock cannot be taken ({error})") from error
@@ -517,14 +521,14 @@ class SqliteStore:
                 raise StudyNotFound(self._not_found(name))
             yield study
 
-    def _busy(self, name: str, driver: Driver) -> str:
+    def _busy(self, name: str, driver: DriverInfo) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
         return (
             f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
             f"wait for it to end, or stop it: thriftune stop {name} --store {self.url}"
         )
 
-    def _holder(self, study: int) -> Driver | None:
+    def _holder(self, study: int) -> DriverInfo | None:
         try:
             return self._locks.holder(study)
         except OSError as error:

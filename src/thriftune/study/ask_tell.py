@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
-from thriftune.common.callables import cannot_take_one
+from thriftune.common.callables import one_argument_problem
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import Duration
 from thriftune.engines import pickled, pickled_size
@@ -43,7 +43,7 @@ from thriftune.space.objectives import Names
 from thriftune.space.space import Space
 from thriftune.state import events as ev
 from thriftune.state.attributes import checked_attribute
-from thriftune.state.enqueued import checked_queue
+from thriftune.state.enqueued import checked_configs
 from thriftune.state.history import History
 from thriftune.state.spec import ChangePolicy, DiskFullPolicy, FailurePolicy, Spec, Target, ValuePolicy
 from thriftune.state.summary import summarize
@@ -228,7 +228,7 @@ def _check_function(train: object) -> None:
         raise SettingError(
             f"train: {name} has a yield, so it is a generator; give a plain function that calls trial.report()"
         )
-    if why := cannot_take_one(train):
+    if why := one_argument_problem(train):
         raise SettingError(f"train: {name}() {why}; it is called with one, the trial")
 
 
@@ -401,7 +401,7 @@ class Study(StudyViews):
                 turn([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
                 return
             assert value is not None
-            metrics = told_metrics(value, self._spec.needed, "tell")
+            metrics = told_metrics(value, self._spec.needed_metrics, "tell")
             took = now - (record.started_at or now)
             turn(
                 [
@@ -418,7 +418,7 @@ class Study(StudyViews):
         Parameters that it leaves open are drawn at random. Returns False, and does nothing, if it was enqueued or
         tried before, as when a script is run again.
         """
-        (checked,) = checked_queue(self.space, [config])
+        (checked,) = checked_configs(self.space, [config])
         with self._writing() as turn:
             return bool(turn([ev.Enqueued(self._clock.now(), checked)]))
 
@@ -431,7 +431,7 @@ class Study(StudyViews):
         False, and does nothing, if the study has this result already, as when a script is run again.
         """
         with self._writing() as turn:
-            event = known_result(self.space, self._spec.needed, self._clock.now(), config, value, failed)
+            event = known_result(self.space, self._spec.needed_metrics, self._clock.now(), config, value, failed)
             return bool(turn([event]))
 
     def set_attr(self, name: str, value: Any, trial: TrialRecord | int | None = None) -> None:

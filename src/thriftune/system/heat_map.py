@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import fsum, isfinite
 from typing import NamedTuple
 
-from thriftune.common.formatting import short
+from thriftune.common.formatting import format_short
 from thriftune.state.events import UsageMeasured
 from thriftune.state.history import History
 from thriftune.system.counters import GAUGES
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
     @property
     def range(self) -> str:
-        ends = dict.fromkeys((short(self.low), short(self.high)))
+        ends = dict.fromkeys((format_short(self.low), format_short(self.high)))
         return f"{' to '.join(ends)} {self.unit}".rstrip()
 
     def shares(self) -> list[float | None]:

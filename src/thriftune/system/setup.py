@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from thriftune.common.threads import VARIABLES
+from thriftune.common.threads import THREAD_VARIABLES
 from thriftune.state.history import History
 from thriftune.state.spec import Spec
 from thriftune.store.protocol import Store
@@ -32,7 +32,7 @@ def make_tuner(spec: Spec, store: Store, cores_a_slot: float, own: Mapping[str, 
     own_knobs: dict[str, Knob] = {knob.name: knob for knob in own.get("knobs", ())}
     variables = {**os.environ, **spec.engine_options.get("variables", {})}
     # A user who has said how many threads there shall be has the last word.
-    says_threads = any(name in variables for name in VARIABLES)
+    says_threads = any(name in variables for name in THREAD_VARIABLES)
     names = [name for name in settings["knobs"] if not (name == "threads" and says_threads)]
     knobs = [own_knobs[name] if name in own_knobs else BUILT_IN[name]() for name in names]
     similarity = own.get("similarity") or SIMILARITIES.make(settings["similarity"], {})

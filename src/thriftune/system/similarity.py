@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from thriftune.common.checks import check_whole
-from thriftune.common.registry import Parts
+from thriftune.common.registry import Registry
 from thriftune.system.known_work import UNTURNED, Work, best, merged
 from thriftune.system.profiles import Profiles
 
@@ -55,7 +55,7 @@ class Similarity(Protocol):
         ...
 
 
-SIMILARITIES: Parts[Similarity] = Parts(
+SIMILARITIES: Registry[Similarity] = Registry(
     "system: similarity",
     {"nearest": (__name__, "Nearest"), "kmeans": (__name__, "KMeans")},
     ("match(profile, known)",),

@@ -226,7 +226,7 @@ class SystemTuner:
         """Where work like the trial's is known to have got on better with fewer beside each other."""
         knowledge = self._learned.of(trial, history)
         machine = history.machines.get(trial.machine or "")
-        if knowledge is None or machine is None or machine.slots in history.narrowed:
+        if knowledge is None or machine is None or machine.slots in history.trial_limits:
             return
         plain, fewer = [1.0], []
         for text, ratio in knowledge.effects.items():
@@ -241,7 +241,7 @@ class SystemTuner:
         if ratio < (1 - _NARROW_GAIN) * min(plain):
             gain = f"{1 - ratio / min(plain):.0%} less time for the same work"
             why = f"{knowledge.source}: {count} at a time, each with more cores: {gain}"
-            yield ev.Narrow(now, machine.slots, count, why)
+            yield ev.LimitTrialsPerMachine(now, machine.slots, count, why)
 
     def _can_be_had(self, setting: Mapping[str, Any], slots: int, at_a_time: int) -> bool:
         """With so many at a time on a machine with so many slots."""

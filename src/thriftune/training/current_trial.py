@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError
-from thriftune.space.values import read, written
+from thriftune.space.values import value_from_json, value_to_json
 from thriftune.state.events import Config, Event, Reported
 from thriftune.training.messages import to_line
 from thriftune.training.run import COUNTED, Link, Run
@@ -141,7 +141,7 @@ class CommandTrial(Trial):
 
 def _tuples(config: Config) -> Config:
     """Return those values that are or hold tuples, as written() marks them."""
-    return {name: marked for name, value in config.items() if (marked := written(value)) != value}
+    return {name: marked for name, value in config.items() if (marked := value_to_json(value)) != value}
 
 
 @cache
@@ -151,7 +151,7 @@ def current_trial() -> CommandTrial:
         config = json.loads(os.environ[_CONFIG] or Path(os.environ[_CONFIG_FILE]).read_text())
         about = os.environ[_RUN]
         run = Run(**json.loads(about if about.startswith("{") else Path(about).read_text()))
-        tuples = {name: read(value) for name, value in run.config.items()}
+        tuples = {name: value_from_json(value) for name, value in run.config.items()}
         run = replace(run, config={name: tuples.get(name, value) for name, value in config.items()})
         return CommandTrial(run, WorkerLink(os.environ[_SOCKET]))
     except KeyError:

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from thriftune.space.values import read, written
+from thriftune.space.values import value_from_json, value_to_json
 from thriftune.state.events import Codec, Event
 from thriftune.training.run import Run
 
@@ -34,14 +34,14 @@ _RUN_FIELDS = tuple(each.name for each in fields(Run))
 def run_message(run: Run) -> list[Any]:
     """Return a run as JSON for run_from(). It tells tuples from lists, which JSON alone does not."""
     values = {name: getattr(run, name) for name in _RUN_FIELDS}
-    values["config"] = {name: written(value) for name, value in run.config.items()}
+    values["config"] = {name: value_to_json(value) for name, value in run.config.items()}
     return list(values.values())
 
 
 def run_from(message: list[Any]) -> Run:
     """Return the run that run_message() was given."""
     run = Run(*message)
-    return replace(run, config={name: read(value) for name, value in run.config.items()})
+    return replace(run, config={name: value_from_json(value) for name, value in run.config.items()})
 
 
 class Lines:

@@ -15,13 +15,13 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thriftune.common.callables import cannot_take_one, function_name
+from thriftune.common.callables import function_name, one_argument_problem
 from thriftune.common.clock import wall_time
 from thriftune.errors import SettingError
 from thriftune.state.attributes import checked_attribute
-from thriftune.state.config_access import Configured, unknown_name
+from thriftune.state.config_access import ConfigAccess, unknown_name_warning
 from thriftune.state.events import AttributeSet, Config, DiskFull, Event, Metrics, Reported, Warned
-from thriftune.state.metrics import no_value, numbers
+from thriftune.state.metrics import checked_metrics, missing_metrics_error
 from thriftune.training.checkpoints import Checkpoints, DiskFullError, Loaded
 from thriftune.training.run import COUNTED, EndTrial, Gang, Link, Run, StepGauge, TrialFailed
 from thriftune.training.saved_steps import SavedSteps
@@ -35,7 +35,7 @@ _PATIENCE_SHARE, _PATIENCE_SECONDS = 0.1, 5.0
 the step took, at most. What is not worth another step should not begin it; what is should hardly wait."""
 
 
-class Trial(Configured):
+class Trial(ConfigAccess):
     """One attempt at one configuration, as the training function sees it."""
 
     def __init__(self, run: Run, link: Link, gang: Gang | None = None, gauge: StepGauge | None = None) -> None:
@@ -155,7 +155,7 @@ class Trial(Configured):
     def _is_unknown(self, name: str) -> None:
         if self.run.names and name not in self.run.names and name not in self._missed:
             self._missed.add(name)
-            message = unknown_name(name, self.run.names)
+            message = unknown_name_warning(name, self.run.names)
             self.relay(Warned(wall_time(), self.id, self.attempt, message, once=True))
 
     @property
@@ -171,7 +171,7 @@ class Trial(Configured):
         # Checked also where there is nothing to load: a retry is late to find out.
         if not callable(load):
             raise SettingError(f"restore: {load!r} is no function; give one that takes a folder and reads from it")
-        if why := cannot_take_one(load):
+        if why := one_argument_problem(load):
             raise SettingError(
                 f"restore: {function_name(load)}() {why}; it is called with one, the checkpoint's folder"
             )
@@ -262,7 +262,7 @@ class Trial(Configured):
             raise SettingError(f"report({metrics!r}): say which metric that is, such as report(loss=0.3)")
         if save is not None and not callable(save):
             raise SettingError(f"save: {save!r} is no function; give one that takes a folder and writes into it")
-        values = numbers({**(metrics or {}), **more})
+        values = checked_metrics({**(metrics or {}), **more})
         if save is None:
             counted = step is None and self._current is None
             at_step = self._step_of(step)
@@ -286,7 +286,7 @@ class Trial(Configured):
                 else:
                     self._unsaved = at_step, values, save
             self._send_report(values, at_step, saved=saved)
-        if isinstance(problem, TypeError) and (why := cannot_take_one(save)):
+        if isinstance(problem, TypeError) and (why := one_argument_problem(save)):
             raise SettingError(
                 f"save: {function_name(save)}() {why}; it is called with one, a folder"
             ) from problem
@@ -419,7 +419,7 @@ class Trial(Configured):
         """
         if self.cut or self.gang is not None or self.attempt > 1 or not self.missing:
             return None
-        return no_value(self.missing, self._reported)
+        return missing_metrics_error(self.missing, self._reported)
 
     def _unsound(self, metrics: Metrics) -> str | None:
         """An objective that is no number."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.common.clock import WallClock
-from thriftune.common.formatting import amounts
-from thriftune.common.threads import limited_to
+from thriftune.common.formatting import format_resources
+from thriftune.common.threads import thread_limits
 from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
 from thriftune.engines.ray.remote_workers import (
@@ -103,7 +103,7 @@ class RayEngine:
         self._worker = worker
         self._folder = folder / _FOLDER
         self._name_prefix = f"thriftune-{study}-"
-        environment = {**limited_to(int(worker.get("CPU", 1))), **(variables or {})}
+        environment = {**thread_limits(int(worker.get("CPU", 1))), **(variables or {})}
         self._pool = RemoteWorkerPool(
             cluster, node_of, worker, self._folder, self._name_prefix, target, environment, self, is_own
         )
@@ -400,7 +400,7 @@ def _status_of(gang: _RemoteGang, worker: Mapping[str, float]) -> WorkerStatus:
     )
     waits_for = ""
     if not gang.ready:
-        waits_for = f"{amounts(worker)} on {where}"
+        waits_for = f"{format_resources(worker)} on {where}"
         if len(gang.workers) > 1:
-            waits_for = f"{amounts(worker)} each: {where}"
+            waits_for = f"{format_resources(worker)} each: {where}"
     return WorkerStatus(where, gang.workers[0].pid, gang.run.trial, waits_for)

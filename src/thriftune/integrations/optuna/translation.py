@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial
 
-from thriftune.space.parameters import LARGEST_INT, Choice, Float, Int, Parameter
+from thriftune.space.parameters import LARGEST_BOUND, Choice, Float, Int, Parameter
 from thriftune.space.space import Space
 from thriftune.state.events import Config
 
@@ -72,12 +72,12 @@ class _Axis:
         # In decimals, as Optuna counts steps: three steps of 0.1 are 0.3.
         self._first, self._step = Decimal(str(low)), Decimal(str(step or 0))
         steps = (Decimal(str(high)) - self._first) / self._step if self._step else math.inf
-        self._indexed = not log and steps <= LARGEST_INT
+        self._indexed = not log and steps <= LARGEST_BOUND
         if isinstance(distribution, CategoricalDistribution):
             self.parameter = Choice(range(len(distribution.choices)))
         elif self._indexed:
             self.parameter = Int(0, round(steps))
-        elif isinstance(distribution, IntDistribution) and high <= LARGEST_INT:
+        elif isinstance(distribution, IntDistribution) and high <= LARGEST_BOUND:
             self.parameter = Int(distribution.low, distribution.high, log=log)
         else:  # also with more steps than an Int can have
             self.parameter = Float(low, high, log=log)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from thriftune.common.threads import VARIABLES
+from thriftune.common.threads import THREAD_VARIABLES
 from thriftune.system.knobs.knob import CannotTurn, Knob, one_of, powers_of_two, whole
 
 
@@ -39,10 +39,10 @@ class Threads(Knob):
         first = not self._variables
         if first:
             _check_own_choice()
-            self._variables = {name: os.environ.get(name) for name in VARIABLES}
+            self._variables = {name: os.environ.get(name) for name in THREAD_VARIABLES}
             self._cores = len(os.sched_getaffinity(0))
         self._look(first)
-        for name in VARIABLES:
+        for name in THREAD_VARIABLES:
             if os.environ.get(name) != str(threads):
                 os.environ[name] = str(threads)
         self._set(dict.fromkeys(self._libraries, threads), threads)

@@ -52,7 +52,7 @@ class StudyFiles:
         return moved if moved._is_ours() else self
 
     @property
-    def others(self) -> str | None:
+    def other_owner(self) -> str | None:
         """Return the id of the other study whose files are in the folder; None if there is none."""
         try:
             found = self._owner_file.read_text()

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 import thriftune as tt
 from thriftune.cli import cli
 from thriftune.errors import StoreError, StudyMismatch
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
+from thriftune.store.study_files import StudyFiles
 
 SCRIPT = """
 import sys, time

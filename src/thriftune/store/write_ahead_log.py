@@ -29,21 +29,21 @@ _HEADER_BYTES = 32
 """The header holds random numbers that SQLite draws anew whenever it writes over the log from its beginning."""
 
 
-def beside(store: Path, suffix: str) -> Path:
+def companion_path(store: Path, suffix: str) -> Path:
     """Return the path of a file or folder that belongs to the store and lies beside it."""
     return store.with_name(f"{store.name}{suffix}")
 
 
-def stamp(store: Path) -> tuple[int, ...]:
+def modification_stamp(store: Path) -> tuple[int, ...]:
     """Return numbers that change whenever a program writes to the store."""
-    file, log = store.stat(), beside(store, "-wal")
+    file, log = store.stat(), companion_path(store, "-wal")
     return file.st_ino, file.st_mtime_ns, file.st_size, log.stat().st_size if log.exists() else 0
 
 
-def needs_no_log(store: Path) -> bool:
+def has_no_log(store: Path) -> bool:
     """Return whether the main file is all there is: no program has the store open, or left a log behind."""
-    log = beside(store, "-wal")
-    return not beside(store, "-shm").exists() and not (log.exists() and log.stat().st_size)
+    log = companion_path(store, "-wal")
+    return not companion_path(store, "-shm").exists() and not (log.exists() and log.stat().st_size)
 
 
 class WriteAheadLog:
@@ -52,7 +52,7 @@ class WriteAheadLog:
     def __init__(self, db: sqlite3.Connection, store: Path) -> None:
         self._db = db
         self._store = store
-        self._path = beside(store, "-wal")
+        self._path = companion_path(store, "-wal")
         self._file: int | None = None  # open from this connection's first transaction on
         self._index: os.stat_result | None = (
             None  # of the -shm file that SQLite has open; None as long as _file is
@@ -66,7 +66,7 @@ class WriteAheadLog:
         if self._file is not None:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        self._index = beside(self._store, "-shm").stat()
+        self._index = companion_path(self._store, "-shm").stat()
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         os.fsync(folder)  # the file's name
         os.close(folder)
@@ -127,7 +127,10 @@ class WriteAheadLog:
         """Return the file, the log or its index, that is not any more where a later process would look for it."""
         if self._file is None or self._index is None:
             return None
-        for path, opened in ((self._path, os.fstat(self._file)), (beside(self._store, "-shm"), self._index)):
+        for path, opened in (
+            (self._path, os.fstat(self._file)),
+            (companion_path(self._store, "-shm"), self._index),
+        ):
             try:
                 if not os.path.samestat(path.stat(), opened):
                     return path

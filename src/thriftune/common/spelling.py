@@ -8,7 +8,7 @@ from difflib import get_close_matches
 _SHOWN = 3
 
 
-def nearest(name: str, known: Iterable[str], most: int = _SHOWN) -> list[str]:
+def nearest_names(name: str, known: Iterable[str], most: int = _SHOWN) -> list[str]:
     """Return known names that are spelled much like this one, or are its initials, as lr is of learning_rate."""
     by_spelling = {each.lower(): each for each in known}
     short = name.lower()
@@ -20,5 +20,5 @@ def nearest(name: str, known: Iterable[str], most: int = _SHOWN) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "did you mean a or b?" with the nearest known names, or "" where none is near."""
-    near = nearest(name, known)
+    near = nearest_names(name, known)
     return f"did you mean {' or '.join(near)}?" if near else ""

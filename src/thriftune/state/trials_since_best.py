@@ -10,7 +10,7 @@ from thriftune.state.trial_record import State, TrialRecord
 
 
 @dataclass
-class Streak:
+class TrialsSinceBest:
     """Counts the trials that have ended since the best value last improved. For a single objective only."""
 
     objectives: Sequence[Objective]

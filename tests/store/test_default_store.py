@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import thriftune as tt
 from thriftune.cli import cli
 from thriftune.errors import SettingError
-from thriftune.store.location import config_file, default_store
+from thriftune.store.default_store import config_file, default_store
 from thriftune.store.opening import open_store
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.store.conformance import reports
 from tests.store.test_sqlite import child, line
 from thriftune.errors import StoreError
-from thriftune.store import wal
+from thriftune.store import write_ahead_log
 from thriftune.store.opening import open_store
 
 
@@ -63,7 +63,7 @@ def test_a_new_study_is_in_the_main_file_at_once(path: Path) -> None:
 
 
 def test_what_is_written_is_soon_in_the_main_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         store.append("s", 0, reports(1, 5))
@@ -77,7 +77,7 @@ def test_an_idle_driver_brings_its_last_words_into_the_main_file(
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         store.append("s", 0, reports(1, 5))
-        monkeypatch.setattr(wal, "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
         assert store.take_requests("s") == []
         with open_store(main_file_alone(path)) as copy:
             assert copy.read("s") == reports(1, 5)
@@ -93,7 +93,7 @@ def test_the_end_of_a_drive_brings_all_into_the_main_file(path: Path) -> None:
 
 
 def test_a_reader_does_not_hold_up_a_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         reader = sqlite3.connect(path, isolation_level=None)
@@ -106,10 +106,10 @@ def test_a_reader_does_not_hold_up_a_writer(path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_checkpoint_that_fails_is_no_failed_append(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wal, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store:
         store.create("s", {}, 1.0)
-        monkeypatch.setattr(wal, "CHECKPOINT", "SELECT * FROM nowhere")  # fails
+        monkeypatch.setattr(write_ahead_log, "CHECKPOINT", "SELECT * FROM nowhere")  # fails
         store.append("s", 0, reports(1, 5))
         assert store.read("s") == reports(1, 5)
 
@@ -212,7 +212,7 @@ def test_another_program_may_empty_the_log(path: Path) -> None:
 
 def test_a_log_that_begins_anew_is_no_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite writes over a log from its beginning once all of it is in the main file."""
-    monkeypatch.setattr(wal, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store, open_store(path) as other:
         store.create("s", {}, 1.0)
         other.create("t", {}, 1.0)
