@@ -26,17 +26,17 @@ def fold(fleet: Fleet, events: list[ev.Event]) -> None:
     for event in events:
         match event:
             case ev.MachineRented():
-                changed = fleet.rented(event)
+                changed = fleet.apply_rented(event)
             case ev.MachineReady():
-                changed = fleet.ready(event)
+                changed = fleet.apply_ready(event)
             case ev.MachineRefused():
-                changed = fleet.was_refused(event)
+                changed = fleet.apply_refused(event)
             case ev.MachineNotice():
-                changed = fleet.notice(event)
+                changed = fleet.apply_notice(event)
             case ev.MachineBilled():
-                changed = fleet.billed(event)
+                changed = fleet.apply_bill(event)
             case ev.MachineLost(machine=machine) | ev.MachineReleased(machine=machine):
-                changed = fleet.gone(machine, event.at)
+                changed = fleet.apply_end(machine, event.at)
             case _:
                 continue
         assert changed, f"{event} changes nothing"
@@ -119,7 +119,7 @@ class RentingConformance(CloudConformance):
         """Let a released machine end."""
 
     def rent(self, cloud: Cloud, fleet: Fleet, machine: str) -> list[ev.Event]:
-        fleet.rent(ev.Rent(self.now(), machine, self.offer))
+        fleet.apply_rent(ev.Rent(self.now(), machine, self.offer))
         events = cloud.rent(machine, self.offer, None, self.now())
         self.start_rented()
         if machine not in machines_of(events, ev.MachineReady):

@@ -33,7 +33,7 @@ def tell(
     if all(name in trial.metrics for name in names):
         trial.values = tuple(trial.metrics[name] for name in names)
         trial.value = trial.values[0]
-    leaders.changed(trial)
+    leaders.note_change(trial)
 
 
 THEN = {"fail": State.FAILED, "end": State.COMPLETED, "stop": State.STOPPED, "pause": State.PAUSED}
@@ -75,15 +75,15 @@ def test_while_a_trial_has_finished_only_finished_trials_compete(unfinished: str
     leaders = Leaders(known, objectives, ())
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
         tell(trial, leaders, objectives, loss=loss)
-    assert leaders.leading() == [known[0]]
+    assert leaders.current() == [known[0]]
     known[0].state, known[2].state = State(unfinished), State.COMPLETED
-    leaders.changed(known[0])
-    leaders.changed(known[2])
-    assert leaders.leading() == [known[2]]
+    leaders.note_change(known[0])
+    leaders.note_change(known[2])
+    assert leaders.current() == [known[2]]
     assert [leaders.may_lead(trial) for trial in known] == [False, False, True]
     known[1].state = State.COMPLETED
-    leaders.changed(known[1])
-    assert leaders.leading() == [known[1]]
+    leaders.note_change(known[1])
+    assert leaders.current() == [known[1]]
     leaders.validate()
 
 
@@ -93,12 +93,12 @@ def test_while_none_has_finished_those_that_came_furthest_compete() -> None:
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
         tell(trial, leaders, objectives, loss=loss)
     tell(known[2], leaders, objectives, step=2, loss=3.5)
-    assert leaders.leading() == [known[2]]
+    assert leaders.current() == [known[2]]
     tell(known[1], leaders, objectives, step=2, loss=2.5)
-    assert leaders.leading() == [known[1]]
+    assert leaders.current() == [known[1]]
     known[1].state = State.FAILED
-    leaders.changed(known[1])
-    assert leaders.leading() == [known[2]]
+    leaders.note_change(known[1])
+    assert leaders.current() == [known[2]]
 
 
 def test_a_step_without_the_objective_brings_nobody_ahead() -> None:
@@ -107,7 +107,7 @@ def test_a_step_without_the_objective_brings_nobody_ahead() -> None:
     tell(known[0], leaders, objectives, loss=2.0)
     tell(known[0], leaders, objectives, step=2, size=1.0)
     tell(known[1], leaders, objectives, loss=1.0)
-    assert leaders.leading() == [known[1]]
+    assert leaders.current() == [known[1]]
 
 
 def test_a_finished_trial_that_misses_a_constraint_does_not_bar_the_others() -> None:
@@ -116,18 +116,18 @@ def test_a_finished_trial_that_misses_a_constraint_does_not_bar_the_others() -> 
     tell(known[0], leaders, objectives, loss=1.0, size=9.0)
     tell(known[1], leaders, objectives, loss=2.0, size=1.0)
     known[0].state = State.COMPLETED
-    leaders.changed(known[0])
-    assert leaders.leading() == [known[1]]
+    leaders.note_change(known[0])
+    assert leaders.current() == [known[1]]
 
 
 def test_a_trial_that_comes_later_is_seen() -> None:
     known, objectives = trials(1), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
     tell(known[0], leaders, objectives, loss=1.0, accuracy=1.0)
-    assert leaders.leading() == [known[0]]
+    assert leaders.current() == [known[0]]
     known.append(TrialRecord(1, {}, 0.0))
     tell(known[1], leaders, objectives, loss=0.5, accuracy=0.5)
-    assert leaders.leading() == [known[1], known[0]]
+    assert leaders.current() == [known[1], known[0]]
 
 
 def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
@@ -135,11 +135,11 @@ def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
     leaders = Leaders(known, objectives, ())
     for trial, loss, accuracy in zip(known, (1.0, 2.0, 3.0), (1.0, 2.0, 1.0), strict=True):
         tell(trial, leaders, objectives, loss=loss, accuracy=accuracy)
-    assert leaders.leading() == [known[0], known[1]]
+    assert leaders.current() == [known[0], known[1]]
     tell(known[0], leaders, objectives, accuracy=2.0)
-    assert leaders.leading() == [known[0]]
+    assert leaders.current() == [known[0]]
     tell(known[0], leaders, objectives, accuracy=1.5)  # and back: whom it had beaten is there again
-    assert leaders.leading() == [known[0], known[1]]
+    assert leaders.current() == [known[0], known[1]]
 
 
 @pytest.mark.parametrize(
@@ -160,22 +160,22 @@ def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
     leaders = Leaders(known, OBJECTIVES[:1], parse_constraints("size <= 2"))
     for trial, metrics in zip(known, told, strict=False):
         tell(trial, leaders, OBJECTIVES[:1], 1, **metrics)
-    assert leaders.leading() == []
-    assert leaders.why_no_best() == why
+    assert leaders.current() == []
+    assert leaders.why_none() == why
 
 
 def test_failed_trials_are_told_of_when_nobody_leads() -> None:
     known = trials(2)
     known[1].state, known[1].error = State.FAILED, "ValueError: bad"
     leaders = Leaders(known, OBJECTIVES[:1], ())
-    assert leaders.why_no_best() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
+    assert leaders.why_none() == "no trial has reported 'loss' yet; 1 failed, the first with: ValueError: bad"
     assert leaders.why_infeasible() == ""
 
 
 def test_what_failed_trials_had_reported_before_is_not_denied() -> None:
     known = trials(1)
     known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
-    why = Leaders(known, OBJECTIVES[:1], ()).why_no_best()
+    why = Leaders(known, OBJECTIVES[:1], ()).why_none()
     assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"
 
 
@@ -188,10 +188,10 @@ def test_values_of_later_steps_do_not_count_against_trials_that_have_not_come_th
             tell(trial, leaders, objectives, step=step, loss=pace / step)
         tell(trial, leaders, objectives, step=5, accuracy=0.5)
     tell(known[0], leaders, objectives, step=9, loss=0.1)
-    assert leaders.leading() == [known[1]]
+    assert leaders.current() == [known[1]]
     known[0].state = State.COMPLETED
-    leaders.changed(known[0])
-    assert leaders.leading() == [known[0]]
+    leaders.note_change(known[0])
+    assert leaders.current() == [known[0]]
 
 
 def test_a_trial_whose_value_at_the_common_step_is_no_number_does_not_lead() -> None:

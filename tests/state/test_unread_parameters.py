@@ -173,7 +173,7 @@ def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest
 
 def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
     history = tt.Study(SPACE, minimize="loss").history
-    history.unread.ended({"a": 1}, ["a"], cut=False)
+    history.unread.add_attempt({"a": 1}, ["a"], cut=False)
     assert history.all_warnings == []
     history.finish_reason = "all trials"
     assert history.all_warnings == ["the training function never read 'a' (set in 1 of 1 trial)"]
@@ -210,15 +210,15 @@ def test_nothing_is_told_of_ask_and_tell() -> None:
 
 def test_one_trial_that_reads_a_parameter_is_enough_and_a_cut_one_says_nothing() -> None:
     unread = UnreadParameters()
-    unread.ended({"a": 1, "b": 2, "c": 3}, ["b", "c"], cut=True)
+    unread.add_attempt({"a": 1, "b": 2, "c": 3}, ["b", "c"], cut=True)
     assert unread.sentences() == []
-    unread.ended({"a": 1, "b": 2}, ["b"], cut=False)
-    unread.ended({"a": 1, "c": 2}, ["a", "c"], cut=False)
+    unread.add_attempt({"a": 1, "b": 2}, ["b"], cut=False)
+    unread.add_attempt({"a": 1, "c": 2}, ["a", "c"], cut=False)
     assert unread.sentences() == [
         "the training function never read 'b' (set in 1 of 2 trials)",
         "the training function never read 'c' (set in 1 of 2 trials)",
     ]
-    unread.ended({"b": 2}, [], cut=True)
+    unread.add_attempt({"b": 2}, [], cut=True)
     assert len(unread.sentences()) == 1
 
 

@@ -163,7 +163,7 @@ def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
     return history.replay(Codec.event(kind, body) for kind, body in written)
 
 
-_CACHES = ("space", "_leaders")
+_CACHES = ("space", "leaders")
 
 
 def state(history: History) -> dict[str, Any]:

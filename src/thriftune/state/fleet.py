@@ -1,7 +1,8 @@
-"""Which machines are there, and what have they cost? The part of a study's history that is about machines.
+"""The machines of a study and what they cost.
 
-Like all of the history it is a fold of the log: each method takes one entry in, and answers False where it tells
-nothing new. A machine's id is used once, but for this machine's, which comes and goes with its driver.
+The fleet is the part of a study's history that is about machines. Like the history, it changes only through the
+entries of the log: each apply_...() method applies one kind of entry and returns False if it changes nothing.
+A machine id is used once. The driver's own machine is the exception: it is added again for each driver.
 """
 
 from __future__ import annotations
@@ -12,81 +13,92 @@ from dataclasses import dataclass, field
 
 from thriftune.state import events as ev
 
-AT_ONCE_SECONDS, SOON_SECONDS = 60.0, 300.0
+UNAVAILABLE_SECONDS = 60.0
+"""A machine that is preempted at a younger age counts as a refusal: the next machine would fare no better."""
+
+SCARCE_SECONDS = 300.0
+"""A machine that is preempted at a younger age counts as a refusal if all others of its offer leave, too."""
 
 
 @dataclass(slots=True)
 class Machine:
-    """One life of one machine, from rented to gone."""
+    """One machine, from the time it was rented to its end."""
 
     id: str
     offer: str
     price_per_hour: float
-    started_at: float  # billed from
-    on_demand_per_hour: float | None = None  # of a like one that is not taken away; None: its own price
-    slots: int = 0  # workers at a time; 0 until it is ready
-    ended_at: float | None = None  # gone, and billed no more
-    notice: float | None = None  # it will be taken away at this time
-    max_price: float | None = None  # above which it may be taken away
-    intended_trial: int | None = None  # the trial for which it was rented
-    was_lost: bool = False  # its provider did, and not its user
-    bill: ev.MachineBilled | None = None  # of one that is gone, by its provider's rules
-    is_releasing: bool = False  # it is to be given back
-    running: dict[int, int] = field(default_factory=dict)  # trial -> its workers here
-    used_slots: int = 0  # slots: the workers of all of them
-    slots_of_others: int = 0  # slots that are in use by somebody else
-    price_known: bool = True  # False: a spot machine, counted at an on-demand price
+    started_at: float  # when billing began
+    on_demand_per_hour: float | None = None  # price of the same machine on demand; None: use price_per_hour
+    slots: int = 0  # workers that fit at the same time; 0 until the machine is ready
+    ended_at: float | None = None  # when the machine ended and billing stopped; None while it is present
+    notice: float | None = None  # the time at which it will be preempted; None without a notice
+    max_price: float | None = None  # dollars an hour; above this price the cloud may preempt it
+    intended_trial: int | None = None  # id of the trial for which it was rented
+    was_lost: bool = False  # it ended without a release by the driver
+    bill: ev.MachineBilled | None = None  # the provider's bill; None until the machine has ended and was billed
+    is_releasing: bool = False  # the current driver has decided to release it
+    running: dict[int, int] = field(default_factory=dict)  # number of workers here, by trial id
+    used_slots: int = 0  # sum of `running`
+    slots_of_others: int = 0  # slots that other users of the machine occupy
+    price_known: bool = True  # False: a spot machine without a known price, counted at the on-demand price
 
     @property
     def was_preempted(self) -> bool:
-        """Its provider took it away, or was about to when it was given back."""
+        """Return whether it was lost, or was released after a notice."""
         return self.was_lost or (self.ended_at is not None and self.notice is not None)
 
     @property
     def is_leaving(self) -> bool:
+        """Return whether it has ended, has a notice, or is being released."""
         return self.ended_at is not None or self.notice is not None or self.is_releasing
 
     @property
     def free_slots(self) -> int:
-        """Slots that may be given to a trial now."""
+        """Return the number of slots that may be given to a trial now."""
         return 0 if self.is_leaving else max(0, self.slots - self.used_slots - self.slots_of_others)
 
     def seconds(self, now: float) -> float:
+        """Return how long it has been billed, in seconds."""
         return max(0.0, (now if self.ended_at is None else self.ended_at) - self.started_at)
 
     def dollars(self, now: float) -> float:
-        """Return its bill; until there is one, an estimate from the price that it had when it came."""
+        """Return its bill, or an estimate from its first price as long as it has no bill."""
         return self.seconds(now) * self.price_per_hour / 3600 if self.bill is None else self.bill.dollars
 
 
 class Fleet:
+    """All machines of a study: those being rented, those present, and those that have ended."""
+
     def __init__(self) -> None:
-        self.present: dict[str, Machine] = {}  # by id
-        self.past: list[Machine] = []
-        self.renting: dict[str, ev.Rent] = {}  # by machine: decided, and not known what has come of it
+        self.present: dict[str, Machine] = {}  # all and only machines that have not ended, by id
+        self.past: list[Machine] = []  # all machines that have ended, in order of their end
+        self.renting: dict[str, ev.Rent] = {}  # rentals that the cloud has not answered yet, by machine id
         # Keyed by offer, in unix seconds: when a machine of it last arrived, when the cloud last refused one, and
-        # when there was last none to be had, either refused or preempted at once.
+        # when one was last refused or preempted at once.
         self.last_arrival_at: dict[str, float] = {}
         self.last_refusal_at: dict[str, float] = {}
         self.last_unavailable_at: dict[str, float] = {}
-        self.free_slots = 0  # slots of all machines that may be given to a trial now; asked after every report
-        self.rented_ids: set[str] = set()  # of all machines ever rented
-        self._dollars_before = 0.0  # of past machines
-        self._unbilled: dict[str, Machine] = {}  # past machines whose bill may come
-        self._cancelled: set[str] = set()  # of those that are being rented
-        self.uncertain: set[str] = set()  # of those that an earlier driver was about to rent
+        self.free_slots = 0  # sum of free_slots of `present`; kept here because it is read after every report
+        self.rented_ids: set[str] = set()  # ids of all machines for which a rental was ever decided or confirmed
+        self.uncertain: set[str] = set()  # machines that an earlier driver was renting; they may still arrive
+        self._past_dollars = 0.0  # sum of dollars of `past`
+        self._unbilled: dict[str, Machine] = {}  # machines of `past` without a bill, by id
+        self._cancelled: set[str] = set()  # machines that were released before they arrived
 
     def dollars(self, now: float) -> float:
-        """What the machines cost so far, at the price of their offers."""
-        return self._dollars_before + sum(machine.dollars(now) for machine in self.present.values())
+        """Return what all machines have cost, in dollars."""
+        return self._past_dollars + sum(machine.dollars(now) for machine in self.present.values())
 
     @property
     def rented_count(self) -> int:
-        """Machines, whatever has become of them."""
+        """Return the number of machines that were ever rented."""
         return len(self.rented_ids)
 
     def empty_with_notice(self) -> list[str]:
-        """Rented machines that will be taken away, and that all have left: notices may be false, bills are not."""
+        """Return rented machines that have a notice and run no trial.
+
+        They are worth releasing: a notice may be false, and an empty machine is still billed.
+        """
         return [
             machine.id
             for machine in self.present.values()
@@ -98,28 +110,32 @@ class Fleet:
 
     @property
     def all_rented(self) -> bool:
-        """Whether every machine that was ever there was rented by this study."""
+        """Return whether this study rented every machine that it has used."""
         return all(machine.id in self.rented_ids for machine in (*self.past, *self.present.values()))
 
     @property
     def all_billed(self) -> bool:
-        """Whether the dollars of every machine are its provider's bill; else they are an estimate."""
+        """Return whether the provider has billed every machine, so that no dollars are estimated."""
         bills = (machine.bill for machine in (*self.past, *self.present.values()))
         return all(bill is not None and not bill.estimated for bill in bills)
 
     @property
     def prices_known(self) -> bool:
-        """Whether no spot machine had to be counted at an on-demand price."""
+        """Return whether no spot machine is counted at an on-demand price."""
         return all(machine.price_known for machine in (*self.past, *self.present.values()))
 
     def offers(self) -> list[str]:
-        lives = [*self.past, *self.present.values()]
-        return list(dict.fromkeys(machine.offer for machine in lives if machine.offer))
+        """Return the offers of all machines, each once, in the order of their first use."""
+        machines = [*self.past, *self.present.values()]
+        return list(dict.fromkeys(machine.offer for machine in machines if machine.offer))
 
-    # --- trials come and go -------------------------------------------------------------------------------
+    # --- trials on machines -------------------------------------------------------------------------------
 
     def place_trial(self, workers: Mapping[str, int], trial_id: int) -> bool:
-        """Gives a trial's workers slots of these machines, all or none. False: there are not so many free."""
+        """Give slots to the workers of a trial; return False and change nothing if some do not fit.
+
+        `workers`: the number of workers, by machine id.
+        """
         for machine_id, count in workers.items():
             machine = self.present.get(machine_id)
             if machine is None or not 0 < count <= machine.free_slots:
@@ -131,15 +147,8 @@ class Fleet:
             self.free_slots -= count
         return bool(workers)
 
-    def shared(self, event: ev.MachineShared) -> bool:
-        machine = self.present.get(event.machine)
-        if machine is None or machine.slots_of_others == event.slots:
-            return False
-        machine.slots_of_others = event.slots
-        self._count_free()
-        return True
-
     def remove_trial(self, workers: Mapping[str, int], trial_id: int) -> None:
+        """Take back the slots of a trial whose attempt has ended."""
         for machine_id in workers:
             machine = self.present.get(machine_id)
             if machine is not None:
@@ -147,107 +156,117 @@ class Fleet:
                 machine.used_slots -= machine.running.pop(trial_id, 0)
                 self.free_slots += machine.free_slots - before
 
-    def _count_free(self) -> None:
-        """After machines have changed, which is seldom."""
+    def _count_free_slots(self) -> None:
+        """Compute free_slots again. Called after each change of the machines, which is rare."""
         self.free_slots = sum(machine.free_slots for machine in self.present.values())
 
-    # --- taking entries in ------------------------------------------------------------------------------
+    # --- entries of the log -------------------------------------------------------------------------------
 
-    def rent(self, event: ev.Rent) -> bool:
+    def apply_rent(self, event: ev.Rent) -> bool:
         if event.machine in self.present or event.machine in self.rented_ids:
             return False
         self.rented_ids.add(event.machine)
         self.renting[event.machine] = event
         return True
 
-    def was_refused(self, event: ev.MachineRefused) -> bool:
+    def apply_refused(self, event: ev.MachineRefused) -> bool:
         if self.renting.pop(event.machine, None) is None:
             return False
         self.last_unavailable_at[event.offer] = self.last_refusal_at[event.offer] = event.at
         return True
 
-    def rented(self, event: ev.MachineRented) -> bool:
-        if not self._may_come(event.machine):
+    def apply_rented(self, event: ev.MachineRented) -> bool:
+        if not self._may_arrive(event.machine):
             return False
         self.rented_ids.add(event.machine)
-        self._comes(event)
+        self._add_machine(event)
         return True
 
-    def ready(self, event: ev.MachineReady) -> bool:
-        if self._may_come(event.machine):  # it was there already, or nobody said that it was rented
-            self._comes(event)
+    def apply_ready(self, event: ev.MachineReady) -> bool:
+        if self._may_arrive(event.machine):  # a machine that nobody rented, or whose MachineRented is missing
+            self._add_machine(event)
         machine = self.present.get(event.machine)
         if machine is None or machine.slots:
             return False
         machine.slots = event.slots
-        self._count_free()
+        self._count_free_slots()
         return True
 
-    def notice(self, event: ev.MachineNotice) -> bool:
+    def apply_notice(self, event: ev.MachineNotice) -> bool:
         machine = self.present.get(event.machine)
         if machine is None or machine.notice == event.deadline:
             return False
         machine.notice = event.deadline
-        self._never_really_there(machine, event.at)
-        self._count_free()
+        self._note_if_unavailable(machine, event.at)
+        self._count_free_slots()
         return True
 
-    def release(self, event: ev.Release) -> bool:
+    def apply_shared(self, event: ev.MachineShared) -> bool:
         machine = self.present.get(event.machine)
-        if machine is None:  # perhaps one that has not come yet
-            asked_for = event.machine in self.renting or event.machine in self.uncertain
-            new = asked_for and event.machine not in self._cancelled
+        if machine is None or machine.slots_of_others == event.slots:
+            return False
+        machine.slots_of_others = event.slots
+        self._count_free_slots()
+        return True
+
+    def apply_release(self, event: ev.Release) -> bool:
+        machine = self.present.get(event.machine)
+        if machine is None:  # it may not have arrived yet
+            is_expected = event.machine in self.renting or event.machine in self.uncertain
+            is_new = is_expected and event.machine not in self._cancelled
             self._cancelled.add(event.machine)
-            return new
+            return is_new
         if machine.is_releasing:
             return False
         machine.is_releasing = True
-        self._count_free()
+        self._count_free_slots()
         return True
 
-    def gone(self, machine_id: str, at: float, *, taken_away: bool = False) -> bool:
-        """Lost or given back. Whatever ran there must have left it."""
+    def apply_end(self, machine_id: str, at: float, *, lost: bool = False) -> bool:
+        """Apply the loss or the release of a machine. Its trials must have been removed before.
+
+        `lost`: the driver did not release it.
+        """
         machine = self.present.pop(machine_id, None)
         if machine is None:
-            known = machine_id in self.uncertain
+            was_uncertain = machine_id in self.uncertain
             self.uncertain.discard(machine_id)
-            return self.renting.pop(machine_id, None) is not None or known
-        machine.ended_at, machine.was_lost = max(machine.started_at, at), taken_away
-        if taken_away:
-            self._never_really_there(machine, at)
+            return self.renting.pop(machine_id, None) is not None or was_uncertain
+        machine.ended_at, machine.was_lost = max(machine.started_at, at), lost
+        if lost:
+            self._note_if_unavailable(machine, at)
         self.past.append(machine)
         self._unbilled[machine_id] = machine
-        self._dollars_before += machine.dollars(at)
-        self._count_free()
+        self._past_dollars += machine.dollars(at)
+        self._count_free_slots()
         return True
 
-    def _never_really_there(self, machine: Machine, at: float) -> None:
-        """One that is taken back so soon is as good as refused: the next would fare no better. Unless others of
-        its offer are left alone: then it just had a short life."""
-        age = at - machine.started_at
-        others = (each for each in self.present.values() if each.offer == machine.offer and each is not machine)
-        if age < AT_ONCE_SECONDS or (age < SOON_SECONDS and all(each.is_leaving for each in others)):
-            self.last_unavailable_at[machine.offer] = at
-
-    def billed(self, event: ev.MachineBilled) -> bool:
-        """Takes the place of the estimate."""
+    def apply_bill(self, event: ev.MachineBilled) -> bool:
+        """Replace the estimated cost of an ended machine by its bill."""
         machine = self._unbilled.pop(event.machine, None)
         if machine is None:
             return False
-        self._dollars_before += event.dollars - machine.dollars(event.at)
+        self._past_dollars += event.dollars - machine.dollars(event.at)
         machine.bill = event
         return True
 
-    def new_driver(self) -> None:
-        """What an earlier driver was about to give back, it may not have come to."""
+    def apply_new_driver(self) -> None:
+        """Forget releases and rentals that an earlier driver may have recorded and not carried out."""
         for machine in self.present.values():
             machine.is_releasing = False
         self._cancelled.clear()
-        self.uncertain |= self.renting.keys()  # nobody knows whether these were asked for: they may yet come
+        self.uncertain |= self.renting.keys()
         self.renting.clear()
-        self._count_free()
+        self._count_free_slots()
 
-    def _comes(self, event: ev.MachineRented | ev.MachineReady) -> None:
+    def _note_if_unavailable(self, machine: Machine, at: float) -> None:
+        """Count a preemption at a very young age as a refusal of the machine's offer."""
+        age = at - machine.started_at
+        others = (each for each in self.present.values() if each.offer == machine.offer and each is not machine)
+        if age < UNAVAILABLE_SECONDS or (age < SCARCE_SECONDS and all(each.is_leaving for each in others)):
+            self.last_unavailable_at[machine.offer] = at
+
+    def _add_machine(self, event: ev.MachineRented | ev.MachineReady) -> None:
         rent = self.renting.pop(event.machine, None)
         machine = Machine(event.machine, event.offer, event.price_per_hour, event.at)
         machine.price_known = event.price_known
@@ -259,13 +278,14 @@ class Fleet:
         self.present[event.machine] = machine
         self.last_arrival_at[event.offer] = event.at
 
-    def _may_come(self, machine_id: str) -> bool:
-        """Whether a machine of this id is not there and can be: one that was rented comes once."""
+    def _may_arrive(self, machine_id: str) -> bool:
+        """Return whether a machine of this id can still arrive. A rented machine arrives once."""
         if machine_id in self.present:
             return False
         return machine_id in self.renting or machine_id in self.uncertain or machine_id not in self.rented_ids
 
     def validate(self) -> None:
+        """Raise AssertionError if an invariant does not hold."""
         for machine_id, machine in self.present.items():
             assert machine.id == machine_id
             assert machine.ended_at is None
@@ -274,4 +294,4 @@ class Fleet:
         assert self.free_slots == sum(machine.free_slots for machine in self.present.values())
         assert all(machine.ended_at is not None and not machine.running for machine in self.past)
         past = math.fsum(machine.dollars(0.0) for machine in self.past)
-        assert math.isclose(self._dollars_before, past, rel_tol=1e-9, abs_tol=1e-9)
+        assert math.isclose(self._past_dollars, past, rel_tol=1e-9, abs_tol=1e-9)

@@ -1,4 +1,4 @@
-"""Which trial is the best? With several objectives, which trials are on the front?"""
+"""Find the best trial of a study, or its front if it has several objectives."""
 
 from __future__ import annotations
 
@@ -21,53 +21,54 @@ from thriftune.state.reports import last_value_until, step_of_values
 from thriftune.state.trial_record import State, TrialRecord
 
 _Losses = tuple[float, ...]
-"""A trial's values, in the order of the objectives, with the sign that makes lower better."""
+"""A trial's values in the order of the objectives, negated where they are maximised, so that lower is better."""
 
 
 class _Standing(NamedTuple):
-    """What decides who leads. Only trials with the most `progress` compete with each other."""
+    """The numbers that decide whether a trial leads. Only trials with the highest `progress` compete."""
 
     progress: float  # math.inf for a finished trial, else the step of its values
     losses: _Losses
 
 
 class Leaders:
-    """Keeps the best trial, or the front, up to date as trials change.
+    """The leading trials of a study: the best one, or the front if it has several objectives.
 
-    `best` answers which configuration to use, so it compares like with like. While an eligible trial has finished,
-    only finished ones compete. Until then, those compete whose values are of the furthest step.
+    Only trials that can be compared compete. If any eligible trial has finished, only finished trials compete.
+    Otherwise those compete whose values are of the highest step.
 
-    The history calls changed() after every change and leading() when somebody asks. All state is a cache of the
-    trials. A leader stays ahead of every unchanged trial unless it got worse or fell back itself, so only leaders
-    and changed trials are compared again.
+    The history calls note_change() after every change of a trial. All attributes are caches of the trials. An
+    unchanged trial can overtake a leader only if that leader got worse or lost progress. Otherwise current()
+    compares only leaders and changed trials again.
     """
 
     def __init__(
         self, trials: Sequence[TrialRecord], objectives: Sequence[Objective], constraints: Sequence[Constraint]
     ) -> None:
-        self._trials = trials  # the history's own list, which grows
+        """`trials`: the history's own list, to which it appends later trials."""
+        self._trials = trials
         self._objectives = objectives
         self._constraints = constraints
-        self._progress = -inf  # of the leaders
-        self._leading: dict[int, _Losses] = {}  # by trial id, the best first; all have self._progress
-        self._changed: dict[int, None] = {}  # ids of trials that changed since leading() was computed
-        self._stale = False  # a leader got worse or fell back: compare all trials again
+        self._progress = -inf  # the progress that all leaders have
+        self._leading: dict[int, _Losses] = {}  # losses of the leaders by trial id, the best first
+        self._changed: dict[int, None] = {}  # ids of trials that changed since _leading was computed
+        self._stale = False  # a leader got worse or lost progress, so that all trials must be compared again
 
     def eligible(self, trial: TrialRecord) -> bool:
-        """Tell whether it has not failed, has a finite value for every objective, and meets every constraint."""
+        """Return whether it has not failed, has a finite value for every objective, and meets every constraint."""
         values = trial.values
         if values is None or trial.state is State.FAILED or not all(map(isfinite, values)):
             return False
         return not self._constraints or feasible(trial.metrics, self._constraints) is True
 
     def may_lead(self, trial: TrialRecord) -> bool:
-        """Tell whether it competes to be the best: eligible, and trained as far as the leaders are."""
-        self.leading()
+        """Return whether it competes to be the best: eligible, and trained as far as the leaders."""
+        self.current()
         standing = self._standing(trial)
         return standing is not None and standing.progress == self._progress
 
-    def changed(self, trial: TrialRecord) -> None:
-        """Note that its values, constrained metrics or state changed. Called on every report."""
+    def note_change(self, trial: TrialRecord) -> None:
+        """Note that a trial's values, constrained metrics or state changed. Called on every report."""
         self._changed[trial.id] = None
         if (before := self._leading.get(trial.id)) is not None:
             now = self._standing(trial)
@@ -76,28 +77,29 @@ class Leaders:
             if now is not None and now.progress == self._progress and any(map(gt, now.losses, before)):
                 self._stale = True
 
-    def leading(self) -> list[TrialRecord]:
-        """Return the best trial, the earliest of equals; with several objectives, those that none dominates.
+    def current(self) -> list[TrialRecord]:
+        """Return the best trial, the earliest of equals; with several objectives, all that none dominates.
 
-        The best by the first objective comes first, the earliest of equals before the others.
+        They are sorted by the first objective, then by id.
         """
         if self._stale or self._changed:
             ids = range(len(self._trials)) if self._stale else {**self._leading, **self._changed}
-            self._progress, self._leading = self._chosen(ids)
+            self._progress, self._leading = self._compare(ids)
             self._stale = False
             self._changed.clear()
-        return [self._trials[number] for number in self._leading]
+        return [self._trials[trial_id] for trial_id in self._leading]
 
-    def _chosen(self, ids: Iterable[int]) -> tuple[float, dict[int, _Losses]]:
-        found = [(number, each) for number in ids if (each := self._standing(self._trials[number])) is not None]
-        progress = max((each.progress for _, each in found), default=-inf)
-        ranked = [(each.losses, number) for number, each in found if each.progress == progress]
+    def _compare(self, ids: Iterable[int]) -> tuple[float, dict[int, _Losses]]:
+        """Return the progress of the leaders among these trials, and the leaders' losses by trial id."""
+        standings = [(i, standing) for i in ids if (standing := self._standing(self._trials[i])) is not None]
+        progress = max((each.progress for _, each in standings), default=-inf)
+        ranked = [(each.losses, trial_id) for trial_id, each in standings if each.progress == progress]
         if len(self._objectives) == 1:
             ranked = [min(ranked)] if ranked else []
         else:
             ranked = [ranked[i] for i in undominated([losses for losses, _ in ranked])]
             ranked.sort(key=lambda each: (each[0][0], each[1]))
-        return progress, {number: losses for losses, number in ranked}
+        return progress, {trial_id: losses for losses, trial_id in ranked}
 
     def _standing(self, trial: TrialRecord) -> _Standing | None:
         """Return None for a trial that is not eligible."""
@@ -107,57 +109,63 @@ class Leaders:
         values: Sequence[float | None] = trial.values
         if not trial.finished:
             step = progress = step_of_values(trial, [each.metric for each in self._objectives])
-            if len(values) > 1:  # some may be of later steps, which others have not come to
+            if len(values) > 1:  # some values may be of later steps, which other trials have not reached
                 values = [last_value_until(trial, step, each.metric) for each in self._objectives]
-        signed = zip(values, trial.values, self._objectives, strict=True)
-        told = [(last if value is None else value, objective) for value, last, objective in signed]
-        if not all(isfinite(value) for value, _ in told):  # that of an earlier step, which cannot be compared
+        pairs = [
+            (last if value is None else value, objective)
+            for value, last, objective in zip(values, trial.values, self._objectives, strict=True)
+        ]
+        if not all(isfinite(value) for value, _ in pairs):  # the value at an earlier step was not finite
             return None
-        return _Standing(progress, tuple(-value if each.maximize else value for value, each in told))
+        return _Standing(progress, tuple(-value if each.maximize else value for value, each in pairs))
 
     def validate(self) -> None:
-        """Raise AssertionError if the cache differs from a comparison of all trials with all."""
+        """Raise AssertionError if the caches differ from a comparison of all trials with all."""
         standings = {trial.id: each for trial in self._trials if (each := self._standing(trial)) is not None}
-        furthest = max((each.progress for each in standings.values()), default=-inf)
-        losses = {number: each.losses for number, each in standings.items() if each.progress == furthest}
+        highest = max((each.progress for each in standings.values()), default=-inf)
+        losses = {trial_id: each.losses for trial_id, each in standings.items() if each.progress == highest}
         front = [a for a, mine in losses.items() if not any(_dominates(each, mine) for each in losses.values())]
-        front.sort(key=lambda number: (losses[number][0], number))
-        leading = [trial.id for trial in self.leading()]
+        front.sort(key=lambda trial_id: (losses[trial_id][0], trial_id))
+        leading = [trial.id for trial in self.current()]
         assert leading == (front[:1] if len(self._objectives) == 1 else front)
 
-    # --- when nobody is
+    # --- messages for studies without a leader ------------------------------------------------------------
 
     def why_infeasible(self) -> str:
-        """That there are values but none meets the constraints, and which is nearest; empty if that is not so."""
+        """Return a sentence if trials have values but none meets the constraints; else an empty string."""
         if not self._constraints:
             return ""
-        told = [
+        measured = [
             trial
             for trial in self._trials
             if trial.state is not State.FAILED
             and all(isfinite(trial.metrics.get(name, nan)) for name in self._needed)
         ]
-        if not told or any(map(self.eligible, told)):
+        if not measured or any(map(self.eligible, measured)):
             return ""
-        best = told[nearest_to_feasible([trial.metrics for trial in told], self._constraints)]
-        missed = [each for each in self._constraints if not each.met_by(best.metrics[each.metric])]
-        values = [f"{each.metric} {best.metrics[each.metric]:.6g}" for each in missed]
+        nearest = measured[nearest_to_feasible([trial.metrics for trial in measured], self._constraints)]
+        missed = [each for each in self._constraints if not each.met_by(nearest.metrics[each.metric])]
+        values = [f"{each.metric} {nearest.metrics[each.metric]:.6g}" for each in missed]
         if len(self._constraints) == 1:
             values = [values[0].removeprefix(f"{missed[0].metric} ")]
-        trials = "1 trial" if len(told) == 1 else f"{len(told)} trials"
+        trials = "1 trial" if len(measured) == 1 else f"{len(measured)} trials"
         return (
             f"none of {trials} meets {join_with_and(self._constraints)}; "
-            f"the nearest is trial {best.id} with {join_with_and(values)}"
+            f"the nearest is trial {nearest.id} with {join_with_and(values)}"
         )
 
-    def why_no_best(self) -> str:
-        """Why nobody leads."""
+    def why_none(self) -> str:
+        """Return a sentence that says why no trial leads."""
         if infeasible := self.why_infeasible():
             return infeasible
-        what = join_with_and(map(repr, self._needed))
+        metrics = join_with_and(map(repr, self._needed))
         failed = [trial for trial in self._trials if trial.state is State.FAILED]
-        told = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)
-        why = f"all trials that reported {what} have failed" if told else f"no trial has reported {what} yet"
+        reported = any(all(isfinite(trial.metrics.get(name, nan)) for name in self._needed) for trial in failed)
+        why = (
+            f"all trials that reported {metrics} have failed"
+            if reported
+            else f"no trial has reported {metrics} yet"
+        )
         return f"{why}; {len(failed)} failed, the first with: {last_line(failed[0].error)}" if failed else why
 
     @property

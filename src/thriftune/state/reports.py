@@ -1,4 +1,4 @@
-"""What has a trial told? Its reports, one a step, and what they say of each metric."""
+"""The reports of a trial: how a new one is added, and values and steps that are computed from them."""
 
 from __future__ import annotations
 
@@ -9,87 +9,89 @@ from thriftune.state.events import Reported
 from thriftune.state.trial_record import Report, TrialRecord, ValueRule
 
 
-def add_report(trial: TrialRecord, event: Reported, counting: ValueRule) -> Iterable[str]:
-    """Add what was reported to the trial's reports and metrics; return which metrics may have changed.
+def add_report(trial: TrialRecord, event: Reported, rule: ValueRule) -> Iterable[str]:
+    """Add a report to the trial's reports and metrics; return the metrics that may have changed.
 
-    A step told before by this attempt, or by one it builds on, is added to; by one that was lost, replaced.
+    If the trial has a report of the same step, the metrics of both are merged when the earlier one comes from this
+    attempt, or from before the step at which this attempt resumed. Otherwise it comes from a lost attempt, and the
+    new report replaces it.
     """
     reports = trial.reports
     if not reports or reports[-1].step < event.step:
-        value = counting.value(event.metrics, current_value(reports) if counting.best else None)
+        value = rule.value(event.metrics, current_value(reports) if rule.best else None)
         reports.append(Report(event.step, event.metrics, event.at, event.attempt, event.saved, value))
         trial.metrics.update(event.metrics)
         return event.metrics
     report = Report(event.step, event.metrics, event.at, event.attempt, event.saved)
-    place = bisect_left(reports, event.step, key=_step)
-    before = reports[place]
+    index = bisect_left(reports, event.step, key=_step)
+    before = reports[index]
     changed = event.metrics
     if before.step != event.step:
-        reports.insert(place, report)
+        reports.insert(index, report)
     else:
-        changed = {**before.metrics, **event.metrics}  # what was replaced is told no more
+        changed = {**before.metrics, **event.metrics}  # a replaced report may have metrics that the new one lacks
         if before.attempt == event.attempt or event.step <= trial.resumed_from:
             report = report._replace(metrics=changed, saved=event.saved or before.saved)
-        reports[place] = report
-    _count_again(reports, place, counting)
-    return _look_up(trial, changed)
+        reports[index] = report
+    _update_report_values(reports, index, rule)
+    _update_metrics(trial, changed)
+    return changed
 
 
-def _count_again(reports: list[Report], place: int, counting: ValueRule) -> None:
-    """Bring the counted values up to date from a report on that has changed."""
-    before = current_value(reports[:place])
-    for i in range(place, len(reports) if counting.best else place + 1):
-        value = counting.value(reports[i].metrics, before)
+def _update_report_values(reports: list[Report], index: int, rule: ValueRule) -> None:
+    """Compute Report.value again from the report at `index` on, which has changed."""
+    before = current_value(reports[:index])
+    for i in range(index, len(reports) if rule.best else index + 1):
+        value = rule.value(reports[i].metrics, before)
         reports[i] = reports[i]._replace(value=value)
         before = before if value is None else value
 
 
-def current_value(reports: Sequence[Report]) -> float | None:
-    """Return the objective as it counts after these reports; None if they have none."""
-    for i in range(len(reports) - 1, -1, -1):
-        if (value := reports[i].value) is not None:
-            return value
-    return None
-
-
-def _look_up(trial: TrialRecord, names: Iterable[str]) -> Iterable[str]:
-    """Brings these of its metrics up to date, from the last report backwards: seldom a look at many."""
+def _update_metrics(trial: TrialRecord, names: Iterable[str]) -> None:
+    """Look up the last report of each of these metrics again."""
     for name in names:
         value = next((report.metrics[name] for report in reversed(trial.reports) if name in report.metrics), None)
         if value is None:
             trial.metrics.pop(name, None)
         else:
             trial.metrics[name] = value
-    return names
+
+
+def current_value(reports: Sequence[Report]) -> float | None:
+    """Return the value of the first objective after these reports; None if none of them has one."""
+    for i in range(len(reports) - 1, -1, -1):
+        if (value := reports[i].value) is not None:
+            return value
+    return None
 
 
 def value_at(trial: TrialRecord, step: int, metric: str) -> float | None:
-    """Return what it last told of the metric at exactly this step."""
-    place = bisect_left(trial.reports, step, key=_step)
-    there = place < len(trial.reports) and trial.reports[place].step == step
-    return trial.reports[place].metrics.get(metric) if there else None
+    """Return the metric that the trial reported at exactly this step; None if it did not."""
+    index = bisect_left(trial.reports, step, key=_step)
+    exists = index < len(trial.reports) and trial.reports[index].step == step
+    return trial.reports[index].metrics.get(metric) if exists else None
 
 
 def first_value_from(trial: TrialRecord, step: int) -> float | None:
-    """Return the objective as it counts after the first step, from this one on, that reported it."""
+    """Return Report.value of the first report, at this step or later, that has one."""
     reports = trial.reports
-    for place in range(bisect_left(reports, step, key=_step), len(reports)):
-        if (value := reports[place].value) is not None:
+    for index in range(bisect_left(reports, step, key=_step), len(reports)):
+        if (value := reports[index].value) is not None:
             return value
     return None
 
 
 def last_value_until(trial: TrialRecord, step: int, metric: str) -> float | None:
-    """Return the last value of the metric that it told at this step or before."""
+    """Return the metric of the last report, at this step or earlier, that has it."""
     reports = trial.reports
-    for place in range(bisect_right(reports, step, key=_step) - 1, -1, -1):
-        if (value := reports[place].metrics.get(metric)) is not None:
+    for index in range(bisect_right(reports, step, key=_step) - 1, -1, -1):
+        if (value := reports[index].metrics.get(metric)) is not None:
             return value
     return None
 
 
 def step_of_values(trial: TrialRecord, metrics: Iterable[str]) -> int:
-    """Return the step of the last values of these metrics; where the steps differ, the lowest."""
+    """Return the step of the last report of each of these metrics; the lowest if they differ."""
     return min(
         next((report.step for report in reversed(trial.reports) if metric in report.metrics), 0)
         for metric in metrics
@@ -97,7 +99,7 @@ def step_of_values(trial: TrialRecord, metrics: Iterable[str]) -> int:
 
 
 def latest_metrics(reports: Iterable[Report]) -> dict[str, float]:
-    """Each metric at the last step that reported it."""
+    """Return each metric as the last of these reports that has it gives it."""
     metrics: dict[str, float] = {}
     for report in reports:
         metrics.update(report.metrics)
@@ -105,34 +107,36 @@ def latest_metrics(reports: Iterable[Report]) -> dict[str, float]:
 
 
 def counted_reports(trial: TrialRecord) -> Sequence[Report]:
-    """The reports that count once an attempt has come to its own end: those up to its last one.
+    """Return the reports that count when the current attempt has come to its own end.
 
-    An attempt that was lost may have gone further than it, but what that one made is gone. One that said nothing
-    had nothing left to do, so that what those before it told stands.
+    They end with the last report of this attempt. Reports of later steps come from a lost attempt.
+    An attempt without a report found nothing left to do, and all earlier reports count.
     """
-    return trial.reports[: _by_this_attempt(trial) or len(trial.reports)]
+    return trial.reports[: _count_until_attempt(trial) or len(trial.reports)]
 
 
 def last_step_of_attempt(trial: TrialRecord) -> int:
-    """The last step of the current attempt, or that it began with."""
-    last = _by_this_attempt(trial)
-    return trial.reports[last - 1].step if last else trial.resumed_from
+    """Return the last step that the current attempt reported, or the step at which it resumed."""
+    count = _count_until_attempt(trial)
+    return trial.reports[count - 1].step if count else trial.resumed_from
 
 
 def timed_steps_of_attempt(trial: TrialRecord) -> tuple[int, float]:
-    """Steps, and the seconds that they took: those between its first report and its last."""
+    """Return the steps between the current attempt's first and last report, and the seconds they took."""
     reports = trial.reports
-    own = reports[bisect_right(reports, trial.resumed_from, key=_step) : _by_this_attempt(trial)]
+    own = reports[bisect_right(reports, trial.resumed_from, key=_step) : _count_until_attempt(trial)]
     first = next((report for report in own if report.attempt == trial.attempts), None)
     if first is None:
         return 0, 0.0
     return own[-1].step - first.step, max(0.0, own[-1].at - first.at)
 
 
-def _by_this_attempt(trial: TrialRecord) -> int:
-    """How many reports there are up to the last one of the current attempt; 0: it has made none."""
+def _count_until_attempt(trial: TrialRecord) -> int:
+    """Return the number of reports up to the last one of the current attempt; 0 if it has made none.
+
+    These are all reports, unless an earlier attempt was lost after a later step.
+    """
     reports = trial.reports
-    # All of them, unless an attempt before it was lost.
     return next((i for i in range(len(reports), 0, -1) if reports[i - 1].attempt == trial.attempts), 0)
 
 

@@ -1,4 +1,4 @@
-"""How many trials have ended since the best value last improved."""
+"""Count the trials that have ended since the best value last improved, which a study's patience limits."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from thriftune.state.trial_record import State, TrialRecord
 
 @dataclass
 class TrialsSinceBest:
-    """Counts the trials that have ended since the best value last improved. For a single objective only."""
+    """The trials that have ended since the best value last improved. Empty with several objectives."""
 
     objectives: Sequence[Objective]
-    best: float | None = None  # of the finished trials that may be the best; None: there is none yet
-    trials: dict[int, None] = field(
-        default_factory=dict
-    )  # ids of those that have ended since, failed ones left out
+    best: float | None = None  # the best value of a finished, eligible trial; None if no trial has one
+    trials: dict[int, None] = field(default_factory=dict)  # ids of trials that ended since, without failed ones
 
-    def take_in(self, trial: TrialRecord, eligible: bool) -> None:
-        """Count a trial whose attempt is over. `eligible`: it may be the best.
+    def add(self, trial: TrialRecord, eligible: bool) -> None:
+        """Add a trial whose attempt has just ended. `eligible`: it may be the best trial.
 
-        Trials that a rule has stopped or set aside count, too; those that a limit has stopped do not.
+        A trial counts if a stopping rule has stopped or paused it, but not if a limit of the study has stopped it.
         """
         if len(self.objectives) > 1:
             return

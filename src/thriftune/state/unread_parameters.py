@@ -1,4 +1,4 @@
-"""Which parameters does the training function never read? Told at the end: it may be a typing error."""
+"""Find parameters that the training function never reads, which may be a typing error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from thriftune.state.events import Config
 
 @dataclass(slots=True)
 class UnreadParameters:
-    """Counts, over the trials that came to their own end, which parameters their functions did not read."""
+    """Counts of the parameters that trials did not read."""
 
-    trials: int = 0
-    count: Counter[str] = field(default_factory=Counter)  # in how many of these it was set and not read
-    read: set[str] = field(default_factory=set)  # read in some attempt
+    trials: int = 0  # number of attempts that came to their own end
+    count: Counter[str] = field(default_factory=Counter)  # in how many of them a parameter was set but not read
+    read: set[str] = field(default_factory=set)  # parameters that some attempt has read
 
-    def ended(self, config: Config, unread: Iterable[str], *, cut: bool) -> None:
-        """Takes in how an attempt ended. One that was cut may not have come to where it reads the rest."""
+    def add_attempt(self, config: Config, unread: Iterable[str], *, cut: bool) -> None:
+        """Add an attempt that has ended. `cut`: it ended early, so it may not have read all that it would."""
         names = set(unread)
         self.read |= config.keys() - names
         if not cut:

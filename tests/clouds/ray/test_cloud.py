@@ -86,7 +86,7 @@ class Study:
         return self.record(self.cloud.open(time.time()))
 
     def rent(self, machine: str, offer: str = TYPE.name) -> list[ev.Event]:
-        self.fleet.rent(ev.Rent(time.time(), machine, offer))
+        self.fleet.apply_rent(ev.Rent(time.time(), machine, offer))
         return self.record(self.cloud.rent(machine, offer, None, time.time()))
 
     def release(self, machine: str) -> list[ev.Event]:

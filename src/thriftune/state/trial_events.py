@@ -1,0 +1,145 @@
+"""Apply events that workers send about their attempts to a study's state.
+
+Each function applies one kind of event. It returns False if the event changes nothing and need not be recorded,
+because it arrived twice or its attempt is not running any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from thriftune.space.objectives import join_with_and
+from thriftune.state import events as ev
+from thriftune.state.metrics import missing_metrics_error
+from thriftune.state.reports import add_report, value_at
+from thriftune.state.study_state import StudyState
+from thriftune.state.trial_changes import (
+    complete,
+    cut_attempt,
+    fail_attempt,
+    lose_attempt,
+    running_trial,
+    set_values,
+)
+from thriftune.state.trial_record import UsageWindow
+
+
+def _apply_reported(state: StudyState, event: ev.Reported) -> bool:
+    trial = running_trial(state, event)
+    if trial is None or event.number <= trial.last_report_number:
+        return False
+    if trial.end_request == "reach" and not state.value_rule.best:
+        return False  # the value that reached the target stays the trial's value
+    trial.last_report_number = event.number
+    if trial.stalled_losses and event.step > trial.step:
+        trial.stalled_losses = 0
+    if trial.reports and event.step <= trial.reports[-1].step:
+        before = value_at(trial, event.step, state.metric)
+        changed = add_report(trial, event, state.value_rule)
+        # Stopping rules judge the first value at a new step as usual. They must learn of every other change.
+        is_first = before is None and trial.step_before_attempt < event.step == trial.step
+        state.rewritten_values += not is_first and value_at(trial, event.step, state.metric) != before
+    else:
+        changed = add_report(trial, event, state.value_rule)
+    if event.saved:
+        trial.resume_step = event.step
+    if not state.needed_metrics.isdisjoint(changed):
+        set_values(state, trial, trial.reports)
+    return True
+
+
+def _apply_ended(state: StudyState, event: ev.Ended) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    state.unread.add_attempt(trial.config, event.unread, cut=event.cut)
+    if event.cut:
+        cut_attempt(state, trial, event.at)
+        return True
+    if complete(state, trial, event.at):
+        return True
+    missing = state.missing_metrics(trial)
+    if unreported := [name for name in missing if name not in trial.metrics]:
+        error, output = missing_metrics_error(unreported, trial.metrics), ""
+        if trial.error_kind == "no_value" and trial.error and trial.error.startswith(error):
+            error, output = trial.error, trial.output  # the same error as before, which has more details
+        fail_attempt(state, trial, event.at, "no_value", error, output)
+    else:
+        error = join_with_and(f"{name} ended as {trial.metrics[name]}" for name in missing)
+        fail_attempt(state, trial, event.at, "nan", error)
+    return True
+
+
+def _apply_failed(state: StudyState, event: ev.Failed) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    fail_attempt(state, trial, event.at, event.kind, event.error, event.output)
+    return True
+
+
+def _apply_killed(state: StudyState, event: ev.Killed) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    if trial.end_request:
+        cut_attempt(state, trial, event.at)
+    else:
+        fail_attempt(state, trial, event.at, "timeout", trial.kill_reason or "killed", event.output)
+    return True
+
+
+def _apply_lost(state: StudyState, event: ev.Lost) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    lose_attempt(state, trial, event.at)
+    return True
+
+
+def _apply_warned(state: StudyState, event: ev.Warned) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    warnings = state.warnings if event.once else trial.warnings
+    if event.message in warnings:
+        return False
+    warnings.append(event.message)
+    return True
+
+
+def _apply_disk_full(state: StudyState, event: ev.DiskFull) -> bool:
+    trial = running_trial(state, event)
+    if trial is None or (state.disk_full and event.error in trial.warnings):
+        return False
+    if event.error not in trial.warnings:
+        trial.warnings.append(event.error)
+    state.disk_full = event.error
+    return True
+
+
+def _apply_usage_measured(state: StudyState, event: ev.UsageMeasured) -> bool:
+    trial = running_trial(state, event)
+    if trial is None:
+        return False
+    last = trial.windows[-1].usage if trial.windows else None
+    if last is not None and (event.attempt, event.step) <= (last.attempt, last.step):
+        return False
+    if not trial.windows:
+        state.measured_trials.append(trial)
+    machine = state.machines.get(trial.machine or "")
+    trial.windows.append(UsageWindow(event, len(machine.running) if machine else 1))
+    return True
+
+
+HANDLERS: dict[type[ev.Event], Callable[[StudyState, Any], bool]] = {
+    ev.Reported: _apply_reported,
+    ev.Ended: _apply_ended,
+    ev.Failed: _apply_failed,
+    ev.Killed: _apply_killed,
+    ev.Lost: _apply_lost,
+    ev.Warned: _apply_warned,
+    ev.DiskFull: _apply_disk_full,
+    ev.UsageMeasured: _apply_usage_measured,
+}
