@@ -1,8 +1,8 @@
-"""What can happen? The vocabulary of events (it happened) and decisions (the conductor chose it).
+"""The events and decisions that make up the log of a study.
 
-Both are plain frozen dataclasses, and both go into the study's log, in order: the state of a study is the fold
-of its log (history.py) and nothing else. Engines, clouds and drivers give events to the conductor; it gives
-decisions back. `at` is unix seconds on everything, so that nobody downstream needs a clock.
+An event says what happened. A decision is an event that the conductor made. All are frozen dataclasses and are
+recorded in the log in order. Each docstring says what happened, which part of thriftune writes the event, and what
+it changes in the study's history. `at` is in unix seconds.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ Config = Mapping[str, Any]
 Metrics = Mapping[str, float]
 
 THIS_MACHINE = "this machine"
-"""The machine the driver runs on: always there, never rented, gone when the driver is."""
+"""The id of the driver's own machine. It is never rented, and it is present only while the driver runs."""
 
 OUTSIDE = "outside"
-"""Where a trial that the user asked for runs: in the user's own code, however they like."""
+"""The machine of trials that the user runs in their own code, with Study.ask() and tell()."""
 
 SEARCHER, ENQUEUED, KNOWN = "searcher", "enqueued", "known"
-"""Where a configuration comes from: suggested, enqueued by the user, or part of a result that the user knew."""
+"""The origin of a trial's configuration: the searcher, the queue, or a known result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at a moment."""
+    """Something that happened at a time."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Decision(Event):
-    """Something the conductor decided; recorded before it is carried out."""
+    """A decision of the conductor. It is recorded before it is carried out."""
 
 
-# --- before anything else ---------------------------------------------------------------------------------
+# --- warm start -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStarted(Event):
-    """Copies what another study knows into this one's log, before the first trial; that study may change or go.
+    """The study started with a copy of the results of another study.
 
-    - `space`: the other study's, as Space.to_json() writes it.
-    - `trials`: a configuration and its value each; null if the trial failed.
-    - `id`: the other study's; unlike its name, no other study has it.
-    - `variances`, `step`: as in EarlierStudy; older logs have none.
+    Written when the study is created. The copy stays valid when the other study changes or is deleted. It is added
+    to the history's `earlier`.
+
+    - `space`: the space of the other study, as written by Space.to_json().
+    - `trials`: pairs of a configuration and its value; the value is null for a failed trial.
+    - `id`: the unique id of the other study.
+    - `variances`, `step`: as in EarlierStudy. Older logs do not have them.
     """
 
     study: str
@@ -68,7 +71,10 @@ class WarmStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DriverStarted(Event):
-    """A driver took the study over. Whatever ran with an earlier driver is not running any more."""
+    """A driver started to run the study.
+
+    Written by the driver. All attempts that an earlier driver left running are lost, and a new drive begins.
+    """
 
     pid: int
     host: str
@@ -76,19 +82,30 @@ class DriverStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class DriverStopped(Event):
-    """The driver ended in good order (it may also just vanish)."""
+    """The driver ended in good order. A killed driver does not write this event.
+
+    Written by the driver. The drive ends.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested(Event):
-    """Somebody wants the study to stop cleanly: Ctrl-C, SIGTERM, `thriftune stop`."""
+    """Someone asked the study to stop cleanly: by Ctrl-C, SIGTERM or `thriftune stop`.
+
+    Written by the driver. The conductor then stops all running trials and places no others.
+
+    - `by`: the way in which it was asked.
+    """
 
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tick(Event):
-    """Time has passed. Never recorded: what was decided because of it is."""
+    """Time has passed.
+
+    The driver gives it to the conductor and never records it. Only the decisions that follow are recorded.
+    """
 
 
 # --- trials -----------------------------------------------------------------------------------------------
@@ -96,19 +113,30 @@ class Tick(Event):
 
 @dataclass(frozen=True, slots=True)
 class TrialRequested(Event):
-    """The user asked for a configuration to run in their own code."""
+    """The user asked for a configuration to run in their own code.
+
+    Written by Study.ask(). The conductor answers with Create and Place decisions.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued(Event):
-    """The user wants this configuration tried before any of the searcher's. It may leave parameters open."""
+    """The user enqueued a configuration, which is tried before any that the searcher suggests.
+
+    Written by the process that creates the study, or by Study.enqueue(). The configuration may leave parameters
+    open. It is added to the history's queue.
+    """
 
     config: Config
 
 
 @dataclass(frozen=True, slots=True)
 class ResultAdded(Event):
-    """The user knows a result from elsewhere: the metrics of a configuration, or the error that it fails with."""
+    """The user added a known result: the metrics of a configuration, or the error with which it fails.
+
+    Written by the process that creates the study, or by Study.add(). The history gets a trial that has already
+    ended.
+    """
 
     config: Config
     metrics: Metrics
@@ -117,9 +145,12 @@ class ResultAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class AttributeSet(Event):
-    """The user attached a value to the study or to one of its trials; a value of the same name is replaced.
+    """The user attached a value to the study or to one of its trials, replacing a value of the same name.
 
-    `attempt`: of the trial, which set it while it ran; None if it was set from outside.
+    Written by the user's process, or by the worker of a running trial.
+
+    - `trial`: the trial's id; None for an attribute of the study.
+    - `attempt`: the running attempt that set it; None if it was set from outside the trial.
     """
 
     name: str
@@ -130,9 +161,12 @@ class AttributeSet(Event):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Reported(Event):
-    """A trial finished a step. `saved`: the step's checkpoint is complete and can be resumed from.
+    """A trial reported its metrics after a step.
 
-    `number` counts the reports of an attempt from 1, so that one which arrives twice is known.
+    Written by the worker or Study.tell(). The report is added to the trial, whose value may change.
+
+    - `number`: counts the reports of an attempt from 1, so that a repeated event is recognised.
+    - `saved`: the step's checkpoint is complete, so that another attempt can resume from this step.
     """
 
     trial: int
@@ -145,8 +179,8 @@ class Reported(Event):
     def __init__(
         self, at: float, trial: int, attempt: int, number: int, step: int, metrics: Metrics, saved: bool = False
     ) -> None:
-        # Nearly all of a log is reports. By each slot's own setter one is made in half the time that it takes
-        # a frozen dataclass, which goes through object.__setattr__.
+        # Nearly all entries of a log are reports. The setters of the slots create one in half the time of a frozen
+        # dataclass, which uses object.__setattr__.
         _set_at(self, at)
         _set_trial(self, trial)
         _set_attempt(self, attempt)
@@ -163,10 +197,15 @@ _set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_sa
 
 @dataclass(frozen=True, slots=True)
 class Ended(Event):
-    """An attempt ended in good order. `cut`: because it was told to, before its own end.
+    """An attempt ended without an error.
 
-    `seconds` is what the training function itself took. `unread`: the parameters that it did not read, but for
-    those that conditions of others ask of; empty also where that is not known, as of commands.
+    Written by the worker or Study.tell(). The trial completes if it has all needed metrics, else the attempt fails.
+    If the attempt was cut, the decision that cut it sets the trial's state.
+
+    - `seconds`: the time that the training function took.
+    - `cut`: it ended early because of a Move, Pause or Stop decision.
+    - `unread`: parameters that the training function did not read, except those that conditions depend on. Empty
+      if this is not known, as for commands.
     """
 
     trial: int
@@ -178,9 +217,13 @@ class Ended(Event):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Event):
-    """An attempt failed by the trial's own fault. `kind` is a word a program can tell apart:
+    """An attempt failed through a fault of the trial itself.
 
-    raised, exited, signal, memory, nan, told (by Study.tell); the history adds timeout, no_value and lost.
+    Written by the worker, the engine or Study.tell(). The trial waits for a decision to retry it or to give it up.
+
+    - `kind`: a word for programs: raised, exited, signal, memory, nan, no_value, or told (by Study.tell()). The
+      history also sets the kinds timeout and lost.
+    - `output`: the end of what the attempt printed.
     """
 
     trial: int
@@ -192,7 +235,10 @@ class Failed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Killed(Event):
-    """An attempt was ended as a Kill decision said."""
+    """An attempt was killed, as a Kill decision required.
+
+    Written by the engine. The attempt fails with the kind "timeout", unless it had been asked to end before.
+    """
 
     trial: int
     attempt: int
@@ -201,7 +247,10 @@ class Killed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Lost(Event):
-    """An attempt's worker vanished through no fault of the trial's."""
+    """The worker of an attempt vanished, through no fault of the trial that is known.
+
+    Written by the engine. The trial waits for another machine. The loss is no failure.
+    """
 
     trial: int
     attempt: int
@@ -210,9 +259,11 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class Warned(Event):
-    """Something a user should know about a trial, such as a checkpoint that was corrupt and passed over.
+    """A worker has a warning for the user, such as a corrupt checkpoint that was skipped.
 
-    `once`: it is about the training function, so the same for every trial, and is told once in a study.
+    Written by the worker. The warning is added to the trial.
+
+    - `once`: it is about the training function, so it is added to the study and shown once.
     """
 
     trial: int
@@ -223,7 +274,10 @@ class Warned(Event):
 
 @dataclass(frozen=True, slots=True)
 class DiskFull(Event):
-    """A checkpoint could not be written for want of room; the trial itself is unharmed."""
+    """A checkpoint could not be written because the disk is full. The trial itself goes on.
+
+    Written by the worker. The study's setting `disk_full` decides whether the study stops.
+    """
 
     trial: int
     attempt: int
@@ -232,12 +286,16 @@ class DiskFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class UsageMeasured(Event):
-    """How an attempt's last `steps` steps used its machine, of which `step` was the last.
+    """A worker measured a usage window: how its last `steps` steps used the machine.
 
-    - `setting`: what its knobs stood at, as far as they were turned.
-    - `cold`: its attempt's first step is among them, which often takes longer than the others.
-    - `counters`: averages a second, by name; `kind`: of machine and counters: others cannot be compared.
-    - `joules`: by the meter named; one named "estimate" is none.
+    Written by the worker. The window is added to the trial.
+
+    - `step`: the last step of the window. `seconds`: the duration of the window.
+    - `setting`: the knob setting; it has only knobs that were set.
+    - `cold`: the window contains the first step of its attempt, which is often slower than the others.
+    - `counters`: averages per second, by name. `kind`: the kind of machine and counters; windows of other kinds
+      cannot be compared.
+    - `joules`: as measured by `meter`; the meter "estimate" is not a measurement.
     """
 
     trial: int
@@ -258,9 +316,11 @@ class UsageMeasured(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineRented(Event):
-    """A cloud has promised a machine; it is being billed or will be, but is not there yet.
+    """A cloud has accepted the rental of a machine, which is billed from now on but is not ready yet.
 
-    - `on_demand_per_hour`: the price of the same machine on demand; None: not known.
+    Written by the cloud. The machine becomes present in the fleet.
+
+    - `on_demand_per_hour`: the price of the same machine on demand, in dollars an hour; None if it is not known.
     - `price_known`: False for a spot machine without a known price; `price_per_hour` is then an on-demand price.
     """
 
@@ -273,7 +333,10 @@ class MachineRented(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineRefused(Event):
-    """The cloud has no such machine to give now."""
+    """The cloud has no machine of this offer now.
+
+    Written by the cloud. The rental is over.
+    """
 
     machine: str
     offer: str
@@ -282,7 +345,10 @@ class MachineRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineReady(Event):
-    """A machine can take trials: `slots` at a time. `price_known`: as in MachineRented."""
+    """A machine can run trials on its `slots`.
+
+    Written by the cloud. The slots become free. `price_known` is as in MachineRented.
+    """
 
     machine: str
     offer: str
@@ -293,7 +359,10 @@ class MachineReady(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineNotice(Event):
-    """The machine will be taken away at `deadline`."""
+    """The provider announced that the machine will be preempted at `deadline`, in unix seconds.
+
+    Written by the cloud. The machine gets no more trials.
+    """
 
     machine: str
     deadline: float
@@ -301,8 +370,12 @@ class MachineNotice(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineLost(Event):
-    """The machine is gone, and with it whatever ran there. `revoked`: its provider took it away, so that it cannot
-    be a trial's fault."""
+    """A machine was lost, with everything that ran on it.
+
+    Written by the cloud. The attempts on it are lost, and the machine is not billed any more.
+
+    - `revoked`: its provider took it back, so no trial caused the loss.
+    """
 
     machine: str
     why: str
@@ -311,17 +384,22 @@ class MachineLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineReleased(Event):
-    """The machine has been given back and is billed no more."""
+    """A machine was released and is not billed any more.
+
+    Written by the cloud. Attempts that still ran on it are lost.
+    """
 
     machine: str
 
 
 @dataclass(frozen=True, slots=True)
 class MachineBilled(Event):
-    """The cost of a machine that is gone, by its provider's rules.
+    """The provider's rules give the cost of a machine that has ended.
 
-    - `dollars`: to be paid, `data` included and `refunded` not.
-    - `estimated`: computed from list prices; the provider has sent no bill.
+    Written by the cloud. The amount replaces the estimate from the machine's price.
+
+    - `dollars`: the amount to pay. It includes `data` and does not include `refunded`.
+    - `estimated`: computed from list prices, because the provider has sent no bill.
     """
 
     machine: str
@@ -333,7 +411,10 @@ class MachineBilled(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineShared(Event):
-    """Of a machine that is not this study's alone: so many of its slots are in use by others now."""
+    """Others use `slots` slots of a machine that this study does not have for itself.
+
+    Written by the cloud. The machine has fewer free slots.
+    """
 
     machine: str
     slots: int
@@ -341,9 +422,12 @@ class MachineShared(Event):
 
 @dataclass(frozen=True, slots=True)
 class ShareChanged(Event):
-    """Others want the machines, too: so many workers at a time are this study's; None: as many as find room.
+    """The number of workers that this study may run has changed, because other studies use the machines.
 
-    `why`: who the others are, in words.
+    Written by the cloud.
+
+    - `workers`: the most workers at the same time; None: as many as fit.
+    - `why`: a text that names the other studies.
     """
 
     workers: int | None
@@ -355,9 +439,12 @@ class ShareChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Create(Decision):
-    """A new trial. `origin`: where its configuration comes from, one of those above.
+    """Create a trial.
 
-    `expected_gain`: by how much the searcher expected it to improve the best value, where the study asks for that.
+    The trial waits for a machine.
+
+    - `origin`: SEARCHER or ENQUEUED.
+    - `expected_gain`: the improvement of the best value that the searcher expected; None if it is not needed.
     """
 
     trial: int
@@ -368,10 +455,14 @@ class Create(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Place(Decision):
-    """Run the trial on the machine, from its last recorded checkpoint (`resume_step` 0: from the start).
+    """Start an attempt of a waiting trial on a machine.
 
-    `workers`: of a trial that has several, how many on which machine, the given one among them; else there is one.
-    `save_every`: it need not save more often than every so many seconds; None: only when it has to.
+    The trial runs and occupies slots.
+
+    - `machine`: the machine of the worker with rank 0.
+    - `resume_step`: the step of the checkpoint from which it resumes; 0: it starts from the beginning.
+    - `workers`: for a gang, the number of workers by machine; None for a single worker.
+    - `save_every`: seconds between checkpoints; None: save only when it is required.
     """
 
     trial: int
@@ -384,7 +475,10 @@ class Place(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Move(Decision):
-    """End the attempt after its next step and let the trial wait for another machine."""
+    """End the attempt after its next step, and let the trial wait for another machine.
+
+    The attempt gets the end request "move".
+    """
 
     trial: int
     attempt: int
@@ -393,7 +487,10 @@ class Move(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Decision):
-    """End the attempt after its next step and set the trial aside; it may be promoted later."""
+    """End the attempt after its next step, and pause the trial. It may be promoted later.
+
+    The attempt gets the end request "pause".
+    """
 
     trial: int
     attempt: int
@@ -402,14 +499,16 @@ class Pause(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Stop(Decision):
-    """End the attempt after its next step; the trial gets no other.
+    """End the attempt after its next step. The trial gets no other attempt.
 
-    `why`: "deadline", "budget", or the rule that decided it. A trial that is stopped for one of these reasons
-    counts as finished with the value it has, if it has one:
+    The attempt gets an end request. A trial with a value counts as finished if one of these is true, else as
+    stopped:
 
     - `converged`: more steps would change nothing.
-    - `reached`: its value has reached the study's target. Where the last value counts, it reports no other.
-    - `expired`: its time is used up. Without a value it fails.
+    - `reached`: its value has reached the study's target. If the last value counts, later reports are dropped.
+    - `expired`: it has used up its time. Without a value it fails.
+
+    `why` is "deadline", "budget", or the stopping rule that decided it.
     """
 
     trial: int
@@ -422,14 +521,17 @@ class Stop(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Promote(Decision):
-    """A paused trial deserves more steps: it waits for a machine again."""
+    """Let a paused trial go on. It waits for a machine again."""
 
     trial: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill(Decision):
-    """End the attempt now, whatever it is doing: it hangs past its limit, or did not stop when told to."""
+    """End the attempt at once: it exceeds its time limit, or did not stop when it was asked to.
+
+    The attempt keeps running until the engine has sent Killed.
+    """
 
     trial: int
     attempt: int
@@ -438,9 +540,9 @@ class Kill(Decision):
 
 @dataclass(frozen=True, slots=True)
 class GiveUp(Decision):
-    """The trial has failed for good: its retries are used up, or it vanishes again and again.
+    """Fail a trial for good: its retries are used up, or it was lost again and again.
 
-    `kind`: of the error, where `why` is the trial's error and not how often it came.
+    - `why`: a sentence. `kind`: the kind of the error if `why` is the trial's own error, else empty.
     """
 
     trial: int
@@ -450,23 +552,30 @@ class GiveUp(Decision):
 
 @dataclass(frozen=True, slots=True)
 class StopAfterFailures(Decision):
-    """Stop the study, as its first trials have all failed in the same way. Those are `trials`."""
+    """Stop the study, because its first trials all failed with the same error.
+
+    - `trials`: their ids.
+    """
 
     trials: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Retry(Decision):
-    """Have a trial that has failed run again: its user says that the cause is mended, so its failures are over."""
+    """Run a failed trial again, because the user says that its cause is fixed.
+
+    Recorded between drives. The trial waits again, and its earlier failures and seconds count in no limit.
+    """
 
     trial: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetKnobs(Decision):
-    """Have the trial go on with its knobs at this setting, from its next step or its next attempt on.
+    """Let a trial use this knob setting from its next step, or from its next attempt.
 
-    `by`: what it rests on; PROBE: nothing yet, it is to be looked at.
+    - `setting`: the value of each knob that is set.
+    - `by`: the evidence for the decision; PROBE if the setting is only probed.
     """
 
     trial: int
@@ -476,11 +585,15 @@ class SetKnobs(Decision):
 
 
 PROBE = "look"
+"""The value of SetKnobs.by for a setting that is tried for a few steps to measure its effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitTrialsPerMachine(Decision):
-    """Run so many trials at a time on each machine of so many slots, and no more, so that each has more of it."""
+    """Run at most `at_a_time` trials at once on each machine with `slots` slots.
+
+    Each trial then gets a larger share of the machine.
+    """
 
     slots: int
     at_a_time: int
@@ -491,8 +604,11 @@ class LimitTrialsPerMachine(Decision):
 class Rent(Decision):
     """Rent a machine of this offer.
 
-    - `max_price`: it may be taken away when an hour of it costs more.
-    - `trial`: whom it is for, if for somebody.
+    The fleet expects the machine until the cloud answers.
+
+    - `machine`: the new machine's id.
+    - `max_price`: dollars an hour; above this price the provider may preempt it. None: no such limit.
+    - `trial`: id of the trial for which it is rented; None if it is for no particular trial.
     """
 
     machine: str
@@ -503,22 +619,22 @@ class Rent(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Release(Decision):
-    """Give the machine back."""
+    """Release a machine. It gets no more trials."""
 
     machine: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish(Decision):
-    """Nothing is left to do within the limits."""
+    """Finish the study: nothing is left to do within its limits. `why` is the finish reason."""
 
     why: str
 
 
-# --- the written form -------------------------------------------------------------------------------------
+# --- the format in the log --------------------------------------------------------------------------------
 
 
-# Classes that were renamed keep the name under which logs hold them.
+# The names in logs of classes that have been renamed since.
 _NAMES_IN_LOGS = {
     "TrialRequested": "Asked",
     "ResultAdded": "Known",
@@ -530,18 +646,21 @@ _NAMES_IN_LOGS = {
 
 
 class Codec:
-    """Writes events as one line of JSON each, and reads and checks them.
+    """Write events as JSON, and read and check them.
 
-    Unknown fields of a later version are an error, never dropped.
+    A field that this version does not know is an error. It is never dropped.
     """
 
-    kinds: ClassVar[dict[str, type[Event]]] = {}  # every event class, by the name that a log holds
-    _names: ClassVar[dict[type[Event], str]] = {}  # the same, the other way round
+    kinds: ClassVar[dict[str, type[Event]]] = {}  # every event class, by its name in logs
+    _names: ClassVar[dict[type[Event], str]] = {}  # the inverse of `kinds`
     _fields: ClassVar[dict[type[Event], tuple[str, ...]]] = {}
-    _checks: ClassVar[dict[str, dict[str, Callable[[Any], bool]]]] = {}  # by kind and field
+    _checks: ClassVar[
+        dict[str, dict[str, Callable[[Any], bool]]]
+    ] = {}  # a check for each field, by kind and field
 
     @classmethod
     def register(cls, base: type[Event]) -> None:
+        """Add all subclasses of `base`. Called once, when this module is imported."""
         for kind in base.__subclasses__():
             name = _NAMES_IN_LOGS.get(kind.__name__, kind.__name__)
             cls.kinds[name] = kind
@@ -558,12 +677,12 @@ class Codec:
 
     @classmethod
     def body(cls, event: Event) -> str:
-        """The event's fields as a JSON object, without its kind."""
+        """Return the event's fields as a JSON object, without its kind."""
         return _dumps({name: getattr(event, name) for name in cls._fields[type(event)]})
 
     @classmethod
     def event(cls, kind: str, body: str) -> Event:
-        """Return the event that body() wrote. Raises ValueError for anything else."""
+        """Return the event of this kind from the JSON of body(). Raises ValueError if it is not valid."""
         try:
             values, _ = _decode(body)
             event = cls.kinds[kind](**values)
@@ -576,8 +695,8 @@ class Codec:
         return event
 
 
-# Pure ASCII: the output of a program may hold bytes that are no text, and those must be storable too.
+# Encodes as ASCII, because the output of a program may contain bytes that are not valid text.
 _dumps = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-# A long log is decoded one entry at a time; raw_decode spares each what json.loads does around it.
+# raw_decode() is faster than json.loads() for the many short entries of a log.
 _decode = json.JSONDecoder().raw_decode
 Codec.register(Event)
