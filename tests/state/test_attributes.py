@@ -56,7 +56,7 @@ def failing(trial: tt.Trial) -> float:
 
 def test_what_is_no_json_fails_the_trial_with_a_reason(tmp_path: Path) -> None:
     result = tune(tmp_path, failing, trials=1, retries=0, on_failure="go_on")
-    assert "attribute 'model': a value of type object is no JSON" in (result.trials[0].error or "")
+    assert "attribute 'model': a value of type object cannot be written as JSON" in (result.trials[0].error or "")
 
 
 def test_attributes_are_set_from_outside_also_after_the_study(tmp_path: Path) -> None:
@@ -136,21 +136,21 @@ def test_values_become_what_json_holds() -> None:
 
 
 def test_wrong_attributes_are_refused_with_a_way_out() -> None:
-    with pytest.raises(SettingError, match="attribute: 3 is no name"):
+    with pytest.raises(SettingError, match="attribute: 3 is not a name"):
         checked_attribute(3, 1)
-    with pytest.raises(SettingError, match="attribute: '' is no name"):
+    with pytest.raises(SettingError, match="attribute: '' is not a name"):
         checked_attribute("", 1)
     with pytest.raises(
-        SettingError, match=r"attribute 'a': a value of type PosixPath is no JSON .*; give numbers"
+        SettingError, match=r"attribute 'a': a value of type PosixPath cannot be written as JSON .*; give numbers"
     ):
         checked_attribute("a", Path("/tmp"))
     circular: list[Any] = []
     circular.append(circular)
-    with pytest.raises(SettingError, match="is no JSON"):
+    with pytest.raises(SettingError, match="cannot be written as JSON"):
         checked_attribute("a", circular)
-    with pytest.raises(SettingError, match="bytes as JSON, and 65536 is the most; write it into a file"):
+    with pytest.raises(SettingError, match="bytes as JSON, and the limit is 65536; write the value to a file"):
         checked_attribute("a", "x" * LARGEST_BYTES)
-    with pytest.raises(SettingError, match="attrs: 3 is no dict"):
+    with pytest.raises(SettingError, match="attrs: 3 is not a dict"):
         checked_attributes(3)
     assert checked_attributes(None) == {}
 

@@ -84,7 +84,7 @@ def test_parameters_left_open_are_drawn(tmp_path: Path) -> None:
         ([{"lr": 5.0, "width": 64}], r"enqueue: configuration 1, .*: lr: .*5\.0"),
         ([{"lr": 0.1}, {"lr": 0.1, "depth": 3}], "enqueue: configuration 2, .*: depth: is not in the space"),
         ([{"lr": 0.1, "width": "wide"}], "width: .*'wide'"),
-        ({"lr": 0.1}, "enqueue: .* is no list; give a list of configurations"),
+        ({"lr": 0.1}, "enqueue: .* is not a list; give a list of configurations"),
         ([3], "a configuration maps names to values, which 3 does not"),
     ],
 )
@@ -284,5 +284,5 @@ def test_an_untried_configuration_is_preferred_while_there_is_one() -> None:
 def test_a_queue_is_a_list() -> None:
     assert checked_configs(SPACE, None) == []
     assert checked_configs(SPACE, ({"lr": 0.01},)) == [{"lr": 0.01}]
-    with pytest.raises(SettingError, match="enqueue: 'lr' is no list"):
+    with pytest.raises(SettingError, match="enqueue: 'lr' is not a list"):
         checked_configs(SPACE, "lr")

@@ -496,7 +496,7 @@ def test_telling_what_cannot_be_told() -> None:
         (((trial,), {}), "give either a value"),
         (((trial, 1.0), {"failed": "why"}), "give either a value"),
         (((trial, {"accuracy": 1.0}), {}), "'loss' is missing; there is accuracy"),
-        (((trial, "good"), {}), "loss: 'good' is no number"),
+        (((trial, "good"), {}), "loss: 'good' is a text and not a number"),
         (((7, 1.0), {}), "has no trial 7; it has 1"),
         ((("0", 1.0), {}), "'0' is no trial; give one that ask"),
         (((tt.Study(SPACE, minimize="loss", searcher="random").ask(), 1.0), {}), "another configuration"),

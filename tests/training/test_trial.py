@@ -472,7 +472,7 @@ def test_returning_no_number(make: Make) -> None:
 
 def test_returning_something_else(make: Make) -> None:
     trial, _ = make()
-    with pytest.raises(SettingError, match="loss: 'a model' is no number"):
+    with pytest.raises(SettingError, match="loss: 'a model' is a text and not a number"):
         trial.finish("a model")
 
 
@@ -495,12 +495,12 @@ def test_metrics_are_plain_floats(make: Make, value: Any) -> None:
         ({}, r"report\(\) was given no metric"),
         (0.3, r"report\(0.3\): say which metric that is, such as report\(loss=0.3\)"),
         ([0.3], r"report\(\[0.3\]\): say which metric that is"),
-        ({"loss": None}, "loss: None is no number"),
-        ({"loss": "low"}, "loss: 'low' is no number"),
-        ({"loss": "0.3"}, "loss: '0.3' is no number, but text"),
-        ({"loss": [1, 2]}, r"loss: \[1, 2\] is no number"),
-        ({"loss": 1j}, "loss: 1j is no number"),
-        ({"loss": 10**400}, "loss: 10* is no number"),
+        ({"loss": None}, "loss: None is not a number"),
+        ({"loss": "low"}, "loss: 'low' is a text and not a number"),
+        ({"loss": "0.3"}, "loss: '0.3' is a text and not a number"),
+        ({"loss": [1, 2]}, r"loss: \[1, 2\] is not a number"),
+        ({"loss": 1j}, "loss: 1j is not a number"),
+        ({"loss": 10**400}, "loss: 10* is not a number"),
         ({3: 0.5}, "a metric's name must be a string, not 3"),
         ({"": 0.5}, "a metric needs a name; say for example report"),
     ],

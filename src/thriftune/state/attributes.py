@@ -1,4 +1,4 @@
-"""What may users attach to trials and studies? Attributes: a name and any JSON, checked here."""
+"""Check and set attributes, the values that users attach to trials and studies."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Any
 from thriftune.errors import SettingError
 
 LARGEST_BYTES = 65_536
-"""The longest value as JSON. Every reader of a study reads all of them; larger things belong into files."""
+"""The longest value, in bytes of JSON. Every reader of a study reads all attributes, so they must be short."""
 
 
 def checked_attribute(name: object, value: object) -> Any:
-    """Return the value of an attribute as JSON holds it: a tuple as a list, a NumPy number as a plain one.
+    """Return the value of an attribute as JSON holds it: a tuple as a list, a NumPy number as a Python number.
 
-    Raises SettingError for a name that is no text, and for a value that is no JSON or too long.
+    Raises SettingError for a name that is not a string, and for a value that JSON cannot hold or that is too long.
     """
     if not isinstance(name, str) or not name:
-        raise SettingError(f"attribute: {name!r} is no name; give a string that is not empty")
+        raise SettingError(f"attribute: {name!r} is not a name; give a string that is not empty")
     try:
         text = json.dumps(value, default=_plain)
         plain = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise SettingError(
-            f"attribute {name!r}: a value of type {type(value).__name__} is no JSON ({error}); "
+            f"attribute {name!r}: a value of type {type(value).__name__} cannot be written as JSON ({error}); "
             "give numbers, strings, lists and dicts, or a text such as str(value)"
         ) from None
     if len(text) > LARGEST_BYTES:
         raise SettingError(
-            f"attribute {name!r}: {len(text)} bytes as JSON, and {LARGEST_BYTES} is the most; "
-            "write it into a file and keep the file's name"
+            f"attribute {name!r}: its value has {len(text)} bytes as JSON, and the limit is {LARGEST_BYTES}; "
+            "write the value to a file and attach the file's name"
         )
     return plain
 
 
-def checked_attributes(given: object) -> dict[str, Any]:
-    """Return the attributes of `attrs=` as JSON holds them."""
-    if given is None:
+def checked_attributes(attrs: object) -> dict[str, Any]:
+    """Return the attributes of the setting `attrs` as JSON holds them."""
+    if attrs is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise SettingError(f"attrs: {given!r} is no dict; give one such as {{'git': 'a1b2c3'}}")
-    return {name: checked_attribute(name, value) for name, value in given.items()}
+    if not isinstance(attrs, Mapping):
+        raise SettingError(f"attrs: {attrs!r} is not a dict; give one such as {{'git': 'a1b2c3'}}")
+    return {name: checked_attribute(name, value) for name, value in attrs.items()}
 
 
 def set_attribute(attributes: dict[str, Any], name: str, value: Any) -> bool:
-    """Set an attribute; return whether that changes anything. Values of another type differ, as 1 and true do."""
+    """Set an attribute; return whether it changed. Values of different types differ, such as 1 and true."""
     if name in attributes and json.dumps(attributes[name]) == json.dumps(value):
         return False
     attributes[name] = value
@@ -53,7 +53,7 @@ def set_attribute(attributes: dict[str, Any], name: str, value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy number or array as plain values."""
+    """Return a NumPy number or array as Python numbers. Called by json.dumps() for values it does not know."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON serializable")

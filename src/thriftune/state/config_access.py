@@ -1,4 +1,4 @@
-"""How does a trial read like a mapping? trial["lr"], dict(trial) and **trial give the active parameters."""
+"""Read a trial like a mapping: trial["lr"], dict(trial) and **trial give the active parameters."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from thriftune.state.events import Config
 
 
 class ConfigAccess:
-    """A trial as a mapping of its active parameters. Each access gives a copy, so that lists may be changed."""
+    """A mapping of a trial's active parameters. Each access returns a copy, so that lists may be changed."""
 
     __slots__ = ()
 
     def _active(self) -> Config:
-        """The configuration itself."""
+        """Return the configuration."""
         raise NotImplementedError
 
     def _known(self) -> Iterable[str]:
-        """The names of all parameters, as far as they are known here."""
+        """Return the names of all parameters, or of the active ones if no others are known."""
         return self._active()
 
-    def _is_read(self, name: str) -> None:
-        """Called whenever a value is read."""
+    def _note_read(self, name: str) -> None:
+        """Note that a parameter's value was read."""
 
-    def _is_unknown(self, name: str) -> None:
-        """Called where get() is asked for what is not in the configuration."""
+    def _note_unknown(self, name: str) -> None:
+        """Note that get() was called with a name that is not in the configuration."""
 
     def __getitem__(self, name: str) -> Any:
         try:
             value = self._active()[name]
         except KeyError:
             raise KeyError(missing_name_message(name, self._active(), self._known())) from None
-        self._is_read(name)
+        self._note_read(name)
         return copy_of(value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a parameter, or `default` where its condition makes it inactive."""
+        """Return the value of a parameter, or `default` if its condition makes it inactive."""
         if name not in self._active():
-            self._is_unknown(name)
+            self._note_unknown(name)
             return default
         return self[name]
 
     def keys(self) -> KeysView[str]:
-        """The names of the active parameters."""
+        """Return the names of the active parameters."""
         return self._active().keys()
 
     def __iter__(self) -> Iterator[str]:
@@ -55,7 +55,7 @@ class ConfigAccess:
         return len(self._active())
 
     def __bool__(self) -> bool:
-        """A trial is one even where nothing is active."""
+        """Return True, also for a trial without active parameters."""
         return True
 
     def __contains__(self, name: object) -> bool:
@@ -63,16 +63,15 @@ class ConfigAccess:
 
 
 def missing_name_message(name: object, config: Config, known: Iterable[str]) -> str:
-    """Return why a configuration has no such name, and which one may be meant."""
-    have = ", ".join(config)
-    near = did_you_mean(name, known) if isinstance(name, str) and name not in known else ""
+    """Return the error for a name that is not in the configuration, with a known name that may be meant."""
+    hint = did_you_mean(name, known) if isinstance(name, str) and name not in known else ""
     return (
-        f"{name!r} is not in this configuration, which has {have}; "
-        f"{near or 'a parameter whose condition does not hold is left out'}"
+        f"{name!r} is not in this configuration, which has {', '.join(config)}; "
+        f"{hint or 'a parameter whose condition does not hold is left out'}"
     )
 
 
 def unknown_name_warning(name: str, known: Iterable[str]) -> str:
-    """Return the warning about get() of a name that no parameter of the space has."""
-    near = did_you_mean(name, known) or f"it has {', '.join(known)}"
-    return f"trial.get({name!r}) always gives the default: the space has no parameter of that name; {near}"
+    """Return the warning about get() with a name that no parameter of the space has."""
+    hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
+    return f"trial.get({name!r}) always gives the default: the space has no parameter of that name; {hint}"

@@ -1,4 +1,4 @@
-"""Which configurations does the user want tried first? Checks them, and fills in what they leave open."""
+"""Check configurations that the user enqueues, and fill in the parameters that they leave open."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 
 _DRAWS = 100
-"""How often the open parameters are drawn again where the configuration has been tried before."""
+"""How many times the open parameters are drawn, to find a configuration that has not been tried."""
 
 
 def checked_configs(space: Space, configs: object) -> list[dict[str, Any]]:
-    """Return the configurations of `enqueue=` in the types of the space. An error names the one that is wrong."""
+    """Return the configurations of the setting `enqueue` in the types of the space.
+
+    Raises SettingError or SpaceError, which names the wrong configuration.
+    """
     if configs is None:
         return []
     if isinstance(configs, Mapping) or not isinstance(configs, Sequence) or isinstance(configs, str):
         raise SettingError(
-            f"enqueue: {configs!r} is no list; give a list of configurations, such as [{{'lr': 0.1}}]"
+            f"enqueue: {configs!r} is not a list; give a list of configurations, such as [{{'lr': 0.1}}]"
         )
     checked = []
     for number, config in enumerate(configs, start=1):
@@ -35,9 +38,9 @@ def checked_configs(space: Space, configs: object) -> list[dict[str, Any]]:
 def complete_config(
     space: Space, given: Config, rng: np.random.Generator, times: Callable[[Config], int]
 ) -> dict[str, Any]:
-    """Return a configuration with the given values and, for the parameters they leave open, random ones.
+    """Return a configuration with the given values, and random values for all other parameters.
 
-    `times`: how often a configuration has been tried. Untried ones are preferred.
+    `times`: returns how often a configuration has been tried. Untried configurations are preferred.
     """
     for _ in range(_DRAWS):
         config = space.fill(given, rng)

@@ -1,6 +1,6 @@
-"""Checks values that a store holds, by the annotation of the field that they are for.
+"""Check the values of events that were read from a store, by the annotation of their field.
 
-A log may have been damaged, by a broken disk or by hand. Checked values let all other code trust their types.
+A log may be damaged, by a broken disk or by hand. After these checks, all other code can rely on the types.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from thriftune.common.checks import LARGEST_INT, LATEST_AT
 
 
 def is_time(value: Any) -> bool:
-    """Return whether the value is a moment in unix seconds that can be shown as a date."""
+    """Return whether the value is a time in unix seconds that can be shown as a date."""
     return (type(value) is float or type(value) is int) and 0 <= value < LATEST_AT
 
 
@@ -22,7 +22,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_metric(value: Any) -> bool:
-    """Metrics may be NaN or infinite."""
+    """Return whether the value is a number. NaN and infinity are allowed."""
     return type(value) is float or (type(value) is int and -LARGEST_INT < value < LARGEST_INT)
 
 
@@ -75,4 +75,4 @@ CHECKS: dict[str, Callable[[Any], bool]] = {
     "Sequence[float]": lambda value: type(value) is list and all(map(_is_finite, value)),
     "tuple[str, ...]": lambda value: type(value) is tuple and all(map(_of_type(str), value)),
 }
-"""Checks of values read from JSON, keyed by the annotation of their field as it is written."""
+"""Checks of values read from JSON, by the annotation of the field as it is written in the source."""

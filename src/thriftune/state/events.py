@@ -199,7 +199,7 @@ _set_at, _set_trial, _set_attempt, _set_number, _set_step, _set_metrics, _set_sa
 class Ended(Event):
     """An attempt ended without an error.
 
-    Written by the worker or Study.tell(). The trial completes if it has all needed metrics, else the attempt fails.
+    Written by the worker or Study.tell(). A trial with all needed metrics completes, else the attempt fails.
     If the attempt was cut, the decision that cut it sets the trial's state.
 
     - `seconds`: the time that the training function took.

@@ -1,4 +1,4 @@
-"""Metrics as users report them."""
+"""Check the metrics that users report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from thriftune.space.objectives import join_with_and
 
 
 def missing_metrics_error(missing: Iterable[str], reported: Iterable[str]) -> str:
-    """Return the error of a trial that ended without these metrics."""
+    """Return the error of a trial that ended without the metrics `missing`."""
     names = join_with_and(map(repr, missing))
     return f"the trial ended without a value of {names}; it reported {', '.join(reported) or 'nothing'}"
 
 
 def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics as plain floats: NumPy scalars, 0-d arrays and torch scalars become what they hold."""
+    """Return the metrics as Python floats. NumPy scalars, 0-d arrays and torch scalars are converted."""
     if not metrics:
         raise SettingError("report() was given no metric; say for example report(loss=0.3)")
     values = {}
@@ -29,9 +29,9 @@ def checked_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
             values[name] = value
             continue
         if isinstance(value, str | bytes):  # which float() would take
-            raise SettingError(f"{name}: {value!r} is no number, but text")
+            raise SettingError(f"{name}: {value!r} is a text and not a number")
         try:
             values[name] = float(value)
         except (TypeError, ValueError, OverflowError):
-            raise SettingError(f"{name}: {value!r} is no number") from None
+            raise SettingError(f"{name}: {value!r} is not a number") from None
     return values

@@ -1,4 +1,4 @@
-"""The summary of a study that its store keeps, so that listing studies need not replay their logs."""
+"""Summarize a study for its store, so that a list of studies can be shown without replaying their logs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from thriftune.state.history import History
 
 
 def summarize(history: History, now: float) -> dict[str, Any]:
-    """What a list of studies shows of one, so that listing need not replay it. `entries`: how far it goes."""
-    several = len(history.objectives) > 1
-    found = None
-    if not several:
+    """Return what a list of studies shows of this one, as JSON.
+
+    `entries` in the summary is the length of the log that it summarizes.
+    """
+    has_front = len(history.objectives) > 1
+    best_trial = None
+    if not has_front:
         with contextlib.suppress(NoBestTrial):
             best = history.best
-            found = {
+            best_trial = {
                 "trial": best.id,
                 "value": best.value,
                 "config": dict(best.config),
                 "finished": best.finished,
                 "step": history.step_of_values(best),
             }
-    front = history.front if several else []
+    front = history.front if has_front else []
     return {
         "entries": history.entries,
         "counts": {str(state): count for state, count in history.counts.items() if count},
-        "best": found,
-        "front_size": len(front) if several else None,
+        "best": best_trial,
+        "front_size": len(front) if has_front else None,
         "front_step": history.step_of_values(front[0]) if front and not front[0].finished else None,
         "seconds": history.driven_seconds(now),
         "dollars": history.dollars(now),

@@ -1,4 +1,4 @@
-"""The record of a trial: its configuration, its state, its reports and its attempts, as the log tells them."""
+"""The record of a trial: its configuration, state, reports and attempts, as the log gives them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 
 class State(StrEnum):
-    """WAITING -> RUNNING -> (PAUSED -> WAITING -> RUNNING)* -> COMPLETED | STOPPED | FAILED."""
+    """The state of a trial.
+
+    WAITING -> RUNNING -> (PAUSED -> WAITING -> RUNNING)* -> COMPLETED | STOPPED | FAILED
+    """
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -30,6 +33,7 @@ class State(StrEnum):
 
     @property
     def ended(self) -> bool:
+        """Return whether a trial in this state gets no other attempt."""
         return self in _ENDED
 
 
@@ -37,11 +41,10 @@ _ENDED = (State.COMPLETED, State.STOPPED, State.FAILED)
 
 
 class Report(NamedTuple):
-    """What a trial reported after a step.
+    """The report of one step.
 
-    - `saved`: a checkpoint of this step was complete when it was reported.
-    - `value`: of the first objective, as it counts after this step: the one reported or, where a trial's best
-      value counts, the best so far. None if this step reported none.
+    - `saved`: the step's checkpoint was complete when the step was reported.
+    - `value`: the trial's value after this step, by its value rule; None if the step reported no value.
     """
 
     step: int
@@ -53,9 +56,12 @@ class Report(NamedTuple):
 
 
 class PastAttempt(NamedTuple):
-    """One attempt on its machines: when, from which step to which, and which step a later one can go on from.
+    """An attempt that has ended.
 
-    `timed_steps` of them took `timed_seconds`: those between its first report and its last.
+    - `workers`: number of its workers, by machine id.
+    - `first_step`, `last_step`: the step from which it resumed, and the last step that it reported.
+    - `resumable_step`: the step from which the next attempt can resume.
+    - `timed_steps`, `timed_seconds`: the steps between its first and last report, and the time they took.
     """
 
     attempt: int
@@ -70,22 +76,23 @@ class PastAttempt(NamedTuple):
 
     @property
     def lost_steps(self) -> int:
-        """Steps that have to be done again."""
+        """Return the number of steps that the next attempt must repeat."""
         return max(0, self.last_step - max(self.first_step, self.resumable_step))
 
 
 class UsageWindow(NamedTuple):
-    """What was measured over some steps, and of how many trials on its machine this was one."""
+    """A usage window, and the number of trials that ran on the machine then, this one included."""
 
     usage: UsageMeasured
     trials_on_machine: int
 
 
 class FoundModel(NamedTuple):
-    """A trial's model, if it has one, and a sentence for each checkpoint that could not be used.
+    """The result of a search for a trial's model.
 
-    - `folder`: None if there is none.
-    - `step`: None if there is none, or a command wrote it by itself.
+    - `folder`: the folder of the model; None if the trial has none.
+    - `step`: the step of its checkpoint; None if the trial has no model, or a command wrote it by itself.
+    - `passed_over`: a sentence for each checkpoint that could not be used.
     """
 
     folder: Path | None
@@ -94,30 +101,30 @@ class FoundModel(NamedTuple):
 
 
 class TrialFiles(Protocol):
-    """Reads what trials left on disk. A history gives it to its records; whoever loads a study chooses it."""
+    """Reads the files of trials. The code that loads a study passes it to the history."""
 
     def find_model(self, trial: TrialRecord) -> FoundModel:
-        """Return the checkpoint that the trial's value is of."""
+        """Return the checkpoint that belongs to the trial's value."""
 
     def load_model(self, trial: TrialRecord, function: Callable[[Path], T]) -> T:
         """Call `function(folder)` with that checkpoint's folder; raise NoCheckpoint if there is none."""
 
     def read_output(self, folder: str, attempt: int) -> str:
-        """Return what an attempt has printed; `folder` is its trial's."""
+        """Return what an attempt has printed. `folder`: the trial's folder."""
 
     def attempts_with_output(self, folder: str) -> list[int]:
         """Return the numbers of the attempts that have printed anything."""
 
 
 class _NoFiles:
-    """Stands in where it is not known where a study's files are."""
+    """Stands in for the files of a study whose folder is not known."""
 
     def find_model(self, trial: TrialRecord) -> FoundModel:  # noqa: ARG002
         return FoundModel(None, None)
 
     def load_model(self, trial: TrialRecord, function: Callable[[Path], T]) -> T:  # noqa: ARG002
         raise NoCheckpoint(
-            f"trial {trial.id} has no checkpoint: it is not known where its files are; load its study from a store"
+            f"trial {trial.id} has no checkpoint: its folder is not known; load its study from a store"
         )
 
     def read_output(self, folder: str, attempt: int) -> str:  # noqa: ARG002
@@ -132,56 +139,56 @@ NO_FILES: TrialFiles = _NoFiles()
 
 @dataclass(slots=True, repr=False)
 class TrialRecord(ConfigAccess):
-    """The story of one trial so far. Written only by the history that holds it."""
+    """Everything that is known about one trial. Only the history that holds it changes it."""
 
     id: int
     config: Config
     created_at: float
     state: State = State.WAITING
-    value: float | None = None  # of the first objective: its last or its best, as the study counts it
-    values: tuple[float, ...] | None = None  # of all objectives, in order; None until all are there
-    metrics: dict[str, float] = field(default_factory=dict)  # each at the last step that reported it
-    reports: list[Report] = field(default_factory=list)  # one a step, steps rising
-    attempts: int = 0  # times it was started, for whatever reason
-    failures: int = 0  # attempts that failed by the trial's own fault
-    failures_before_retry: int = 0  # of these, those before its last Retry, which count for no limit
-    failed_at: float | None = None  # when the last attempt failed; None if that is not how it ended, or runs
-    losses: int = 0  # attempts that vanished through no fault of the trial's
-    stalled_losses: int = 0  # losses in a row without a step of progress between them
-    error: str | None = None  # of the last failed attempt
-    error_kind: str | None = None
+    value: float | None = None  # the value of the first objective, by `value_rule`
+    values: tuple[float, ...] | None = None  # the values of all objectives, in order; None while one is missing
+    metrics: dict[str, float] = field(default_factory=dict)  # the last reported number of each metric
+    reports: list[Report] = field(default_factory=list)  # one report a step, in ascending order of steps
+    attempts: int = 0  # number of attempts started
+    failures: int = 0  # number of attempts that failed through a fault of the trial itself
+    failures_before_retry: int = 0  # failures before the last Retry decision; they count in no limit
+    failed_at: float | None = None  # when the last attempt failed; None if it ended otherwise, or runs
+    losses: int = 0  # number of attempts that were lost through no known fault of the trial
+    stalled_losses: int = 0  # losses in a row, without a new step between them, that the trial may have caused
+    error: str | None = None  # the error of the last failed attempt
+    error_kind: str | None = None  # Failed.kind of the last failed attempt, or the history's own kind
     output: str = ""  # the end of what the last failed attempt printed
-    machine: str | None = None  # where it runs, or its first worker does; None unless RUNNING
-    workers: Mapping[str, int] = field(default_factory=dict)  # machine -> how many of its workers run there
-    save_every: float | None = 0.0  # as Place has it
-    past_attempts: list[PastAttempt] = field(default_factory=list)  # of all attempts that are over
-    started_at: float | None = None  # of the current or last attempt
-    ended_at: float | None = None
-    seconds: float = 0.0  # spent on machines, over all attempts
-    seconds_before_retry: float = 0.0  # of these, those before its last Retry, which count in no limit
+    machine: str | None = None  # the machine of the worker with rank 0; None unless RUNNING
+    workers: Mapping[str, int] = field(default_factory=dict)  # number of its workers, by machine id
+    save_every: float | None = 0.0  # Place.save_every of the current or last attempt
+    past_attempts: list[PastAttempt] = field(default_factory=list)  # all attempts on machines that have ended
+    started_at: float | None = None  # when the current or last attempt started
+    ended_at: float | None = None  # when the trial ended; None while its state is not an ended one
+    seconds: float = 0.0  # time of all past attempts
+    seconds_before_retry: float = 0.0  # the part of `seconds` before the last Retry; it counts in no limit
     resume_step: int = 0  # the last step with a recorded checkpoint
-    resumed_from: int = 0  # where the current or last attempt began
-    step_before_attempt: int = 0  # the furthest step of the attempts before this one
-    last_report_number: int = 0  # of the current attempt's reports
-    end_request: str | None = None  # what the running attempt was told: "move", "pause", "stop" or one of FINISHES
-    end_requested_at: float | None = None
-    end_reason: str | None = None  # why it was last told so; stays when the attempt is over, until it goes on
-    converged: bool = False  # a rule ended it because more steps would change nothing; only if COMPLETED
-    ended_early: bool = False  # told to end, it finished with the value that it had; only if COMPLETED
-    kill_reason: str | None = None
+    resumed_from: int = 0  # the step from which the current or last attempt resumed
+    step_before_attempt: int = 0  # the highest step that earlier attempts reported
+    last_report_number: int = 0  # Reported.number of the current attempt's last report
+    end_request: str | None = None  # "move", "pause", "stop" or one of FINISHING_REQUESTS; None unless RUNNING
+    end_requested_at: float | None = None  # when end_request was made
+    end_reason: str | None = None  # why an end was last requested; kept until the next attempt starts
+    converged: bool = False  # it completed because more steps would change nothing
+    ended_early: bool = False  # it completed because of an end request, with the value that it had
+    kill_reason: str | None = None  # why the running attempt is to be killed; None if it is not
     warnings: list[str] = field(default_factory=list)
-    knob_setting: Mapping[str, Any] = field(default_factory=dict)  # of its knobs, as they were last turned
+    knob_setting: Mapping[str, Any] = field(default_factory=dict)  # the current value of each knob that was set
     knob_changes: list[tuple[int, SetKnobs]] = field(
         default_factory=list
-    )  # each with the number of windows before
-    windows: list[UsageWindow] = field(default_factory=list)
-    failed_settings: list[Mapping[str, Any]] = field(default_factory=list)  # settings that it has failed with
-    folder: str = ""  # of its checkpoints and its output; empty where not known
+    )  # each with the number of windows before it
+    windows: list[UsageWindow] = field(default_factory=list)  # usage windows, in order
+    failed_settings: list[Mapping[str, Any]] = field(default_factory=list)  # knob settings of its failed attempts
+    folder: str = ""  # the folder of its checkpoints and output; empty if it is not known
     files: TrialFiles = NO_FILES  # reads that folder
-    origin: str = "searcher"  # of its configuration: "searcher", "enqueued" or "known"
-    value_rule: ValueRule | None = None  # which of its steps its value is of; None where not known
-    attrs: dict[str, Any] = field(default_factory=dict)  # what its user attached to it; any JSON
-    expected_gain: float | None = None  # improvement of the best value that the searcher expected; mostly unknown
+    origin: str = "searcher"  # where its configuration comes from: "searcher", "enqueued" or "known"
+    value_rule: ValueRule | None = None  # how its value follows from its reports; None if it is not known
+    attrs: dict[str, Any] = field(default_factory=dict)  # its attributes, by name
+    expected_gain: float | None = None  # Create.expected_gain
 
     def _active(self) -> Config:
         return self.config
@@ -195,26 +202,26 @@ class TrialRecord(ConfigAccess):
 
     @property
     def failures_since_retry(self) -> int:
-        """How often it has failed since it was made, or its user last had it run again."""
+        """Return the number of failures since the trial was created, or since its last Retry decision."""
         return self.failures - self.failures_before_retry
 
     @property
     def finished(self) -> bool:
-        """Whether it trained to its own end, converged, reached the target or used up its time."""
+        """Return whether it trained to its own end, converged, reached the target or used up its time."""
         return self.state is State.COMPLETED
 
     @property
     def step(self) -> int:
-        """The furthest step that was reported."""
+        """Return the highest step that was reported; 0 if none was."""
         return self.reports[-1].step if self.reports else 0
 
     @property
     def checkpoint(self) -> Path | None:
-        """The folder with the model that its value is of: what save() wrote there; None if nothing was saved.
+        """Return the folder with the model of this trial, as save() wrote it; None if nothing was saved.
 
-        It is the best saved step's where a trial's best value counts, else the last saved step's. For a command
-        that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if it wrote anything there.
-        Every byte is checked; a corrupt checkpoint is passed over, with a warning.
+        If a trial's best value counts, it is the checkpoint of the best saved step, else of the last saved step.
+        For a command that saves nothing with its reports, it is the folder THRIFTUNE_CHECKPOINT_DIR, if the
+        command wrote anything to it. Every byte is checked. A corrupt checkpoint is skipped with a warning.
         """
         found = self.files.find_model(self)
         for sentence in found.passed_over:
@@ -223,7 +230,7 @@ class TrialRecord(ConfigAccess):
 
     @property
     def checkpoint_step(self) -> int | None:
-        """The step that `checkpoint` was saved after; None if there is none, or a command wrote it by itself."""
+        """Return the step of `checkpoint`; None if there is no checkpoint, or a command wrote it by itself."""
         return self.files.find_model(self).step
 
     def load(self, function: Callable[[Path], T]) -> T:
@@ -235,39 +242,39 @@ class TrialRecord(ConfigAccess):
 
     @property
     def log(self) -> str:
-        """What its last attempt that printed anything has printed so far; empty if none has, or it is not kept.
+        """Return the output of the last attempt that has any; empty if none has, or its files are gone.
 
-        The first 1 MiB and at least the last 1 MiB are kept, with a line between that says what is left out.
+        The first 1 MiB and at least the last 1 MiB are stored. A line between them says how much is left out.
         """
         attempts = self.attempts_with_log
         return self.log_of(attempts[-1]) if attempts else ""
 
     def log_of(self, attempt: int) -> str:
-        """Return what one of its attempts, which count from 1, has printed so far."""
+        """Return the output of one attempt. Attempts are numbered from 1."""
         return self.files.read_output(self.folder, attempt) if self.folder else ""
 
     @property
     def attempts_with_log(self) -> list[int]:
-        """The numbers of the attempts that printed anything, as far as it is kept."""
+        """Return the numbers of the attempts with stored output."""
         return self.files.attempts_with_output(self.folder) if self.folder else []
 
 
 FINISHING_REQUESTS = frozenset({"converge", "reach", "expire"})
-"""What an attempt is told that ends it early and lets its trial count as finished with the value it has."""
+"""End requests after which a trial counts as finished, if it has a value."""
 
 
 class ValueRule(NamedTuple):
-    """Which value of the first objective counts after a step: the one reported, or the best so far."""
+    """The rule for a trial's value after a step: the last reported one, or the best of all steps."""
 
     metric: str
     maximize: bool
     best: bool
 
     def value(self, metrics: Metrics, before: float | None) -> float | None:
-        """Return what counts after a step with these metrics; `before`: what counted before it, if anything."""
+        """Return the trial's value after a step with these metrics. `before`: its value before the step."""
         value = metrics.get(self.metric)
         if value is None or before is None or not self.best or not isfinite(before):
             return value
-        if not isfinite(value):  # the attempt fails by it, and what is known of its earlier steps stands
+        if not isfinite(value):  # the attempt fails because of it, and the value of the earlier steps stays
             return before
         return value if (value > before if self.maximize else value < before) else before

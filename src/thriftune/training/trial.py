@@ -149,10 +149,10 @@ class Trial(ConfigAccess):
     def _known(self) -> Sequence[str]:
         return self.run.names or tuple(self.run.config)
 
-    def _is_read(self, name: str) -> None:
+    def _note_read(self, name: str) -> None:
         self._unread.discard(name)
 
-    def _is_unknown(self, name: str) -> None:
+    def _note_unknown(self, name: str) -> None:
         if self.run.names and name not in self.run.names and name not in self._missed:
             self._missed.add(name)
             message = unknown_name_warning(name, self.run.names)
