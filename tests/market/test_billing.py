@@ -1,4 +1,4 @@
-"""Billing: cases worked out by hand to the cent, what must hold for any rule, and second-by-second sums."""
+"""Tests of billing: cases computed by hand to the cent, invariants of all rules, and second-by-second sums."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_MINIMUM = Billing()
 
 
 class Steps:
-    """A price that holds from each time to the next; it does not know what comes after `end`."""
+    """A price that holds from each time to the next; a query after `end` fails."""
 
     def __init__(self, times: list[float], prices: list[float], end: float = math.inf) -> None:
         self.times, self.prices, self.end = np.asarray(times, float), np.asarray(prices, float), end
@@ -50,7 +50,7 @@ class Steps:
 
 SPIKY = Steps([0, 1800, 5400], [0.10, 0.50, 0.20])
 
-# --- by hand ----------------------------------------------------------------------------------------------
+# --- computed by hand -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,10 +59,10 @@ SPIKY = Steps([0, 1800, 5400], [0.10, 0.50, 0.20])
         # 24.48 / 3600 = 0.0068 a second
         (PER_SECOND, 3600, 24.48, False, 24.48, "24.48"),
         (PER_SECOND, 90, 24.48, False, 0.612, "0.61"),
-        (PER_SECOND, 89.2, 24.48, False, 0.612, "0.61"),  # a second that has begun counts
-        (PER_SECOND, 20, 24.48, False, 0.408, "0.41"),  # as a minute
+        (PER_SECOND, 89.2, 24.48, False, 0.612, "0.61"),  # rounded up to a whole second
+        (PER_SECOND, 20, 24.48, False, 0.408, "0.41"),  # the minimum of a minute
         (PER_SECOND, 0, 24.48, False, 0.408, "0.41"),
-        (PER_SECOND, 1000, 24.48, True, 6.8, "6.80"),  # nobody refunds it
+        (PER_SECOND, 1000, 24.48, True, 6.8, "6.80"),  # no refund
         (PER_SECOND, 86400, 0, False, 0.0, "0.00"),
         (HOURLY, 1, 0.133, False, 0.133, "0.13"),
         (HOURLY, 3600, 0.133, False, 0.133, "0.13"),
@@ -73,7 +73,7 @@ SPIKY = Steps([0, 1800, 5400], [0.10, 0.50, 0.20])
         (EC2_SPOT_2016, 9000, SPIKY, False, 0.80, "0.80"),
         (EC2_SPOT_2016, 9000, SPIKY, True, 0.60, "0.60"),
         (EC2_SPOT_2016, 7200, SPIKY, False, 0.60, "0.60"),
-        (EC2_SPOT_2016, 7200, SPIKY, True, 0.60, "0.60"),  # the second hour was whole
+        (EC2_SPOT_2016, 7200, SPIKY, True, 0.60, "0.60"),  # the second hour was complete
         (EC2_SPOT_2016, 7201, SPIKY, False, 0.80, "0.80"),
         (EC2_SPOT_2016, 3599, SPIKY, False, 0.10, "0.10"),
         (EC2_SPOT_2016, 3599, SPIKY, True, 0.0, "0.00"),
@@ -81,10 +81,10 @@ SPIKY = Steps([0, 1800, 5400], [0.10, 0.50, 0.20])
         # 1800 s at 0.10, 3600 s at 0.50, 3600 s at 0.20
         (EC2_SPOT, 9000, SPIKY, False, 0.75, "0.75"),
         (EC2_SPOT, 9000, SPIKY, True, 0.75, "0.75"),
-        (EC2_SPOT, 3600, SPIKY, True, 0.30, "0.30"),  # a whole hour is no longer the first hour
+        (EC2_SPOT, 3600, SPIKY, True, 0.30, "0.30"),  # a full hour is past the first hour
         (EC2_SPOT, 3599, SPIKY, True, 0.0, "0.00"),
         (EC2_SPOT, 3599, SPIKY, False, 1079.5 / 3600, "0.30"),
-        (EC2_SPOT, 1800.4, SPIKY, False, 180.5 / 3600, "0.05"),  # the second that has begun, at its price
+        (EC2_SPOT, 1800.4, SPIKY, False, 180.5 / 3600, "0.05"),  # rounded up to a second, at its price
         (EC2_SPOT, 6, SPIKY, False, 6 / 3600, "0.00"),
         # 3600 s at 0.10, 3600 s at 0.50, 1800 s at 0.20
         (EC2_SPOT_HELD, 9000, SPIKY, False, 0.70, "0.70"),
@@ -97,14 +97,16 @@ SPIKY = Steps([0, 1800, 5400], [0.10, 0.50, 0.20])
         (GCP_PREEMPTIBLE, 60, 26.607, True, 0.44345, "0.44"),
     ],
 )
-def test_by_hand(billing: Billing, seconds: float, price: Any, revoked: bool, dollars: float, cents: str) -> None:
+def test_bills_computed_by_hand(
+    billing: Billing, seconds: float, price: Any, revoked: bool, dollars: float, cents: str
+) -> None:
     bill = billing.bill(0, seconds, price, revoked=revoked)
     assert bill.dollars == pytest.approx(dollars, rel=1e-12)
     assert bill.rounded == Decimal(cents)
     assert str(bill.rounded) == cents
 
 
-def test_what_is_let_off_is_told() -> None:
+def test_the_bill_has_the_refund() -> None:
     assert EC2_SPOT_2016.bill(0, 9000, SPIKY, revoked=True).refunded == Fraction("0.2")
     assert float(EC2_SPOT.bill(0, 3599, SPIKY, revoked=True).refunded) == pytest.approx(1079.5 / 3600)
     assert EC2_SPOT.bill(0, 3599, SPIKY).refunded == 0
@@ -116,8 +118,8 @@ def test_functions_are_billed_by_use() -> None:
     assert PER_FUNCTION.bill(0, 3600, 3.6, busy_seconds=0.0273).dollars == 0.000028  # 28 of its milliseconds
     assert PER_FUNCTION.bill(0, 3600, 3.06, busy_seconds=0).dollars == 0
     assert PER_FUNCTION.bill(0, 9000, SPIKY, busy_seconds=3600).rounded == Decimal("0.30")  # 0.75 for 2.5 hours
-    assert PER_SECOND.bill(0, 3600, 3.06, busy_seconds=1200).dollars == 3.06  # a machine's rule has no use for it
-    with pytest.raises(SettingError, match="goes by use; give busy_seconds"):
+    assert PER_SECOND.bill(0, 3600, 3.06, busy_seconds=1200).dollars == 3.06  # other rules ignore busy_seconds
+    with pytest.raises(SettingError, match="bills by use; give busy_seconds"):
         PER_FUNCTION.bill(0, 3600, 3.06)
 
 
@@ -127,20 +129,20 @@ def test_data_is_billed_by_the_gigabyte_and_never_refunded() -> None:
     assert (bill.machine, bill.data, bill.refunded) == (Fraction(0), Fraction("1.5"), Fraction("2.04"))
     assert bill.rounded == Decimal("1.50")
     assert billing.bill(0, 600, 12.24, gb_moved=150).rounded == Decimal("3.54")
-    assert EC2_SPOT.bill(0, 600, 12.24, gb_moved=150).rounded == Decimal("2.04")  # within a region it is free
+    assert EC2_SPOT.bill(0, 600, 12.24, gb_moved=150).rounded == Decimal("2.04")  # data within a region is free
 
 
-def test_cents_are_rounded_once_at_the_end() -> None:
+def test_only_the_sum_is_rounded_to_cents() -> None:
     one = HOURLY.bill(0, 1, 0.005)
     assert one.rounded == Decimal("0.01")
     assert HOURLY.bill(0, 1, 0.00499999).rounded == Decimal("0.00")
     assert sum([one] * 1000, Bill()).rounded == Decimal("5.00")
     tenth = sum([HOURLY.bill(0, 1, 0.1)] * 3, Bill())
-    assert (tenth.dollars, tenth.machine) == (0.3, Fraction(3, 10))  # 0.1 + 0.1 + 0.1 is not, in floats
+    assert (tenth.dollars, tenth.machine) == (0.3, Fraction(3, 10))  # the float sum 0.1 + 0.1 + 0.1 is not exact
     assert Bill().rounded == Decimal("0.00")
 
 
-def test_float_noise_begins_no_hour() -> None:
+def test_float_noise_starts_no_billed_hour() -> None:
     start = 1456358400.1
     assert HOURLY.bill(start, start + 3600, 1.0).dollars == 1
     *_, ticks = accumulate([0.3] * 12_000)
@@ -150,18 +152,18 @@ def test_float_noise_begins_no_hour() -> None:
     assert HOURLY.bill(0, 3600.001, 1.0).dollars == 2
 
 
-def test_the_hours_are_the_machine_s_own() -> None:
+def test_hours_are_counted_from_the_start_of_the_machine() -> None:
     series = Steps([1000, 4000, 8000], [0.1, 0.2, 0.4])
     assert EC2_SPOT_2016.bill(3999, 3999 + 7200, series).rounded == Decimal("0.30")  # at 3999 and at 7599
     assert EC2_SPOT_2016.bill(4000, 4000 + 7200, series).rounded == Decimal("0.40")  # at 4000 and at 7600
     assert EC2_SPOT_2016.bill(4400, 4400 + 7200, series).rounded == Decimal("0.60")  # at 4400 and at 8000
 
 
-def test_the_minimum_is_not_filled_at_the_price_that_ended_it() -> None:
+def test_the_minimum_costs_the_price_before_the_end() -> None:
     assert EC2_SPOT.bill(0, 20, Steps([0, 20], [0.6, 99.0])).rounded == Decimal("0.01")
 
 
-def test_a_price_may_hold_for_less_than_a_granule() -> None:
+def test_a_price_may_hold_for_less_than_a_billing_unit() -> None:
     billing = replace(EC2_SPOT_2016, price_held_seconds=1800)
     prices = Steps([0, 1800, 9000], [0.1, 0.3, 0.5])
     assert billing.bill(0, 10_000, prices, revoked=True).dollars == 0.5  # 1800 s at 0.1 and 5400 s at 0.3
@@ -171,7 +173,7 @@ def test_a_price_may_hold_for_less_than_a_granule() -> None:
 @pytest.mark.parametrize("billing", NAMED)
 @pytest.mark.parametrize("seconds", [0, 0.3, 20, 59.5, 3600, 3600.5, 9000.25])
 @pytest.mark.parametrize("revoked", [False, True])
-def test_no_price_is_asked_for_beyond_the_end(billing: Billing, seconds: float, revoked: bool) -> None:
+def test_no_price_after_the_end_is_queried(billing: Billing, seconds: float, revoked: bool) -> None:
     series = Steps([0, 1800, 5400], [0.1, 0.5, 0.2], end=seconds)
     billing.bill(0, seconds, series, revoked=revoked, busy_seconds=seconds)
 
@@ -210,13 +212,15 @@ def test_a_longer_life_never_costs_less(billing: Billing, one: float, other: flo
 
 
 @given(st.sampled_from([EC2_SPOT_2016, EC2_SPOT_HELD]), seconds, seconds, series())
-def test_nor_at_a_price_that_is_held(billing: Billing, one: float, other: float, prices: Steps) -> None:
+def test_a_longer_life_never_costs_less_at_a_held_price(
+    billing: Billing, one: float, other: float, prices: Steps
+) -> None:
     less, more = sorted((one, other))
     assert billing.bill(0, less, prices).machine <= billing.bill(0, more, prices).machine
 
 
 @given(billings, seconds, series(), st.booleans())
-def test_what_is_paid_and_what_is_let_off_are_the_owner_s_bill(
+def test_payment_plus_refund_is_the_bill_without_preemption(
     billing: Billing, length: float, prices: Steps, moving: bool
 ) -> None:
     price = prices if moving else float(prices.prices[0])
@@ -228,7 +232,7 @@ def test_what_is_paid_and_what_is_let_off_are_the_owner_s_bill(
 
 
 @given(billings, st.lists(seconds, min_size=1, max_size=8), cents_an_hour, st.booleans())
-def test_at_a_constant_price_a_bill_is_the_billed_seconds(
+def test_bills_at_a_constant_price_equal_billed_seconds(
     billing: Billing, lengths: list[float], price: float, revoked: bool
 ) -> None:
     lengths = [round(length, 3) for length in lengths]
@@ -240,7 +244,7 @@ def test_at_a_constant_price_a_bill_is_the_billed_seconds(
 
 
 @given(billings, seconds, cents_an_hour, st.booleans())
-def test_a_price_that_never_moves_is_a_constant_one(
+def test_an_unchanging_variable_price_bills_like_a_constant(
     billing: Billing, length: float, price: float, revoked: bool
 ) -> None:
     still = billing.bill(0, length, Steps([0], [price]), revoked=revoked, busy_seconds=length)
@@ -249,17 +253,17 @@ def test_a_price_that_never_moves_is_a_constant_one(
 
 
 @given(st.integers(0, 90_000), st.integers(0, 90_000), series())
-def test_without_a_minimum_the_parts_of_a_life_add_up(first: int, second: int, prices: Steps) -> None:
+def test_without_a_minimum_bills_of_consecutive_periods_add_up(first: int, second: int, prices: Steps) -> None:
     price = float(prices.prices[0])
-    parts = [(0, first), (first, first + second)]
+    periods = [(0, first), (first, first + second)]
     whole = NO_MINIMUM.bill(0, first + second, price)
-    assert sum((NO_MINIMUM.bill(*part, price) for part in parts), Bill()) == whole
-    moved = sum((NO_MINIMUM.bill(*part, prices) for part in parts), Bill())
+    assert sum((NO_MINIMUM.bill(*period, price) for period in periods), Bill()) == whole
+    moved = sum((NO_MINIMUM.bill(*period, prices) for period in periods), Bill())
     assert moved.dollars == pytest.approx(NO_MINIMUM.bill(0, first + second, prices).dollars, rel=1e-9)
 
 
 @given(st.integers(0, 20_000), series(), st.booleans())
-def test_against_plain_sums_over_seconds_and_hours(length: int, prices: Steps, revoked: bool) -> None:
+def test_bills_equal_sums_over_seconds_and_hours(length: int, prices: Steps, revoked: bool) -> None:
     by_second = sum(prices.price_at(np.arange(length)).tolist()) / 3600
     by_second += max(60 - length, 0) * float(prices.price_at(max(length - 1, 0))) / 3600
     by_second = 0.0 if revoked and length < 3600 else by_second
@@ -275,18 +279,18 @@ def test_against_plain_sums_over_seconds_and_hours(length: int, prices: Steps, r
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"granularity_seconds": 0}, "billing: granularity_seconds: 0 is below a microsecond"),
+        ({"granularity_seconds": 0}, "billing: granularity_seconds: 0 must be at least a microsecond, 1e-06"),
         ({"granularity_seconds": -1}, "billing: granularity_seconds: -1 must be a number, 0 or more"),
         ({"least_seconds": math.nan}, "billing: least_seconds: nan must be a number, 0 or more"),
         ({"refunded_first_seconds": math.inf}, "billing: refunded_first_seconds: inf must be a number, 0 or more"),
         ({"dollars_per_gb": "0.1"}, "billing: dollars_per_gb: '0.1' must be a number, 0 or more"),
         (
             {"by_use": True, "price_held_seconds": 60},
-            "billing: price_held_seconds: goes by a machine's life, and by_use does not; give one",
+            "billing: price_held_seconds: cannot be combined with by_use; give one of them",
         ),
     ],
 )
-def test_rules_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_invalid_rules_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as error:
         Billing(**settings)
     assert str(error.value) == message
@@ -303,16 +307,16 @@ def test_rules_that_cannot_be(settings: dict[str, Any], message: str) -> None:
         ({"gb_moved": -1}, "billing: gb_moved: -1 must be a number, 0 or more"),
     ],
 )
-def test_lives_that_cannot_be(life: dict[str, Any], message: str) -> None:
+def test_invalid_lives_are_refused(life: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as error:
         PER_SECOND.bill(**{"start": 0, "end": 100, "price": 1.0, **life})
     assert str(error.value) == message
 
 
-def test_seconds_that_cannot_be() -> None:
-    for bad in ([1.0, -1.0], [math.nan], math.inf):
+def test_invalid_seconds_are_refused() -> None:
+    for invalid in ([1.0, -1.0], [math.nan], math.inf):
         with pytest.raises(SettingError, match="seconds: must be numbers, 0 or more"):
-            PER_SECOND.billed_seconds(bad)
+            PER_SECOND.billed_seconds(invalid)
 
 
 def test_a_rule_is_data() -> None:

@@ -1,9 +1,9 @@
-"""What does a machine's life cost?
+"""Billing rules of providers and the bills that they give.
 
-A provider's rule is data (`Billing`): a machine's life goes in, a `Bill` comes out. Sums are exact, as if done
-with pencil and paper: a number counts as the decimal it is written as, and nothing is rounded before a `Bill`, or
-the sum of many, is asked for its cents. Times are taken to the microsecond, so that the noise of float arithmetic
-never begins another hour.
+`Billing` computes the bill of one machine from its start, its end and its price. A rule is data (`Billing`);
+`Billing.bill` returns a `Bill`. Amounts are exact fractions: each float counts as the decimal it is written as,
+and only `Bill.rounded` rounds, once. Times are rounded to microseconds, so float noise cannot start another billed
+hour.
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from thriftune.errors import SettingError
 
-_MICRO = 1_000_000
-_HOUR = 3600 * _MICRO
+_MICROSECONDS_PER_SECOND = 1_000_000
+_MICROSECONDS_PER_HOUR = 3600 * _MICROSECONDS_PER_SECOND
 
 
 @runtime_checkable
 class VariablePrice(Protocol):
-    """Dollars an hour over time, in unix seconds; a PriceSeries is one."""
+    """A price that changes over time, such as a `PriceSeries`.
+
+    Prices are dollars per hour, and times are unix seconds.
+    """
 
     def price_at(self, t: Any) -> Any:
-        """At `t`, or at each of an array of them."""
+        """Return the price at `t`; an array of times gives an array of prices."""
         ...
 
     def mean(self, t0: Any, t1: Any) -> Any:
-        """From `t0` to `t1`, weighted by time."""
+        """Return the mean price from `t0` to `t1`, weighted by time."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Dollars, exact. Bills add up: `sum(bills, Bill())`.
+    """The exact cost of a machine in dollars.
 
-    - `machine`: for the time; what the provider let off is not in it.
-    - `data`: for data moved.
-    - `refunded`: what the provider let off since it took the machine away.
+    Bills can be added: `sum(bills, Bill())`.
+
+    - `machine`: the charge for the machine's time, without the refunded amount.
+    - `data`: the charge for moved data.
+    - `refunded`: the amount that the provider does not charge because it preempted the machine.
     """
 
     machine: Fraction = Fraction(0)
@@ -53,12 +58,12 @@ class Bill:
 
     @property
     def dollars(self) -> float:
-        """To be paid, not rounded."""
+        """Return the amount to pay, not rounded to cents."""
         return float(self.machine + self.data)
 
     @property
     def rounded(self) -> Decimal:
-        """To be paid, to the cent; half a cent counts as one."""
+        """Return the amount to pay, rounded to cents; half a cent is rounded up."""
         return Decimal(math.floor((self.machine + self.data) * 100 + Fraction(1, 2))).scaleb(-2)
 
     def __add__(self, other: Bill) -> Bill:
@@ -67,16 +72,16 @@ class Bill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billing:
-    """How a provider counts.
+    """A provider's billing rule.
 
-    - `granularity_seconds`: time is billed in whole ones of these; one that has begun counts.
-    - `least_seconds`: so much is billed even of a shorter life.
-    - `price_held_seconds`: a moving price is looked up when the machine's life starts and every so many seconds
-      of it, and holds in between. With 0 it is billed as it moves.
-    - `refunded_first_seconds`: a machine that the provider takes before it is so old is free.
-    - `unfinished_is_free`: of a machine that the provider takes, the granule that it had begun is free.
-    - `by_use`: billed are not the seconds that it was there, but those for which functions used it.
-    - `dollars_per_gb`: of data moved. That is never refunded.
+    - `granularity_seconds`: the billing unit. Time is rounded up to whole units.
+    - `least_seconds`: the minimum time billed for each machine.
+    - `price_held_seconds`: for prices that change, the interval between two price lookups. The first lookup is at
+      the machine's start; each price holds until the next lookup. With 0, every price change counts at once.
+    - `refunded_first_seconds`: a machine preempted before this age is free.
+    - `unfinished_is_free`: for a preempted machine, the billing unit in progress is free.
+    - `by_use`: bill the seconds in which functions used the machine, not the machine's whole life.
+    - `dollars_per_gb`: the price of moved data, which is never refunded.
     """
 
     granularity_seconds: float = 1.0
@@ -89,15 +94,13 @@ class Billing:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check(f"billing: {field.name}", getattr(self, field.name))
-        if _micros(_exact(self.granularity_seconds)) < 1:
+            _checked(f"billing: {field.name}", getattr(self, field.name))
+        if _microseconds(self.granularity_seconds) < 1:
             raise SettingError(
-                f"billing: granularity_seconds: {self.granularity_seconds:g} is below a microsecond"
+                f"billing: granularity_seconds: {self.granularity_seconds:g} must be at least a microsecond, 1e-06"
             )
         if self.by_use and self.price_held_seconds:
-            raise SettingError(
-                "billing: price_held_seconds: goes by a machine's life, and by_use does not; give one"
-            )
+            raise SettingError("billing: price_held_seconds: cannot be combined with by_use; give one of them")
 
     def bill(
         self,
@@ -109,118 +112,140 @@ class Billing:
         busy_seconds: float | None = None,
         gb_moved: float = 0.0,
     ) -> Bill:
-        """What a machine costs that was there from `start` to `end`.
+        """Return the bill of a machine that ran from `start` to `end`, in unix seconds.
 
-        - `price`: dollars an hour. A moving one is never asked beyond `end`: what is billed beyond it, to fill a
-          granule or the minimum, has the price at which the last granule of its life began.
-        - `revoked`: the provider took it away.
-        - `busy_seconds`: how long functions used it, all of it: half of it for a minute counts as 30 seconds. With
-          a moving price they cost the mean over its life.
+        - `price`: dollars per hour. A `VariablePrice` is never queried after `end`. Time billed after `end`, to
+          fill a billing unit or the minimum, costs the price at the start of the machine's last billing unit.
+        - `revoked`: whether the provider preempted the machine.
+        - `busy_seconds`: how long functions used the whole machine. Half of the machine for a minute counts as 30
+          seconds. These seconds cost the mean price over the machine's life.
         """
         if not (math.isfinite(start) and math.isfinite(end) and start <= end):
             raise SettingError(
                 f"billing: a machine's life from {start!r} to {end!r}: must end at its start or later"
             )
-        lived = used = _micros(_exact(end) - _exact(start))
+        lived = used = round((_exact(end) - _exact(start)) * _MICROSECONDS_PER_SECOND)
         if self.by_use:
             if busy_seconds is None:
-                raise SettingError("billing: goes by use; give busy_seconds, for which functions used the machine")
-            used = _micros(_exact(_check("billing: busy_seconds", busy_seconds)))
+                raise SettingError(
+                    "billing: this rule bills by use; give busy_seconds, how long functions used the machine"
+                )
+            used = _microseconds(_checked("billing: busy_seconds", busy_seconds))
 
-        def dollars(micros: int) -> Fraction:
-            parts = self._priced(start, end, lived, micros, price)
-            return sum((_exact(_check("billing: price", each)) * part for each, part in parts), Fraction()) / _HOUR
+        def dollars(billed: int) -> Fraction:
+            intervals = self._price_intervals(start, end, lived, billed, price)
+            charges = (_exact(_checked("billing: price", hourly)) * duration for hourly, duration in intervals)
+            return sum(charges, Fraction()) / _MICROSECONDS_PER_HOUR
 
-        data = _exact(_check("billing: gb_moved", gb_moved)) * _exact(self.dollars_per_gb)
-        gross = dollars(int(self._billed(lived, used, False)))
-        paid = dollars(int(self._billed(lived, used, True))) if revoked else gross
+        data = _exact(_checked("billing: gb_moved", gb_moved)) * _exact(self.dollars_per_gb)
+        gross = dollars(int(self._billed_microseconds(lived, used, False)))
+        paid = dollars(int(self._billed_microseconds(lived, used, True))) if revoked else gross
         return Bill(paid, data, gross - paid)
 
     def billed_seconds(self, seconds: ArrayLike, *, revoked: bool = False) -> NDArray[np.float64]:
-        """How many seconds are billed of a machine's life of so many, and of each of an array of them.
+        """Return the billed seconds of machines that lived `seconds`.
 
-        At a constant price the rest is a product. By use, it is for a machine that was used all its life.
+        With `by_use`, each machine counts as in use for its whole life.
         """
-        given = np.asarray(seconds, dtype=float)
-        if not (np.isfinite(given).all() and (given >= 0).all()):
+        lifetimes = np.asarray(seconds, dtype=float)
+        if not (np.isfinite(lifetimes).all() and (lifetimes >= 0).all()):
             raise SettingError("billing: seconds: must be numbers, 0 or more")
-        lived = np.rint(given * _MICRO).astype(np.int64)
-        return np.asarray(self._billed(lived, lived, revoked) / _MICRO)
+        lived = np.rint(lifetimes * _MICROSECONDS_PER_SECOND).astype(np.int64)
+        return np.asarray(self._billed_microseconds(lived, lived, revoked) / _MICROSECONDS_PER_SECOND)
 
-    def _billed(self, lived: Any, used: Any, revoked: bool) -> Any:
-        """Microseconds out of microseconds, of a whole number or of each of an array of them."""
-        granule = _micros(_exact(self.granularity_seconds))
-        least = -(-_micros(_exact(self.least_seconds)) // granule) * granule
-        full = np.maximum(-(-used // granule) * granule, least)
+    def _billed_microseconds(self, lived: Any, used: Any, revoked: bool) -> Any:
+        """Return the billed microseconds, as numbers or arrays.
+
+        `lived` and `used` are whole microseconds.
+        """
+        unit = _microseconds(self.granularity_seconds)
+        minimum = -(-_microseconds(self.least_seconds) // unit) * unit
+        full = np.maximum(-(-used // unit) * unit, minimum)
         if not revoked:
             return full
-        refunded = lived < _micros(_exact(self.refunded_first_seconds))
-        return np.where(refunded, 0, used // granule * granule if self.unfinished_is_free else full)
+        refunded = lived < _microseconds(self.refunded_first_seconds)
+        return np.where(refunded, 0, used // unit * unit if self.unfinished_is_free else full)
 
-    def _priced(
+    def _price_intervals(
         self, start: float, end: float, lived: int, billed: int, price: float | VariablePrice
     ) -> Iterator[tuple[float, int]]:
-        """The microseconds billed, in parts that have one price an hour each."""
+        """Split the billed microseconds into intervals of constant price.
+
+        Each interval is a pair (dollars per hour, microseconds).
+        """
         if not isinstance(price, VariablePrice):
             yield price, billed
         elif self.by_use:
             yield float(price.mean(start, end) if lived else price.price_at(start)), billed
         elif self.price_held_seconds:
-            held = _micros(_exact(self.price_held_seconds))
-            times = start + self.price_held_seconds * np.arange(max(-(-lived // held), 1))
-            for number, each in enumerate(np.asarray(price.price_at(times)).tolist(), start=1):
-                part = billed if number == len(times) else min(billed, held)
-                yield each, part
-                billed -= part
+            interval = _microseconds(self.price_held_seconds)
+            lookups = start + self.price_held_seconds * np.arange(max(-(-lived // interval), 1))
+            for number, hourly in enumerate(np.asarray(price.price_at(lookups)).tolist(), start=1):
+                duration = billed if number == len(lookups) else min(billed, interval)
+                yield hourly, duration
+                billed -= duration
         else:
-            granule = _micros(_exact(self.granularity_seconds))
-            whole = min(lived // granule * granule, billed)
+            unit = _microseconds(self.granularity_seconds)
+            whole = min(lived // unit * unit, billed)
             if whole:
-                yield float(price.mean(start, end if whole == lived else start + whole / _MICRO)), whole
+                whole_end = end if whole == lived else start + whole / _MICROSECONDS_PER_SECOND
+                yield float(price.mean(start, whole_end)), whole
             if billed > whole:
-                begun = max(-(-lived // granule) - 1, 0) * granule
-                yield float(price.price_at(start + begun / _MICRO)), billed - whole
+                last_unit = max(-(-lived // unit) - 1, 0) * unit
+                yield float(price.price_at(start + last_unit / _MICROSECONDS_PER_SECOND)), billed - whole
 
 
-def _check(what: str, value: float) -> float:
+def _checked(name: str, value: float) -> float:
     if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
-        raise SettingError(f"{what}: {value!r} must be a number, 0 or more")
+        raise SettingError(f"{name}: {value!r} must be a number, 0 or more")
     return value
 
 
 def _exact(value: float) -> Fraction:
-    """As it is written: 0.1 is a tenth, which the float is not quite."""
+    """Return the decimal that the float is written as: 0.1 becomes exactly one tenth."""
     return Fraction(Decimal(repr(float(value))))
 
 
-def _micros(seconds: Fraction) -> int:
-    return round(seconds * _MICRO)
+def _microseconds(seconds: float) -> int:
+    return round(_exact(seconds) * _MICROSECONDS_PER_SECOND)
 
 
 PER_SECOND = Billing(least_seconds=60)
-"""Linux on demand: AWS since 2 October 2017 (What's New, "Announcing Amazon EC2 per second billing"), and Google
-(cloud.google.com/compute/vm-instance-pricing, "Billing model", 2019 to 2026). RubberBand 3 assumes it."""
+"""On-demand Linux machines, billed by the second for at least a minute.
+
+AWS bills this way since 2 October 2017 (What's New, "Announcing Amazon EC2 per second billing"), and Google from
+2019 to 2026 (cloud.google.com/compute/vm-instance-pricing, "Billing model"). Section 3 of RubberBand assumes it.
+"""
 
 HOURLY = Billing(granularity_seconds=3600)
-"""EC2 on demand before October 2017: an hour that has begun is billed as a whole one."""
+"""On-demand EC2 before October 2017: each started hour is billed in full."""
 
 EC2_SPOT_2016 = Billing(granularity_seconds=3600, price_held_seconds=3600, unfinished_is_free=True)
-"""EC2 spot before October 2017: each hour of the machine's life at the price at its start, the last one in full if
-its owner ends it and for nothing if EC2 does (EC2 FAQ of 2016, "Spot Instances")."""
+"""EC2 spot before October 2017 (EC2 FAQ of 2016, "Spot Instances").
+
+Each hour of the machine's life costs the price at the start of that hour. The last hour is billed in full if the
+user ends the machine, and is free if EC2 preempts it.
+"""
 
 EC2_SPOT = Billing(least_seconds=60, refunded_first_seconds=3600)
-"""EC2 spot as SpotTune II-A has it: by the second at the market price, and free if EC2 takes the machine in its
-first hour. AWS still does both for Linux (User Guide, "Billing for interrupted Spot Instances", 2026)."""
+"""EC2 spot as in SpotTune, section II-A: by the second at the market price, free if preempted in the first hour.
+
+AWS still bills Linux this way in 2026 (User Guide, "Billing for interrupted Spot Instances").
+"""
 
 EC2_SPOT_HELD = Billing(least_seconds=60, price_held_seconds=3600, refunded_first_seconds=3600)
-"""As before, but the price changes with the hours of the machine's life only, as the EC2 FAQ has it since 2017. It
-makes a difference where prices are as wild as they were until then."""
+"""`EC2_SPOT`, but the price changes only at the hours of the machine's life, as the EC2 FAQ says since 2017.
+
+The difference matters only for prices that change as often as they did until 2017.
+"""
 
 GCP_PREEMPTIBLE = Billing(least_seconds=60, refunded_first_seconds=60)
-"""Google's preemptible and spot machines: by the second, a minute at least, and free if preempted in their first
-minute (Compute Engine documentation, "Preemptible VM instances" and "Spot VMs", 2026)."""
+"""Google's preemptible and spot machines: by the second, at least a minute, free if preempted in the first minute.
 
-_RULES = {  # by the catalog's provider, and whether it is a spot machine
+Source: Compute Engine documentation of 2026, "Preemptible VM instances" and "Spot VMs".
+"""
+
+_RULES = {  # keys: (provider in the catalog, whether the machine is a spot machine)
     ("AWS", False): PER_SECOND,
     ("AWS", True): EC2_SPOT,
     ("GCP", False): PER_SECOND,
@@ -229,10 +254,16 @@ _RULES = {  # by the catalog's provider, and whether it is a spot machine
 
 
 def billing_rule(provider: str, *, spot: bool) -> Billing:
-    """Return the rules of a provider of the catalog; plain seconds for one whose rules are not known."""
+    """Return the billing rule of a provider in the catalog.
+
+    A provider without a known rule is billed by the second.
+    """
     return _RULES.get((provider, spot), Billing())
 
 
 PER_FUNCTION = Billing(granularity_seconds=0.001, by_use=True)
-"""Serverless, as RubberBand 4.1 has it: only what functions use. AWS Lambda counts milliseconds since December
-2020, with no minimum (AWS News Blog, "1ms Billing Granularity"); it rounds every call up, here it is their sum."""
+"""Serverless functions, as in RubberBand, section 4.1: only the time in use is billed.
+
+AWS Lambda bills by the millisecond since December 2020, without a minimum (AWS News Blog, "1ms Billing
+Granularity"). Lambda rounds up each call; this rule rounds up their sum.
+"""
