@@ -1,4 +1,4 @@
-"""The catalog: what is shipped, what a user's own adds to it, and what cannot be read."""
+"""Tests of the catalog: the shipped file, users' own files, and invalid files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HEADER = "provider,name,cores,memory_gib,accelerator,accelerators,price_per_hour
 LARGE = Offer("AWS", "m9.large", 2, 8.0, 0.1, "us-east-1", "2026-08")
 SMALL = Offer("Lab", "box", 4, 16.0, 0.0, "cellar", "2026-08-31", "T4", 2, 0.05)
 
-Written = Callable[[str], Path]
+WriteCatalog = Callable[[str], Path]
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def catalog_file(tmp_path: Path) -> WriteCatalog:
     def write(text: str) -> Path:
         path = tmp_path / "mine.csv"
         path.write_text(text, encoding="utf-8")
@@ -37,13 +37,14 @@ def written(tmp_path: Path) -> Written:
     return write
 
 
-# --- as shipped -------------------------------------------------------------------------------------------
+# --- the shipped catalog
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "cores", "memory_gib", "accelerator", "accelerators", "price_per_hour"),
     [
-        # SpotTune's Table III, which has 0.33 and 30 GB for the r3.xlarge
+        # SpotTune's Table III; the paper has 0.33 and 30 GB for r3.xlarge
         ("r4.large", 2, 15.25, "", 0, 0.133),
         ("r3.xlarge", 4, 30.5, "", 0, 0.333),
         ("r4.xlarge", 4, 30.5, "", 0, 0.266),
@@ -59,7 +60,7 @@ def written(tmp_path: Path) -> Written:
         ("n1-highcpu-64", 64, 57.6, "", 0, 2.26715),
     ],
 )
-def test_the_papers_machines_are_shipped(
+def test_the_catalog_has_the_papers_machines(
     name: str, cores: int, memory_gib: float, accelerator: str, accelerators: int, price_per_hour: float
 ) -> None:
     offer = Catalog.shipped()[name]
@@ -67,7 +68,7 @@ def test_the_papers_machines_are_shipped(
     assert (offer.accelerator, offer.accelerators) == (accelerator, accelerators)
 
 
-def test_sci_spot_s_family_costs_the_same_a_core() -> None:
+def test_scispots_types_cost_the_same_per_core() -> None:
     family = [Catalog.shipped()[f"n1-highcpu-{cores}"] for cores in (2, 4, 8, 16, 32, 64)]
     for offer in family:
         assert offer.price_per_hour / offer.cores == pytest.approx(family[0].price_per_hour / 2, rel=1e-3)
@@ -75,7 +76,7 @@ def test_sci_spot_s_family_costs_the_same_a_core() -> None:
         assert offer.spot_price_per_hour < offer.price_per_hour
 
 
-def test_the_shipped_catalog_is_modest_and_has_both_clouds() -> None:
+def test_the_shipped_catalog_is_small_and_has_both_clouds() -> None:
     shipped = Catalog.shipped()
     assert 60 <= len(shipped) <= 130
     assert {(offer.provider, offer.region) for offer in shipped} == {("AWS", "us-east-1"), ("GCP", "us-central1")}
@@ -88,7 +89,7 @@ def test_the_shipped_catalog_agrees_with_the_recorded_one() -> None:
     if not folder:
         pytest.skip("THRIFTUNE_DATA is not set: it names the folder with the recorded catalogs")
     machines: dict[tuple[str, str], dict[str, str]] = {}
-    accelerators: dict[tuple[str, int], dict[str, str]] = {}  # Google's are listed by themselves
+    accelerators: dict[tuple[str, int], dict[str, str]] = {}  # Google lists accelerators separately
     for cloud in ("aws", "gcp"):
         with gzip.open(Path(folder) / f"catalog_{cloud}_us_2026-08.csv.gz", "rt") as file:
             for row in csv.DictReader(file):
@@ -119,38 +120,38 @@ def test_the_shipped_catalog_agrees_with_the_recorded_one() -> None:
 @pytest.mark.parametrize(
     ("cores", "name"), [(1, "c7i.large"), (2, "c7i.large"), (3, "c7i.xlarge"), (49, "c7i.16xlarge")]
 )
-def test_the_smallest_with_so_many_cores(cores: int, name: str) -> None:
+def test_the_reference_offer_is_the_smallest_with_enough_cores(cores: int, name: str) -> None:
     assert reference_offer(cores).name == name
 
 
-def test_there_is_nothing_larger_than_the_largest() -> None:
+def test_the_reference_offer_is_at_most_the_largest() -> None:
     assert reference_offer(10_000).name == "c7i.48xlarge"
     assert str(reference_offer(10_000)) == "AWS c7i.48xlarge, us-east-1, $8.568/h on demand, 2026-08"
 
 
-def test_this_machine_costs_what_the_smallest_such_one_does() -> None:
+def test_the_local_machine_has_the_price_of_its_reference_offer() -> None:
     (ready,) = LocalCloud(slots=3).open(7.0)
     assert isinstance(ready, MachineReady)
     assert ready.offer == f"AWS {reference_offer(cores()).name}"
     assert ready.price_per_hour == reference_offer(cores()).price_per_hour
 
 
-# --- a user's own -----------------------------------------------------------------------------------------
+# --- users' own catalogs ----------------------------------------------------------------------------------
 
 
-def test_a_csv_of_one_s_own(written: Written) -> None:
-    path = written(
+def test_a_users_csv_is_read(catalog_file: WriteCatalog) -> None:
+    path = catalog_file(
         "\ufeffname, provider,cores,memory_gib,accelerator,accelerators,price_per_hour,note,spot_price_per_hour,"
         "region,as_of\n"
         "m9.large,AWS,2.0,8,,,0.1,cheap,,us-east-1,2026-08\n"
         "\n"
-        ' box ,Lab,4,16,T4,2,0,"ours, not theirs",0.05,cellar,2026-08-31\n'
+        ' box ,Lab,4,16,T4,2,0,"a note, quoted",0.05,cellar,2026-08-31\n'
     )
-    for given_as in (path, str(path)):
-        assert list(Catalog.read(given_as)) == [LARGE, SMALL]
+    for path_or_text in (path, str(path)):
+        assert list(Catalog.read(path_or_text)) == [LARGE, SMALL]
 
 
-def test_extended_by_others_of_which_some_replace() -> None:
+def test_extended_adds_and_replaces_offers() -> None:
     dearer = replace(LARGE, price_per_hour=0.2)
     elsewhere = replace(LARGE, region="eu-west-1")
     old = Catalog([LARGE, SMALL])
@@ -162,7 +163,7 @@ def test_extended_by_others_of_which_some_replace() -> None:
     assert longer["box"] == SMALL
 
 
-def test_found_by_name_and_region() -> None:
+def test_find_by_name_and_region() -> None:
     elsewhere = replace(LARGE, region="eu-west-1")
     catalog = Catalog([LARGE, elsewhere, SMALL])
     assert catalog["box"] == catalog.find("box") == catalog.find("box", "cellar") == SMALL
@@ -172,19 +173,19 @@ def test_found_by_name_and_region() -> None:
 @pytest.mark.parametrize(
     ("name", "region", "message"),
     [
-        ("m9.large", None, "m9.large: is offered in us-east-1 (AWS), eu-west-1 (AWS); say which is meant"),
+        ("m9.large", None, "m9.large: is offered in us-east-1 (AWS), eu-west-1 (AWS); give the region"),
         ("box", "attic", "box: is not offered in attic, but in cellar"),
         (
             "m9.larg",
             None,
-            "m9.larg: is not in the catalog of 3 offers; is m9.large meant? `thriftune market "
-            "catalog --search m9` lists what is",
+            "m9.larg: is not in the catalog of 3 offers; did you mean m9.large? `thriftune market "
+            "catalog --search m9` lists the offers",
         ),
-        (None, None, "None: is not in the catalog of 3 offers; `thriftune market catalog` lists what is"),
-        ("zzz", None, "zzz: is not in the catalog of 3 offers; `thriftune market catalog` lists what is"),
+        (None, None, "None: is not in the catalog of 3 offers; `thriftune market catalog` lists the offers"),
+        ("zzz", None, "zzz: is not in the catalog of 3 offers; `thriftune market catalog` lists the offers"),
     ],
 )
-def test_what_is_not_found(name: Any, region: str | None, message: str) -> None:
+def test_an_unknown_offer_is_an_error(name: Any, region: str | None, message: str) -> None:
     catalog = Catalog([LARGE, replace(LARGE, region="eu-west-1"), SMALL])
     with pytest.raises(SettingError) as error:
         catalog.find(name, region)
@@ -207,24 +208,24 @@ def test_what_is_not_found(name: Any, region: str | None, message: str) -> None:
         ({"cores": 5}, []),
     ],
 )
-def test_those_having_what_is_wanted(wanted: dict[str, Any], names: list[str]) -> None:
+def test_having_selects_offers(wanted: dict[str, Any], names: list[str]) -> None:
     assert [offer.name for offer in Catalog([LARGE, SMALL]).having(**wanted)] == names
 
 
-words = st.text(st.characters(categories=["L", "N", "P"], exclude_characters="\ufeff"), min_size=1, max_size=8)
+texts = st.text(st.characters(categories=["L", "N", "P"], exclude_characters="\ufeff"), min_size=1, max_size=8)
 dollars = st.floats(0, 1e6)
 
 
 @st.composite
 def offers(draw: st.DrawFn) -> Offer:
-    accelerator = draw(st.one_of(st.just(""), words))
+    accelerator = draw(st.one_of(st.just(""), texts))
     return Offer(
-        draw(words),
-        draw(words),
+        draw(texts),
+        draw(texts),
         draw(st.integers(1, 10_000)),
         draw(st.floats(1e-3, 1e6)),
         draw(dollars),
-        draw(words),
+        draw(texts),
         draw(st.sampled_from(["2026-08", "2019-12-31"])),
         accelerator,
         draw(st.integers(1, 64)) if accelerator else 0,
@@ -233,7 +234,7 @@ def offers(draw: st.DrawFn) -> Offer:
 
 
 @given(rows=st.lists(offers(), max_size=5, unique_by=lambda offer: (offer.provider, offer.name, offer.region)))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows: list[Offer]) -> None:
+def test_a_written_catalog_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[Offer]) -> None:
     path = tmp_path_factory.mktemp("catalog") / "c.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -242,7 +243,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, rows:
     assert list(map(astuple, Catalog.read(path))) == list(map(astuple, rows))
 
 
-# --- what cannot be read ----------------------------------------------------------------------------------
+# --- invalid files ----------------------------------------------------------------------------------------
 
 GOOD = "AWS,m9.large,2,8,,,0.1,,us-east-1,2026-08"
 
@@ -251,13 +252,13 @@ GOOD = "AWS,m9.large,2,8,,,0.1,,us-east-1,2026-08"
     ("row", "message"),
     [
         ("AWS,b,2,8,,,-0.1,,r,2026-08", "line 3: price_per_hour: -0.1 must be 0 or more"),
-        ("AWS,b,2,8,,,cheap,,r,2026-08", "line 3: price_per_hour: 'cheap' is no number"),
-        ("AWS,b,2,8,,,,,r,2026-08", "line 3: price_per_hour: '' is no number"),
-        ("AWS,b,2,8,,,nan,,r,2026-08", "line 3: price_per_hour: 'nan' is no number"),
-        ("AWS,b,2,8,,,inf,,r,2026-08", "line 3: price_per_hour: 'inf' is no number"),
+        ("AWS,b,2,8,,,cheap,,r,2026-08", "line 3: price_per_hour: 'cheap' is not a number"),
+        ("AWS,b,2,8,,,,,r,2026-08", "line 3: price_per_hour: '' is not a number"),
+        ("AWS,b,2,8,,,nan,,r,2026-08", "line 3: price_per_hour: 'nan' is not a number"),
+        ("AWS,b,2,8,,,inf,,r,2026-08", "line 3: price_per_hour: 'inf' is not a number"),
         ("AWS,b,2,8,,,1,-1,r,2026-08", "line 3: spot_price_per_hour: -1 must be 0 or more"),
-        ("AWS,b,two,8,,,1,,r,2026-08", "line 3: cores: 'two' is no number"),
-        ("AWS,b,2.5,8,,,1,,r,2026-08", "line 3: cores: '2.5' is no whole number"),
+        ("AWS,b,two,8,,,1,,r,2026-08", "line 3: cores: 'two' is not a number"),
+        ("AWS,b,2.5,8,,,1,,r,2026-08", "line 3: cores: '2.5' is not a whole number"),
         ("AWS,b,0,8,,,1,,r,2026-08", "line 3: cores: 0 is below 1"),
         ("AWS,b,2,0,,,1,,r,2026-08", "line 3: memory_gib: 0 must be above 0"),
         ("AWS,b,2,8,T4,,1,,r,2026-08", "line 3: accelerators: 0 of T4; give both their name and their number"),
@@ -265,18 +266,18 @@ GOOD = "AWS,m9.large,2,8,,,0.1,,us-east-1,2026-08"
         ("AWS,b,2,8,T4,-1,1,,r,2026-08", "line 3: accelerators: -1 is below 0"),
         (",b,2,8,,,1,,r,2026-08", "line 3: provider: is missing"),
         ("AWS,b,2,8,,,1,,,2026-08", "line 3: region: is missing"),
-        ("AWS,b,2,8,,,1,,r,August", "line 3: as_of: 'August' is no month and no day; write 2026-08 or 2026-08-31"),
+        ("AWS,b,2,8,,,1,,r,August", "line 3: as_of: 'August' is not a month or day; write 2026-08 or 2026-08-31"),
         (
             "AWS,b,2,8,,,1,,r,2026-13",
-            "line 3: as_of: '2026-13' is no month and no day; write 2026-08 or 2026-08-31",
+            "line 3: as_of: '2026-13' is not a month or day; write 2026-08 or 2026-08-31",
         ),
         ("AWS,b,2,8,1,,r,2026-08", "line 3: has 8 cells where the header has 10"),
-        ("\n" + GOOD, "line 4: AWS m9.large in us-east-1: stands in line 2 already"),
+        ("\n" + GOOD, "line 4: AWS m9.large in us-east-1: is already in line 2; remove one"),
         ('AWS,"b"c,2,8,,,1,,r,2026-08', "line 3: ',' expected after '\"'"),
     ],
 )
-def test_a_bad_row_is_told_with_its_line(written: Written, row: str, message: str) -> None:
-    path = written(f"{HEADER}\n{GOOD}\n{row}\n")
+def test_an_invalid_row_is_an_error_with_its_line(catalog_file: WriteCatalog, row: str, message: str) -> None:
+    path = catalog_file(f"{HEADER}\n{GOOD}\n{row}\n")
     with pytest.raises(SettingError) as error:
         Catalog.read(path)
     assert str(error.value) == f"{path}, {message}"
@@ -289,27 +290,27 @@ def test_a_bad_row_is_told_with_its_line(written: Written, row: str, message: st
         ("\n\n", f": is empty; its first line must be {HEADER}"),
         (GOOD, f", line 1: the header lacks {HEADER.replace(',', ', ')}; it must have {HEADER}"),
         (HEADER.replace(",cores", ""), f", line 1: the header lacks cores; it must have {HEADER}"),
-        (HEADER + ",cores", ", line 1: the header has cores twice"),
+        (HEADER + ",cores", ", line 1: the header has cores more than once"),
     ],
 )
-def test_a_header_that_cannot_be(written: Written, text: str, message: str) -> None:
-    path = written(text)
+def test_an_invalid_header_is_an_error(catalog_file: WriteCatalog, text: str, message: str) -> None:
+    path = catalog_file(text)
     with pytest.raises(SettingError) as error:
         Catalog.read(path)
     assert str(error.value) == f"{path}{message}"
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_errors(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=re.escape(f"{tmp_path / 'none.csv'}: cannot be read (No such file")):
         Catalog.read(tmp_path / "none.csv")
     with pytest.raises(SettingError, match="cannot be read"):
         Catalog.read(tmp_path)
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00\x81")
-    with pytest.raises(SettingError, match=r"is no text in UTF-8"):
+    with pytest.raises(SettingError, match=r"is not UTF-8 text"):
         Catalog.read(tmp_path / "bytes.csv")
 
 
-def test_no_offer_twice() -> None:
+def test_a_repeated_offer_is_an_error() -> None:
     with pytest.raises(SettingError) as error:
         Catalog([LARGE, LARGE])
-    assert str(error.value) == "AWS m9.large: is there twice in us-east-1"
+    assert str(error.value) == "AWS m9.large: appears twice in us-east-1; remove one of them"

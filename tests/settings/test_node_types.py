@@ -66,8 +66,8 @@ def test_slots_are_the_workers_that_find_room(machine: str, worker: dict[str, fl
         (["c7i.xlarge"], "such as 'c7i.xlarge_spot' or 'c7i.xlarge_on-demand'"),
         (
             ["m5.xlrage_on-demand"],
-            "machines: m5.xlrage: is not in the catalog of 120 offers; is m5.xlarge or m5.4xlarge or "
-            "m5.2xlarge meant? `thriftune market catalog --search m5` lists what is",
+            "machines: m5.xlrage: is not in the catalog of 120 offers; did you mean m5.xlarge or m5.4xlarge or "
+            "m5.2xlarge? `thriftune market catalog --search m5` lists the offers",
         ),
         (["m5.xlarge_cheap"], "machines: 'm5.xlarge_cheap' is no node type"),
         ([3], "machines: 3 must be the name of a node type, or a table"),

@@ -1,29 +1,30 @@
-"""What machines are there to rent, and what do they cost?
+"""The catalog of machine types that providers offer, with their list prices.
 
-A catalog is a CSV with the columns of `COLUMNS`, a row a machine type and region. The one that comes with
-thriftune (catalog.csv, beside this module) has the list prices of Linux machines, of AWS in us-east-1 and of
-Google Cloud in us-central1, for August 2026, as SkyPilot's public catalog gathers them: the types of SpotTune's
-Table III, SciSpot's n1-highcpu family and a choice of today's. RubberBand's p3.2xlarge to p3.16xlarge are no
-longer on that list, and stand there with AWS's list price of April 2021. A type of Google's with accelerators
-costs what its machine and its accelerators are listed at together. Google sets one spot price a region, which
-stands there, too; AWS's moves by the zone and the hour.
+A catalog file is a CSV with the columns `COLUMNS` and one row per machine type and region. The shipped catalog
+(catalog.csv in this folder) has list prices of Linux machines for August 2026, taken from SkyPilot's public
+catalog: AWS in us-east-1 and Google Cloud in us-central1. It has the types of SpotTune's Table III, SciSpot's
+n1-highcpu family, and a selection of current types.
+
+- RubberBand's p3.2xlarge to p3.16xlarge are no longer listed. Their prices are AWS's list prices of April 2021.
+- The price of a Google type with accelerators is the sum of the machine's and the accelerators' list prices.
+- Google sets one spot price per region, which the catalog has. AWS's spot prices vary by zone and hour, so the
+  catalog has none.
 """
 
 from __future__ import annotations
 
 import csv
 import difflib
-import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from thriftune.errors import SettingError
+from thriftune.market.text_files import read_text
 
 COLUMNS = (
     "provider",
@@ -39,17 +40,18 @@ COLUMNS = (
 )
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?")
 _SHIPPED = Path(__file__).with_name("catalog.csv")
-_YARDSTICK = "c7i."
+_REFERENCE_FAMILY = "c7i."  # AWS's plain compute machines, used to price a machine that nobody bills
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A kind of machine somebody rents out, at a price that was true at a date.
+    """A machine type in a region, at the price of a given date.
 
-    - `cores`: as the provider counts them (vCPUs).
-    - `price_per_hour`: dollars, on demand.
-    - `spot_price_per_hour`: where the provider sets one for the region; None where it moves, or is not known.
-    - `as_of`: the month or the day of the price, as in "2026-08".
+    - `cores`: the number of cores as the provider counts them (vCPUs).
+    - `price_per_hour`: the on-demand price in dollars.
+    - `spot_price_per_hour`: the spot price in dollars if the provider sets one for the region; None if it varies
+      or is unknown.
+    - `as_of`: the month or day of the price, such as "2026-08".
     """
 
     provider: str
@@ -78,16 +80,16 @@ class Offer:
         if self.accelerators < 0:
             raise SettingError(f"accelerators: {self.accelerators} is below 0")
         if bool(self.accelerator) != bool(self.accelerators):
-            what = self.accelerator or "no name"
+            name = self.accelerator or "no name"
             raise SettingError(
-                f"accelerators: {self.accelerators} of {what}; give both their name and their number"
+                f"accelerators: {self.accelerators} of {name}; give both their name and their number"
             )
         if not _DATE.fullmatch(self.as_of):
-            raise SettingError(f"as_of: {self.as_of!r} is no month and no day; write 2026-08 or 2026-08-31")
+            raise SettingError(f"as_of: {self.as_of!r} is not a month or day; write 2026-08 or 2026-08-31")
 
     @property
     def title(self) -> str:
-        """Its name, with its provider's before it."""
+        """Return the provider's name and the type's name, such as "AWS m5.large"."""
         return f"{self.provider} {self.name}"
 
     def __str__(self) -> str:
@@ -95,58 +97,59 @@ class Offer:
 
 
 class Catalog:
-    """Offers, no two of them of one provider, name and region."""
+    """Offers, at most one for each provider, name and region."""
 
     def __init__(self, offers: Iterable[Offer]) -> None:
         self._offers: dict[tuple[str, str, str], Offer] = {}
         for offer in offers:
             if _key(offer) in self._offers:
-                raise SettingError(f"{offer.title}: is there twice in {offer.region}")
+                raise SettingError(f"{offer.title}: appears twice in {offer.region}; remove one of them")
             self._offers[_key(offer)] = offer
 
     @staticmethod
     @cache
     def shipped() -> Catalog:
-        """The one that comes with thriftune."""
+        """Return the catalog that ships with thriftune."""
         return Catalog.read(_SHIPPED)
 
     @classmethod
     def read(cls, path: str | Path) -> Catalog:
-        """A CSV, perhaps gzipped, with all of `COLUMNS`, in any order; others are ignored, and so are empty lines.
+        """Read a catalog from a CSV file, gzipped or not.
 
-        A machine without accelerators leaves their cells empty, and so does one whose spot price is not known.
+        The file must have all of `COLUMNS`, in any order. Other columns and empty lines are ignored. The cells of
+        accelerators and of the spot price may be empty.
         """
-        try:
-            data = Path(path).read_bytes()
-            text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-            return cls(_rows(path, io.StringIO(text, newline="")))
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise SettingError(f"{path}: is gzipped, but not whole; get it again") from None
-        except OSError as error:
-            raise SettingError(f"{path}: cannot be read ({error.strerror})") from None
-        except UnicodeDecodeError:
-            raise SettingError(f"{path}: is no text in UTF-8") from None
+        return cls(_rows(path, io.StringIO(read_text(path), newline="")))
 
     def extended(self, other: Catalog) -> Catalog:
-        """With the offers of `other`; these replace those of the same provider, name and region."""
+        """Return a catalog with the offers of both catalogs.
+
+        An offer of `other` replaces one with the same provider, name and region.
+        """
         return Catalog((self._offers | other._offers).values())
 
     def find(self, name: str, region: str | None = None) -> Offer:
-        """The offer of this name; the region may be left out where there is only one."""
-        named = [offer for offer in self if offer.name == name]
-        found = [offer for offer in named if region in (None, offer.region)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            places = ", ".join(f"{offer.region} ({offer.provider})" for offer in found)
-            raise SettingError(f"{name}: is offered in {places}; say which is meant")
-        if named:
-            raise SettingError(f"{name}: is not offered in {region}, but in {', '.join(o.region for o in named)}")
-        near = difflib.get_close_matches(str(name), {offer.name for offer in self}, n=3)
-        hint = f"is {' or '.join(near)} meant? " if near else ""
-        family = re.split(r"[.-]", near[0])[0] if near else ""
-        more = f"`thriftune market catalog --search {family}`" if near else "`thriftune market catalog`"
-        raise SettingError(f"{name}: is not in the catalog of {len(self)} offers; {hint}{more} lists what is")
+        """Return the offer of this name.
+
+        `region` may be omitted if the name is offered in one region only.
+        """
+        same_name = [offer for offer in self if offer.name == name]
+        matches = [offer for offer in same_name if region in (None, offer.region)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            regions = ", ".join(f"{offer.region} ({offer.provider})" for offer in matches)
+            raise SettingError(f"{name}: is offered in {regions}; give the region")
+        if same_name:
+            regions = ", ".join(offer.region for offer in same_name)
+            raise SettingError(f"{name}: is not offered in {region}, but in {regions}")
+        similar = difflib.get_close_matches(str(name), {offer.name for offer in self}, n=3)
+        hint = f"did you mean {' or '.join(similar)}? " if similar else ""
+        family = re.split(r"[.-]", similar[0])[0] if similar else ""
+        command = f"`thriftune market catalog --search {family}`" if similar else "`thriftune market catalog`"
+        raise SettingError(
+            f"{name}: is not in the catalog of {len(self)} offers; {hint}{command} lists the offers"
+        )
 
     def __getitem__(self, name: str) -> Offer:
         return self.find(name)
@@ -161,7 +164,11 @@ class Catalog:
         provider: str | None = None,
         region: str | None = None,
     ) -> Catalog:
-        """Those with so much of it, or more; by name, those of this accelerator, provider, region alone."""
+        """Return the offers that match.
+
+        Cores, memory and the number of accelerators are minimums. The accelerator, the provider and the region
+        must be equal if given.
+        """
         return Catalog(
             offer
             for offer in self
@@ -184,8 +191,12 @@ class Catalog:
 
 
 def reference_offer(cores: int) -> Offer:
-    """The smallest of AWS's c7i with so many cores, or the largest there is: what a plain machine costs."""
-    family = sorted((o for o in Catalog.shipped() if o.name.startswith(_YARDSTICK)), key=lambda o: o.cores)
+    """Return the smallest c7i machine of AWS with at least `cores` cores.
+
+    If none is large enough, return the largest one. Its price estimates what a machine costs that has no price of
+    its own.
+    """
+    family = sorted((o for o in Catalog.shipped() if o.name.startswith(_REFERENCE_FAMILY)), key=lambda o: o.cores)
     return next((offer for offer in family if offer.cores >= cores), family[-1])
 
 
@@ -194,7 +205,7 @@ def _key(offer: Offer) -> tuple[str, str, str]:
 
 
 def _rows(path: str | Path, text: Iterable[str]) -> Iterator[Offer]:
-    """What is wrong is told with its line."""
+    """Parse the rows of a catalog file; errors name the file and the line."""
     reader = csv.reader(text, strict=True)
     header: list[str] | None = None
     lines: dict[tuple[str, str, str], int] = {}
@@ -209,7 +220,9 @@ def _rows(path: str | Path, text: Iterable[str]) -> Iterator[Offer]:
                 raise SettingError(f"has {len(cells)} cells where the header has {len(header)}")
             offer = _offer({column: cell.strip() for column, cell in zip(header, cells, strict=True)})
             if _key(offer) in lines:
-                raise SettingError(f"{offer.title} in {offer.region}: stands in line {lines[_key(offer)]} already")
+                raise SettingError(
+                    f"{offer.title} in {offer.region}: is already in line {lines[_key(offer)]}; remove one"
+                )
             lines[_key(offer)] = reader.line_num
             yield offer
     except (SettingError, csv.Error) as error:
@@ -223,9 +236,9 @@ def _header(cells: list[str]) -> list[str]:
     missing = [column for column in COLUMNS if column not in header]
     if missing:
         raise SettingError(f"the header lacks {', '.join(missing)}; it must have {','.join(COLUMNS)}")
-    twice = sorted({column for column in COLUMNS if header.count(column) > 1})
-    if twice:
-        raise SettingError(f"the header has {', '.join(twice)} twice")
+    repeated = sorted({column for column in COLUMNS if header.count(column) > 1})
+    if repeated:
+        raise SettingError(f"the header has {', '.join(repeated)} more than once")
     return header
 
 
@@ -233,13 +246,13 @@ def _offer(row: Mapping[str, str]) -> Offer:
     return Offer(
         provider=row["provider"],
         name=row["name"],
-        cores=_whole(row, "cores"),
+        cores=_whole_number(row, "cores"),
         memory_gib=_number(row, "memory_gib"),
         price_per_hour=_number(row, "price_per_hour"),
         region=row["region"],
         as_of=row["as_of"],
         accelerator=row["accelerator"],
-        accelerators=_whole(row, "accelerators") if row["accelerators"] else 0,
+        accelerators=_whole_number(row, "accelerators") if row["accelerators"] else 0,
         spot_price_per_hour=_number(row, "spot_price_per_hour") if row["spot_price_per_hour"] else None,
     )
 
@@ -250,12 +263,12 @@ def _number(row: Mapping[str, str], column: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise SettingError(f"{column}: {row[column]!r} is no number")
+        raise SettingError(f"{column}: {row[column]!r} is not a number")
     return number
 
 
-def _whole(row: Mapping[str, str], column: str) -> int:
+def _whole_number(row: Mapping[str, str], column: str) -> int:
     number = _number(row, column)
     if number != int(number):
-        raise SettingError(f"{column}: {row[column]!r} is no whole number")
+        raise SettingError(f"{column}: {row[column]!r} is not a whole number")
     return int(number)

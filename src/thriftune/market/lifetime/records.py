@@ -1,12 +1,10 @@
-"""Which machines lived how long? A record of lifetimes, read from a file, and who is whose relative."""
+"""Recorded lifetimes of machines, read from a file, with fits by machine type."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,31 +16,38 @@ from thriftune.errors import SettingError
 from thriftune.market.lifetime.base import Array
 from thriftune.market.lifetime.phases import Phases
 from thriftune.market.lifetime.pooling import fit_lifetime
+from thriftune.market.text_files import read_text
 
 COLUMNS = ("machine_type", "zone", "lifetime_s", "end_kind", "hour_of_day")
-ENDS = {"preempted": True, "stop": False}
-NIGHT = (20, 8)  # from, to: SciSpot's, in the zone's own time
+END_KINDS = {"preempted": True, "stop": False}  # whether the provider ended the machine
+NIGHT_START, NIGHT_END = 20, 8  # hours of the day in the zone's local time, as in SciSpot
 
-Words = npt.NDArray[np.str_]
+Strings = npt.NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Each an array, a machine each."""
+    """A record of machine lifetimes.
 
-    type: Words
-    zone: Words
-    night: npt.NDArray[np.bool_]  # it was started at night
-    hours: Array
-    ended: npt.NDArray[np.bool_]  # by the provider; else its owner stopped it
+    Each field is an array with one element per machine.
+    """
+
+    type: Strings
+    zone: Strings
+    night: npt.NDArray[np.bool_]  # whether the machine started at night
+    hours: Array  # how long the machine was observed
+    ended: npt.NDArray[np.bool_]  # true if the provider preempted the machine, false if its user stopped it
 
     @classmethod
     def read(cls, path: str | Path) -> Lifetimes:
-        """A CSV file, also one that is packed by gzip, with the columns machine_type, zone, lifetime_s, end_kind
-        (`preempted` or `stop`) and hour_of_day (0 to 24, in which it was started)."""
+        """Read a CSV file, gzipped or not.
+
+        Its columns are machine_type, zone, lifetime_s (seconds), end_kind (`preempted` or `stop`) and hour_of_day
+        (0 to 24, when the machine started).
+        """
         rows = list(_rows(Path(path)))
         if not rows:
-            raise SettingError(f"{path}: there is no lifetime in it")
+            raise SettingError(f"{path}: has a header but no lifetime; give a file with at least one row")
         types, zones, nights, hours, ended = zip(*rows, strict=True)
         return cls(np.array(types), np.array(zones), np.array(nights), np.array(hours), np.array(ended))
 
@@ -51,53 +56,57 @@ class Lifetimes:
 
     @property
     def types(self) -> list[str]:
-        return sorted({str(each) for each in self.type}, key=_natural)
+        """Return the distinct machine types, sorted.
+
+        Numbers in their names are in numeric order.
+        """
+        return sorted({str(name) for name in self.type}, key=_natural_key)
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> Lifetimes:
-        kept = {name: getattr(self, name)[chosen] for name in ("type", "zone", "night", "hours", "ended")}
-        return replace(self, **kept)
+        """Return the machines for which `chosen` is true."""
+        arrays = {name: getattr(self, name)[chosen] for name in ("type", "zone", "night", "hours", "ended")}
+        return replace(self, **arrays)
 
     def fit(self, type: str, zone: str | None = None, night: bool | None = None) -> Phases:
-        """Of machines of that type, in that zone, started at that time of day. Others of the type, and others of
-        its family, count a little."""
+        """Fit the lifetimes of a type, in a zone and started at night or by day if given.
+
+        Other machines of the type, and other sizes of its family, are added at a low weight.
+        """
         if type not in self.type:
-            raise SettingError(f"no lifetime of a {type} is recorded; there are {', '.join(self.types)}")
+            raise SettingError(f"no lifetime of a {type} is recorded; recorded types are {', '.join(self.types)}")
         if zone is not None and zone not in self.zone:
-            zones = ", ".join(sorted({str(each) for each in self.zone}))
-            raise SettingError(f"no lifetime in the zone {zone!r} is recorded; there are some in {zones}")
+            zones = ", ".join(sorted({str(name) for name in self.zone}))
+            raise SettingError(f"no lifetime in the zone {zone!r} is recorded; recorded zones are {zones}")
         of_type = self.type == type
         own = of_type.copy()
         if zone is not None:
             own &= self.zone == zone
         if night is not None:
             own &= self.night == night
-        family = np.array([family_of(str(each)) == family_of(type) for each in self.type])
-        degrees = [own, of_type & ~own, family & ~of_type]
+        family = np.array([family_of(str(name)) == family_of(type) for name in self.type])
+        masks = [own, of_type & ~own, family & ~of_type]
         if not own.any():
-            degrees = degrees[1:]
-        first, *others = ((self.hours[each], self.ended[each]) for each in degrees)
+            masks = masks[1:]
+        first, *others = ((self.hours[mask], self.ended[mask]) for mask in masks)
         return fit_lifetime(*first, relatives=others)
 
 
 def family_of(type: str) -> str:
-    """What machines that differ in size alone have in common: n1-highcpu of n1-highcpu-16, c7i of c7i.large."""
+    """Return a type's name without its size.
+
+    The family of n1-highcpu-16 is n1-highcpu, and that of c7i.large is c7i.
+    """
     return re.split(r"[.]|-\d+$", type)[0]
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, bool, float, bool]]:
-    try:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")
-    except (EOFError, zlib.error):
-        raise SettingError(f"{path}: is gzipped, but not whole; get it again") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: cannot be read: {error}") from None
+    text = read_text(path)
     if not text.strip():
-        raise SettingError(f"{path}: is empty")
+        raise SettingError(f"{path}: is empty; its first line must name the columns {', '.join(COLUMNS)}")
     table = csv.DictReader(io.StringIO(text))
     if missing := [name for name in COLUMNS if name not in (table.fieldnames or ())]:
         raise SettingError(
-            f"{path}: there is no column {' or '.join(missing)}; there must be {', '.join(COLUMNS)}"
+            f"{path}: the columns {', '.join(missing)} are missing; the file needs {', '.join(COLUMNS)}"
         )
     for row in table:
         where = f"{path}, line {table.line_num}"
@@ -112,11 +121,12 @@ def _rows(path: Path) -> Iterator[tuple[str, str, bool, float, bool]]:
         for name in ("machine_type", "zone"):
             if not (row[name] or "").strip():
                 raise SettingError(f"{where}: {name} is empty")
-        if row["end_kind"] not in ENDS:
-            raise SettingError(f"{where}: end_kind is {row['end_kind']!r}; it must be {' or '.join(ENDS)}")
-        yield row["machine_type"], row["zone"], hour >= NIGHT[0] or hour < NIGHT[1], hours, ENDS[row["end_kind"]]
+        if row["end_kind"] not in END_KINDS:
+            raise SettingError(f"{where}: end_kind is {row['end_kind']!r}; it must be {' or '.join(END_KINDS)}")
+        night = hour >= NIGHT_START or hour < NIGHT_END
+        yield row["machine_type"], row["zone"], night, hours, END_KINDS[row["end_kind"]]
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
-    """So that 16 comes after 2."""
+def _natural_key(name: str) -> list[tuple[int, str]]:
+    """Return a sort key that puts n1-highcpu-2 before n1-highcpu-16."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
