@@ -1,4 +1,4 @@
-"""Price histories: the step function against a plain one, the forms of files, what is repaired or refused."""
+"""Tests of price series and of price files: queries, formats, repairs and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
-from thriftune.market.price_files import KAGGLE
+from thriftune.market.price_files import KAGGLE_COLUMNS
 from thriftune.market.prices import PriceHistory, PriceSeries, UnknownMarket
 
 HEADER = "type,az,t,price\n"
@@ -36,41 +36,41 @@ def price_then(one: PriceSeries, t: float) -> float:
 
 
 def instants(one: PriceSeries) -> list[float]:
-    """Every second of the record."""
+    """Return every second of the record."""
     return np.arange(one.start, one.end + 1).tolist()
 
 
 @given(series())
-def test_the_price_is_that_of_the_last_row_before(one: PriceSeries) -> None:
-    asked = instants(one)
-    assert one.price_at(np.array(asked)).tolist() == [price_then(one, t) for t in asked]
+def test_the_price_is_that_of_the_latest_row(one: PriceSeries) -> None:
+    times = instants(one)
+    assert one.price_at(np.array(times)).tolist() == [price_then(one, t) for t in times]
     assert isinstance(one.price_at(one.start), float)
 
 
 @given(series(), CENTS, st.data())
-def test_the_next_time_above_is_what_a_scan_finds(one: PriceSeries, most: float, data: st.DataObject) -> None:
-    asked = instants(one)
-    # Prices change only on whole seconds, so that the scan misses nothing.
-    expected = [math.inf] * len(asked)
-    found = math.inf
-    for i in reversed(range(len(asked))):
-        found = asked[i] if price_then(one, asked[i]) > most else found
-        expected[i] = found
-    assert one.next_above(most, np.array(asked)).tolist() == expected
-    i = data.draw(st.integers(0, len(asked) - 1))
-    assert one.next_above(most, asked[i]) == expected[i]
+def test_next_above_equals_a_scan(one: PriceSeries, max_price: float, data: st.DataObject) -> None:
+    times = instants(one)
+    # Prices change only at whole seconds, so the scan finds every change.
+    expected = [math.inf] * len(times)
+    next_time = math.inf
+    for i in reversed(range(len(times))):
+        next_time = times[i] if price_then(one, times[i]) > max_price else next_time
+        expected[i] = next_time
+    assert one.next_above(max_price, np.array(times)).tolist() == expected
+    i = data.draw(st.integers(0, len(times) - 1))
+    assert one.next_above(max_price, times[i]) == expected[i]
 
 
 @given(series(), st.lists(CENTS, min_size=1, max_size=5))
-def test_many_maximum_prices_are_asked_for_at_once(one: PriceSeries, most: list[float]) -> None:
+def test_next_above_broadcasts_maximum_prices(one: PriceSeries, max_price: list[float]) -> None:
     t = np.linspace(one.start, one.end, 7)
-    table = one.next_above(np.array(most)[:, None], t)
-    assert table.shape == (len(most), 7)
-    assert table.tolist() == [one.next_above(price, t).tolist() for price in most]
+    table = one.next_above(np.array(max_price)[:, None], t)
+    assert table.shape == (len(max_price), 7)
+    assert table.tolist() == [one.next_above(price, t).tolist() for price in max_price]
 
 
 @given(series(), st.floats(0, 1), st.floats(0, 1))
-def test_the_mean_is_that_of_every_second(one: PriceSeries, a: float, b: float) -> None:
+def test_the_mean_equals_the_mean_of_all_seconds(one: PriceSeries, a: float, b: float) -> None:
     low, high = sorted(round(one.start + share * (one.end - one.start)) for share in (a, b))
     seconds = np.arange(low, high)
     expected = one.price_at(seconds.astype(float)).mean() if high > low else one.price_at(float(low))
@@ -79,7 +79,7 @@ def test_the_mean_is_that_of_every_second(one: PriceSeries, a: float, b: float) 
 
 
 @given(series(), st.floats(0, 1), st.floats(0, 1))
-def test_one_number_is_answered_like_many(one: PriceSeries, a: float, b: float) -> None:
+def test_a_single_time_gives_the_same_as_an_array(one: PriceSeries, a: float, b: float) -> None:
     low, high = sorted(min(one.end, one.start + share * (one.end - one.start)) for share in (a, b))
     assert one.price_at(low) == one.price_at(np.array([low]))[0]
     assert one.mean(low, high) == pytest.approx(one.mean(np.array([low]), high)[0], rel=1e-12)
@@ -91,7 +91,7 @@ def test_one_number_is_answered_like_many(one: PriceSeries, a: float, b: float) 
             one.price_at(outside)
 
 
-def test_a_short_mean_late_in_a_long_record_keeps_its_digits() -> None:
+def test_a_short_mean_late_in_a_long_record_is_exact() -> None:
     times = np.arange(0.0, 1e6)
     one = PriceSeries("p", "z", times, np.where(times % 2 == 0, 1e4, 1e-4))
     assert one.mean(999_997.0, 999_998.0) == pytest.approx(1e-4, rel=1e-12)
@@ -99,7 +99,7 @@ def test_a_short_mean_late_in_a_long_record_keeps_its_digits() -> None:
 
 
 @given(series(), st.floats(0, 1), st.floats(0, 1))
-def test_a_window_is_the_same_function_and_no_more(one: PriceSeries, a: float, b: float) -> None:
+def test_a_window_has_the_same_prices_and_ends(one: PriceSeries, a: float, b: float) -> None:
     low, high = sorted(one.start + share * (one.end - one.start) for share in (a, b))
     part = one.window(low, high)
     assert (part.start, part.end) == (low, high)
@@ -109,14 +109,14 @@ def test_a_window_is_the_same_function_and_no_more(one: PriceSeries, a: float, b
         part.price_at(high + 1)
 
 
-def test_minutes_are_the_prices_that_hold_at_each() -> None:
+def test_minutes_are_the_prices_at_full_minutes() -> None:
     one = PriceSeries("m4.large", "a", [0.0, 61.0, 100.0, 240.0], [1.0, 9.0, 2.0, 3.0])
     assert one.minutes(0, 241).tolist() == [1.0, 1.0, 2.0, 2.0, 3.0]
     assert one.minutes(0, 240).tolist() == [1.0, 1.0, 2.0, 2.0]
     assert one.minutes(30, 30).tolist() == []
 
 
-def test_what_lies_outside_the_record_is_not_invented() -> None:
+def test_queries_outside_the_record_are_errors() -> None:
     one = PriceSeries("m4.large", "us-east-1a", [1_456_360_534.0], [0.03], end=1_456_360_600.0)
     assert one.price_at(one.end) == 0.03
     expected = (
@@ -124,7 +124,7 @@ def test_what_lies_outside_the_record_is_not_invented() -> None:
     )
     with pytest.raises(SettingError, match=expected):
         one.price_at(one.start - 1)
-    for question in (
+    for query in (
         lambda: one.price_at(np.array([one.start, one.end + 1])),
         lambda: one.price_at(math.nan),
         lambda: one.price_at(math.inf),
@@ -137,7 +137,7 @@ def test_what_lies_outside_the_record_is_not_invented() -> None:
         lambda: PriceHistory([one, one]),
     ):
         with pytest.raises(SettingError, match=r"m4\.large us-east-1a"):
-            question()
+            query()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_lies_outside_the_record_is_not_invented() -> None:
         ([1.0], [1.0], math.inf),
     ],
 )
-def test_a_series_is_right_or_is_not(times: list[float], prices: list[float], end: float | None) -> None:
+def test_an_invalid_series_is_refused(times: list[float], prices: list[float], end: float | None) -> None:
     with pytest.raises(SettingError, match="m z"):
         PriceSeries("m", "z", times, prices, end=end)
 
@@ -178,7 +178,7 @@ def aws(t: float, price: str, zone: str = "us-east-1a", product: str = "Linux/UN
 
 
 @given(st.lists(series(), min_size=1, max_size=3))
-def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, many: list[PriceSeries]) -> None:
+def test_a_written_history_is_read_back(tmp_path_factory: pytest.TempPathFactory, many: list[PriceSeries]) -> None:
     folder = tmp_path_factory.mktemp("prices")
     end = max(one.end for one in many)
     history = PriceHistory(
@@ -206,7 +206,7 @@ def test_the_last_price_holds_until_the_end_of_the_file(tmp_path: Path) -> None:
     assert history.get(("c", "z")) is None
 
 
-def test_columns_may_stand_in_any_order_and_others_are_passed_over(tmp_path: Path) -> None:
+def test_columns_may_be_in_any_order_and_others_are_ignored(tmp_path: Path) -> None:
     text = "\ufeffprice,region,T,az,type\n0.5,us,10,z,a\n"
     assert PriceHistory.read(written(tmp_path / "p.csv", text))["a", "z"].price_at(10) == 0.5
 
@@ -220,23 +220,23 @@ def test_pages_of_the_aws_command_line_are_read_together(tmp_path: Path) -> None
     (tmp_path / "more.json.gz").write_bytes(gzip.compress(json.dumps([aws(200, "0.3"), aws(300, "0.4")]).encode()))
     both = PriceHistory.read(path, tmp_path / "more.json.gz")
     assert both["m4.large", "us-east-1a"].times.tolist() == [0, 100, 200, 300]
-    assert "1 rows were told twice and were taken once" in both.repairs
+    assert "1 repeated rows were dropped" in both.repairs
 
 
-def test_one_product_is_read_and_the_others_are_named(tmp_path: Path) -> None:
+def test_only_one_product_is_read(tmp_path: Path) -> None:
     rows = [aws(0, "0.1"), aws(0, "0.7", product="Windows"), aws(5, "0.9", product="SUSE Linux")]
     path = written(tmp_path / "p.json", json.dumps(rows))
     history = PriceHistory.read(path)
     assert history["m4.large", "us-east-1a"].prices.tolist() == [0.1]
-    assert history.repairs == [f"{path}: 2 rows of other products were left out"]
+    assert history.repairs == [f"{path}: 2 rows of other products were ignored"]
     assert PriceHistory.read(path, product="Windows")["m4.large", "us-east-1a"].prices.tolist() == [0.7]
-    with pytest.raises(SettingError, match="'BeOS'; there are 'Linux/UNIX', 'Windows', 'SUSE Linux'"):
+    with pytest.raises(SettingError, match="'BeOS'; its products are 'Linux/UNIX', 'Windows', 'SUSE Linux'"):
         PriceHistory.read(path, product="BeOS")
 
 
-@pytest.mark.parametrize("header", ["", ",".join(KAGGLE) + "\n"])
+@pytest.mark.parametrize("header", ["", ",".join(KAGGLE_COLUMNS) + "\n"])
 @pytest.mark.parametrize("zone", ["", "+00:00", "Z"])
-def test_the_kaggle_form_is_read_with_and_without_its_header(tmp_path: Path, header: str, zone: str) -> None:
+def test_the_kaggle_format_is_read_with_and_without_its_header(tmp_path: Path, header: str, zone: str) -> None:
     text = (
         f"2017-05-08 12:30:05{zone},c3.8xlarge,Linux/UNIX,us-east-1a,0.5\n"
         f"2017-05-08 12:30:00{zone},c3.8xlarge,Linux/UNIX,us-east-1a,0.4\n"
@@ -247,19 +247,19 @@ def test_the_kaggle_form_is_read_with_and_without_its_header(tmp_path: Path, hea
     assert one.start == datetime(2017, 5, 8, 12, 30, tzinfo=UTC).timestamp()
 
 
-def test_what_is_harmless_is_repaired_and_said(tmp_path: Path) -> None:
+def test_small_faults_are_repaired_and_listed(tmp_path: Path) -> None:
     text = HEADER + "a,z,20,2\na,z,10,1\na,z,10,1\nb,z,15,1\na,z,500000,3\n"
     history = PriceHistory.read(written(tmp_path / "p.csv", text))
     assert history["a", "z"].times.tolist() == [10, 20, 500_000]
-    sorted_, twice, gaps = history.repairs
+    sorted_, repeated, gaps = history.repairs
     assert sorted_ == "1 rows were out of order and were sorted"
-    assert twice == "1 rows were told twice and were taken once"
-    assert gaps.startswith("2 gaps of more than 2 days were bridged")
+    assert repeated == "1 repeated rows were dropped"
+    assert gaps.startswith("2 gaps of more than 2 days were filled")
     assert "5.8 days in b z from 15" in gaps
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ("a,z,10,1\na,z,20,-1\n", r"line 3: the price is '-1'; it must be .* above zero"),
         ("a,z,10,0\n", "line 2: the price is '0'"),
@@ -269,63 +269,63 @@ def test_what_is_harmless_is_repaired_and_said(tmp_path: Path) -> None:
         ("a,z,10,\n", "line 2: the price is ''"),
         ("a,z,noon,1\n", "line 2: the time is 'noon'; it must be unix seconds"),
         ("a,z,1456360534000,1\n", "line 2: the time is '1456360534000'"),
-        ("a,z,10\n", "line 2: has 3 fields, where 4 are needed"),
+        ("a,z,10\n", "line 2: has 3 fields, but 4 are needed"),
         ("a,,10,1\n", "line 2: the zone is ''"),
         (" ,z,10,1\n", "line 2: the type is ' '"),
-        ("a,z,10,1\nb,z,10,1\na,z,10,2\n", r"line 4: a z at 10 .* costs 2, but 1 in .*line 2; keep one"),
+        ("a,z,10,1\nb,z,10,1\na,z,10,2\n", r"line 4: a z at 10 .* costs 2, but 1 in .*line 2; remove one"),
         ("", "has no row below its header"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, rows: str, told: str) -> None:
+def test_invalid_rows_are_errors_with_their_line(tmp_path: Path, rows: str, message: str) -> None:
     path = written(tmp_path / "p.csv", HEADER + rows)
-    with pytest.raises(SettingError, match=told) as caught:
+    with pytest.raises(SettingError, match=message) as caught:
         PriceHistory.read(path)
     assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "is empty"),
         ("when,what\n1,2\n", "must name the columns type,az,t,price or datetime,instance_type,os,region,price"),
         ('{"Reservations": []}', "has no list 'SpotPriceHistory'"),
         ('{"SpotPriceHistory": []}', "is empty"),
-        ('{"SpotPriceHistory": [\n', "line 2: is no JSON"),
+        ('{"SpotPriceHistory": [\n', "line 2: is not JSON"),
         ('[{"SpotPrice": "1"}]', "entry 1: has no AvailabilityZone, InstanceType"),
         (json.dumps([aws(0, "1"), aws(1, "x")]), "entry 2: the price is 'x'"),
         (json.dumps([aws(0, "1") | {"SpotPrice": True}]), "entry 1: the price is True"),
         (json.dumps([aws(0, "1") | {"Timestamp": 5}]), "entry 1: the time is 5; it must be a date and time"),
         (json.dumps([aws(0, "1") | {"InstanceType": None}]), "entry 1: the type is None"),
-        (b"\x1f\x8bhello", "gzipped, but not whole"),
-        (gzip.compress(b"x" * 999)[:-9], "gzipped, but not whole"),
-        (b"\xff\xfe\x00", "is no text"),
+        (b"\x1f\x8bhello", "gzipped but incomplete"),
+        (gzip.compress(b"x" * 999)[:-9], "gzipped but incomplete"),
+        (b"\xff\xfe\x00", "is not UTF-8 text"),
     ],
 )
-def test_a_file_of_another_form_is_refused(tmp_path: Path, content: Any, told: str) -> None:
+def test_a_file_of_another_format_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     path = tmp_path / "p"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(SettingError, match=told):
+    with pytest.raises(SettingError, match=message):
         PriceHistory.read(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"nowhere\.csv: No such file"):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"nowhere\.csv: cannot be read \(No such file"):
         PriceHistory.read(tmp_path / "nowhere.csv")
     with pytest.raises(SettingError, match="needs a file"):
         PriceHistory.read()
 
 
-def test_an_unknown_market_names_near_ones() -> None:
+def test_the_error_for_an_unknown_market_names_similar_ones() -> None:
     history = PriceHistory([PriceSeries(kind, "us-east-1a", [0.0], [1.0]) for kind in ("m4.large", "p2.xlarge")])
-    with pytest.raises(UnknownMarket, match=r"^there are no prices of 'm4\.larg'; near are m4\.large"):
+    with pytest.raises(UnknownMarket, match=r"^'m4\.larg' has no prices; similar types are m4\.large"):
         history["m4.larg", "us-east-1a"]
-    with pytest.raises(KeyError, match=r"m4\.large in 'us-east-1f'; they are known in us-east-1a"):
+    with pytest.raises(KeyError, match=r"m4\.large has no prices in 'us-east-1f'; its zones are us-east-1a"):
         history["m4.large", "us-east-1f"]
-    with pytest.raises(SettingError, match=r"'m4\.large' is no market"):
+    with pytest.raises(SettingError, match=r"'m4\.large' is not a market"):
         history["m4.large"]  # type: ignore[index]
 
 
-def test_the_recorded_histories_are_read_whole() -> None:
+def test_the_recorded_history_is_read() -> None:
     folder = os.environ.get("THRIFTUNE_DATA")
     if not folder:
         pytest.skip("THRIFTUNE_DATA is not set: it names the folder of recorded prices")
@@ -333,10 +333,10 @@ def test_the_recorded_histories_are_read_whole() -> None:
     assert (len(history), sum(map(len, history.values())), history.repairs) == (50, 328_513, [])
     one = history["r3.large", "us-east-1c"]
     t = np.random.default_rng(1).uniform(one.start, one.end, 200)
-    for most in (0.02, 0.166, 1.0):
-        after = [one.times[(one.times > at) & (one.prices > most)] for at in t]
+    for max_price in (0.02, 0.166, 1.0):
+        after = [one.times[(one.times > start) & (one.prices > max_price)] for start in t]
         expected = [
-            at if one.price_at(at) > most else found[0] if found.size else math.inf
-            for at, found in zip(t, after, strict=True)
+            start if one.price_at(start) > max_price else later[0] if later.size else math.inf
+            for start, later in zip(t, after, strict=True)
         ]
-        assert one.next_above(most, t).tolist() == expected
+        assert one.next_above(max_price, t).tolist() == expected

@@ -1,12 +1,12 @@
-"""What does a spot machine cost, and what did it cost when? Step functions of time, read from recorded histories.
+"""Spot prices over time: step functions, read from recorded price histories.
 
-Times are unix seconds, prices dollars an hour. A row is the new price from its time on. A record says nothing
-about the time before its first row; its last price holds until the end of the record, which is the time of the
-latest row in all that was read with it. To ask outside of that is an error: any answer would be invented.
+Times are unix seconds, and prices are dollars per hour. A row is a new price from its time on. The price before a
+market's first row is unknown. Its last price holds until the end of the record, which is the latest time in all
+files that were read together. A query outside of this range raises an error.
 
-What is harmless in a file is repaired, and `PriceHistory.repairs` says so: rows that are out of order are sorted,
-rows told twice are taken once, rows of other products are left out, gaps are bridged with the price before them.
-What contradicts itself or makes no sense is refused, with the file and the line.
+Reading repairs small faults and lists them in `PriceHistory.repairs`: it sorts rows that are out of order, drops
+repeated rows, ignores rows of other products, and fills gaps with the price before them. Contradicting and invalid
+rows raise an error with the file and the line.
 """
 
 from __future__ import annotations
@@ -29,27 +29,31 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from thriftune.errors import SettingError
-from thriftune.market.price_files import OWN, Rows, read_rows
+from thriftune.market.price_files import CSV_COLUMNS, PriceRows, read_rows
 
 Floats = NDArray[np.float64]
-Market = tuple[str, str]  # a type of machine, and the zone it is rented in
+Market = tuple[str, str]  # a machine type and a zone
 
 MINUTE = 60.0
 GAP_SECONDS = 2 * 86400.0
-"""AWS repeats a price every day, so that two days without a row are a hole in the record."""
+"""AWS repeats a price every day, so two days without a row are a gap in the record."""
 
 
 class UnknownMarket(SettingError, KeyError):
-    """No prices of that type in that zone; the message names what is near."""
+    """The history has no prices of this type in this zone.
 
-    def __str__(self) -> str:  # a KeyError would show it in quotes
+    The message names similar markets.
+    """
+
+    def __str__(self) -> str:  # KeyError would put the message in quotes
         return str(self.args[0])
 
 
 class PriceSeries:
-    """The price of one type in one zone, from `start` to `end`: `prices[i]` from `times[i]` on.
+    """The prices of one machine type in one zone, from `start` to `end`.
 
-    Every question may be asked for an array of times at once.
+    The price is `prices[i]` from `times[i]` on. Methods take one time or an array of times. `times` rise, and all
+    `prices` are above zero.
     """
 
     def __init__(
@@ -60,17 +64,19 @@ class PriceSeries:
         name = f"{type} {zone}"
         if self.times.ndim != 1 or self.times.shape != self.prices.shape or not self.times.size:
             raise SettingError(
-                f"{name}: needs a price for each of its times, at least one; "
-                f"there are {self.times.shape} times and {self.prices.shape} prices"
+                f"{name}: needs one price for each time, and at least one; "
+                f"the shapes are {self.times.shape} for times and {self.prices.shape} for prices"
             )
         if not np.isfinite(self.times).all() or not (np.diff(self.times) > 0).all():
-            raise SettingError(f"{name}: its times must be finite and rise")
+            raise SettingError(f"{name}: times must be finite and rising")
         if not ((self.prices > 0) & np.isfinite(self.prices)).all():
-            raise SettingError(f"{name}: its prices must be above zero and finite; one is {self.prices.min()}")
+            raise SettingError(f"{name}: prices must be above zero and finite; the lowest is {self.prices.min()}")
         self.start = float(self.times[0])
         self.end = float(self.times[-1] if end is None else end)
         if not self.times[-1] <= self.end < math.inf:
-            raise SettingError(f"{name}: ends at {self.end}, before its last row at {self.times[-1]}")
+            raise SettingError(
+                f"{name}: end {self.end} must be finite and not before the last row at {self.times[-1]}"
+            )
 
     def __len__(self) -> int:
         return len(self.times)
@@ -86,10 +92,10 @@ class PriceSeries:
     @overload
     def price_at(self, t: Floats) -> Floats: ...
     def price_at(self, t: float | Floats) -> float | Floats:
-        """The price at `t`."""
+        """Return the price at `t`."""
         if isinstance(t, float):
-            return self._plain_prices[self._row_of(t)]
-        return _plain(self.prices[self._row(np.asarray(t, dtype=np.float64))])
+            return self._price_list[self._row_at(t)]
+        return _float_or_array(self.prices[self._rows_at(np.asarray(t, dtype=np.float64))])
 
     @overload
     def mean(self, t0: float, t1: float) -> float: ...
@@ -98,25 +104,28 @@ class PriceSeries:
     @overload
     def mean(self, t0: float, t1: Floats) -> Floats: ...
     def mean(self, t0: float | Floats, t1: float | Floats) -> float | Floats:
-        """The mean price over the time from `t0` to `t1`; where they are the same, the price then."""
+        """Return the mean price from `t0` to `t1`, weighted by time.
+
+        If they are equal, return the price at `t0`.
+        """
         if isinstance(t0, float) and isinstance(t1, float) and t0 <= t1:
-            return self._mean_of(t0, t1)
+            return self._mean_between(t0, t1)
         t0, t1 = np.broadcast_arrays(np.asarray(t0, dtype=np.float64), np.asarray(t1, dtype=np.float64))
-        first, last = self._row(t0), self._row(t1)
+        first, last = self._rows_at(t0), self._rows_at(t1)
         if (t1 < t0).any():
             worst = int(np.argmax(t0 - t1))
             raise SettingError(
-                f"{self.type} {self.zone}: a mean from {t0.flat[worst]:.0f} "
-                f"to {t1.flat[worst]:.0f}, which is earlier"
+                f"{self.type} {self.zone}: a mean from {t0.flat[worst]:.0f} to {t1.flat[worst]:.0f}, "
+                "which is earlier; give the earlier time first"
             )
-        # The part of the first step, the whole steps between, and the part of the last step. Differences of sums
-        # of the whole record would lose digits where a window is short.
+        # Sum the end of the first step, the whole steps between, and the start of the last step. The difference of
+        # two cumulative sums alone would lose digits if the window is short.
         second = np.minimum(first + 1, len(self) - 1)
         spent = self.prices[first] * (self.times[second] - t0)
-        spent += self._spent[last] - self._spent[second]
+        spent += self._cumulative[last] - self._cumulative[second]
         spent += self.prices[last] * (t1 - self.times[last])
-        apart = first < last
-        return _plain(np.where(apart, spent / np.where(apart, t1 - t0, 1.0), self.prices[first]))
+        several = first < last
+        return _float_or_array(np.where(several, spent / np.where(several, t1 - t0, 1.0), self.prices[first]))
 
     @overload
     def next_above(self, price: float, t: float) -> float: ...
@@ -125,131 +134,150 @@ class PriceSeries:
     @overload
     def next_above(self, price: float, t: Floats) -> Floats: ...
     def next_above(self, price: float | Floats, t: float | Floats) -> float | Floats:
-        """The first time from `t` on at which a machine costs more than `price`; inf if the record shows none.
+        """Return the first time from `t` on at which the price is above `price`.
 
-        A machine with that maximum price, running at `t`, is revoked then.
+        It is infinite if the record has no such time. A machine with this maximum price that runs at `t` is
+        preempted at that time.
         """
         t, price = np.broadcast_arrays(np.asarray(t, dtype=np.float64), np.asarray(price, dtype=np.float64))
-        row = self._row(t)
+        row = self._rows_at(t)
         if np.isnan(price).any():
-            raise SettingError(f"{self.type} {self.zone}: a maximum price is not a number")
-        now = self.prices[row] > price
-        # How many rows may be passed over is found bit by bit, the highest first: a block of 2^k rows is passed
-        # over if its highest price is not above the maximum.
-        for power in reversed(range(len(self._block_highs))):
-            highs = self._block_highs[power]
-            inside = row < len(highs)
-            passed = inside & (highs[np.where(inside, row, 0)] <= price)
-            row = row + (passed << power)
-        found = np.append(self.times, math.inf)[row]
-        return _plain(np.where(now, t, found))
+            raise SettingError(f"{self.type} {self.zone}: a maximum price is NaN; give a number")
+        above_now = self.prices[row] > price
+        # Skip rows in blocks of 2^k, the largest blocks first. A block can be skipped if its highest price is not
+        # above the maximum.
+        for power in reversed(range(len(self._block_maxima))):
+            maxima = self._block_maxima[power]
+            valid = row < len(maxima)
+            skip = valid & (maxima[np.where(valid, row, 0)] <= price)
+            row = row + (skip << power)
+        return _float_or_array(np.where(above_now, t, np.append(self.times, math.inf)[row]))
 
     def lifetimes(self, max_price: float | Floats, t: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """How many hours machines live that are rented at these times with that maximum price, and whether they
-        were revoked then, or the record ended: what a model of lifetimes is fitted to. Where the price is above,
-        there is no machine."""
+        """Return the lifetimes of machines rented at times `t` with a maximum price.
+
+        Use them to fit a lifetime distribution. The result is a pair: the hours that each machine lived, and
+        whether it was preempted. A machine that was not preempted lived until the end of the record. Times at
+        which the price is above the maximum are omitted.
+        """
         t, price = np.broadcast_arrays(np.asarray(t, dtype=np.float64), np.asarray(max_price, dtype=np.float64))
         until = self.next_above(price, t)
-        had = until > t
-        return (np.minimum(until, self.end) - t)[had] / 3600.0, np.isfinite(until)[had]
+        rentable = until > t
+        return (np.minimum(until, self.end) - t)[rentable] / 3600.0, np.isfinite(until)[rentable]
 
     def minutes(self, t0: float, t1: float) -> Floats:
-        """The prices at t0, t0 + 60, t0 + 120, ... before t1."""
+        """Return the prices at t0 and at every full minute after it, before t1."""
         self._check_order(t0, t1)
         return self.price_at(np.arange(t0, t1, MINUTE))
 
     def window(self, t0: float, t1: float) -> PriceSeries:
-        """The record from t0 to t1 only, which begins with the price at t0."""
+        """Return the series from t0 to t1; its first row is the price at t0."""
         self._check_order(t0, t1)
-        first, last = self._row(np.array([t0, t1])).tolist()
+        first, last = self._rows_at(np.array([t0, t1])).tolist()
         times = np.append(t0, self.times[first + 1 : last + 1])
         return PriceSeries(self.type, self.zone, times, self.prices[first : last + 1], end=t1)
 
     def _check_order(self, t0: float, t1: float) -> None:
         if not t0 <= t1:
-            raise SettingError(f"{self.type} {self.zone}: a window from {t0:.0f} to {t1:.0f}, which is earlier")
+            raise SettingError(
+                f"{self.type} {self.zone}: a window from {t0:.0f} to {t1:.0f}, which is earlier; "
+                "give the earlier time first"
+            )
 
-    # One number at a time, as policies ask: a search in a list takes a twentieth of one in an array.
+    # Policies query single times very often. A search in a list takes a twentieth of the time of one in an array.
 
-    def _row_of(self, t: float) -> int:
+    def _row_at(self, t: float) -> int:
+        """Return the row whose price holds at `t`."""
         if not self.start <= t <= self.end:
-            self._row(np.asarray(t))  # says what is wrong
-        return bisect_right(self._plain_times, t) - 1
+            self._rows_at(np.asarray(t))  # raises the error that names the time
+        return bisect_right(self._time_list, t) - 1
 
-    def _mean_of(self, t0: float, t1: float) -> float:
-        times, prices, spent = self._plain_times, self._plain_prices, self._plain_spent
-        first, last = self._row_of(t0), self._row_of(t1)
+    def _mean_between(self, t0: float, t1: float) -> float:
+        times, prices, cumulative = self._time_list, self._price_list, self._cumulative_list
+        first, last = self._row_at(t0), self._row_at(t1)
         if first == last:
             return prices[first]
-        whole = spent[last] - spent[first + 1]
+        whole = cumulative[last] - cumulative[first + 1]
         return (prices[first] * (times[first + 1] - t0) + whole + prices[last] * (t1 - times[last])) / (t1 - t0)
 
     @cached_property
-    def _plain_times(self) -> list[float]:
+    def _time_list(self) -> list[float]:
         return list(map(float, self.times))
 
     @cached_property
-    def _plain_prices(self) -> list[float]:
+    def _price_list(self) -> list[float]:
         return list(map(float, self.prices))
 
     @cached_property
-    def _plain_spent(self) -> list[float]:
-        return list(map(float, self._spent))
+    def _cumulative_list(self) -> list[float]:
+        return list(map(float, self._cumulative))
 
     @cached_property
-    def _spent(self) -> Floats:
-        """Dollars an hour times seconds, from the start to each row."""
+    def _cumulative(self) -> Floats:
+        """Return the integral of the price from the start to each row.
+
+        Its unit is dollars per hour times seconds.
+        """
         return np.append(0.0, np.cumsum(self.prices[:-1] * np.diff(self.times)))
 
     @cached_property
-    def _block_highs(self) -> list[Floats]:
-        """[k][i]: the highest price of the 2^k rows from i on."""
-        highs = [self.prices]
-        while len(highs[-1]) > (half := 1 << (len(highs) - 1)):
-            highs.append(np.maximum(highs[-1][:-half], highs[-1][half:]))
-        return highs
+    def _block_maxima(self) -> list[Floats]:
+        """Return the maxima of blocks of rows.
 
-    def _row(self, t: Floats) -> NDArray[np.intp]:
-        """The row whose price holds at t."""
+        Element [k][i] is the highest price of the 2^k rows from i on.
+        """
+        maxima = [self.prices]
+        while len(maxima[-1]) > (half := 1 << (len(maxima) - 1)):
+            maxima.append(np.maximum(maxima[-1][:-half], maxima[-1][half:]))
+        return maxima
+
+    def _rows_at(self, t: Floats) -> NDArray[np.intp]:
+        """Return the rows whose prices hold at times `t`."""
         outside = ~((t >= self.start) & (t <= self.end))
         if outside.any():
-            asked = _date(float(t[outside].flat[0]))
+            first_outside = _date(float(t[outside].flat[0]))
             raise SettingError(
-                f"{self.type} {self.zone}: no price is known at {asked}; "
+                f"{self.type} {self.zone}: no price is known at {first_outside}; "
                 f"the record goes from {_date(self.start)} to {_date(self.end)}"
             )
         return np.searchsorted(self.times, t, side="right") - 1
 
 
 class PriceHistory(Mapping[Market, PriceSeries]):
-    """The prices of many markets: `history[type, zone]`. `repairs`: sentences on what was put right on reading."""
+    """The price series of many markets, by type and zone: `history[type, zone]`.
+
+    `repairs` are sentences that say which faults of the files were repaired.
+    """
 
     def __init__(self, series: Iterable[PriceSeries], repairs: Sequence[str] = ()) -> None:
         self._series: dict[Market, PriceSeries] = {}
         for one in series:
             if (one.type, one.zone) in self._series:
-                raise SettingError(f"{one.type} {one.zone}: there are two series of it; give one")
+                raise SettingError(f"{one.type} {one.zone}: has two series; give only one")
             self._series[one.type, one.zone] = one
         self.repairs = list(repairs)
 
     @classmethod
     def read(cls, *paths: str | os.PathLike[str], product: str = "Linux/UNIX") -> PriceHistory:
-        """The histories of these files together; thriftune.market.price_files says which forms they may have.
+        """Read price files; `thriftune.market.price_files` lists their formats.
 
-        - `product`: where the files tell of several operating systems, the rows of this one are read.
+        If a file has rows for several operating systems, only those of `product` are read.
         """
         if not paths:
-            raise SettingError("PriceHistory.read: needs a file")
-        return _assembled([read_rows(Path(path), product) for path in paths])
+            raise SettingError("PriceHistory.read: needs a file; give at least one path")
+        return _merge([read_rows(Path(path), product) for path in paths])
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """As CSV, gzipped if the name ends in .gz. Each market's price is told again at its end."""
+        """Write a CSV file, gzipped if the name ends in .gz.
+
+        The last row of each market repeats its price at the market's end.
+        """
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(OWN)
+        writer.writerow(CSV_COLUMNS)
         for one in self.values():
-            ends = [] if one.times[-1] == one.end else [(one.end, one.prices[-1])]
-            for t, price in chain(zip(one.times.tolist(), one.prices.tolist(), strict=True), ends):
+            end_row = [] if one.times[-1] == one.end else [(one.end, one.prices[-1])]
+            for t, price in chain(zip(one.times.tolist(), one.prices.tolist(), strict=True), end_row):
                 writer.writerow((one.type, one.zone, int(t) if t == int(t) else t, float(price)))
         raw = text.getvalue().encode()
         Path(path).write_bytes(gzip.compress(raw, mtime=0) if str(path).endswith(".gz") else raw)
@@ -262,7 +290,7 @@ class PriceHistory(Mapping[Market, PriceSeries]):
         try:
             return self._series[market]
         except KeyError:
-            raise UnknownMarket(self._unknown(market)) from None
+            raise UnknownMarket(self._unknown_message(market)) from None
 
     def __iter__(self) -> Iterator[Market]:
         return iter(self.markets)
@@ -274,19 +302,21 @@ class PriceHistory(Mapping[Market, PriceSeries]):
         rows = sum(map(len, self._series.values()))
         return f"PriceHistory({len(self)} markets, {rows} rows, {len(self.repairs)} repairs)"
 
-    def _unknown(self, market: object) -> str:
+    def _unknown_message(self, market: object) -> str:
+        """Return the error message for a market without prices."""
         if not (isinstance(market, tuple) and len(market) == 2):
-            return f"{market!r} is no market; ask for history[type, zone], as {self.markets[:1]}"
+            return f"{market!r} is not a market; use history[type, zone], such as {self.markets[:1]}"
         type, zone = (str(name) for name in market)
-        zones = [there for kind, there in self.markets if kind == type]
+        zones = [known_zone for known_type, known_zone in self.markets if known_type == type]
         if zones:
-            return f"there are no prices of {type} in {zone!r}; they are known in {', '.join(zones)}"
-        types = list(dict.fromkeys(kind for kind, _ in self.markets))
-        near = difflib.get_close_matches(type, types, n=5, cutoff=0.5) or types[:5]
-        return f"there are no prices of {type!r}; near are {', '.join(near)} ({len(types)} types in all)"
+            return f"{type} has no prices in {zone!r}; its zones are {', '.join(zones)}"
+        types = list(dict.fromkeys(known_type for known_type, _ in self.markets))
+        similar = difflib.get_close_matches(type, types, n=5, cutoff=0.5) or types[:5]
+        return f"{type!r} has no prices; similar types are {', '.join(similar)} ({len(types)} types in all)"
 
 
-def _assembled(files: Sequence[Rows]) -> PriceHistory:
+def _merge(files: Sequence[PriceRows]) -> PriceHistory:
+    """Merge the rows of files into one history; sort them and drop repeated ones."""
     markets = [market for rows in files for market in zip(rows.types, rows.zones, strict=True)]
     names = list(dict.fromkeys(markets))
     code = {market: i for i, market in enumerate(names)}
@@ -294,52 +324,54 @@ def _assembled(files: Sequence[Rows]) -> PriceHistory:
     times = np.concatenate([rows.times for rows in files])
     prices = np.concatenate([rows.prices for rows in files])
 
-    as_told = np.argsort(codes, kind="stable")
-    late = (np.diff(times[as_told]) < 0) & (np.diff(codes[as_told]) == 0)
+    file_order = np.argsort(codes, kind="stable")
+    unsorted = (np.diff(times[file_order]) < 0) & (np.diff(codes[file_order]) == 0)
     order = np.lexsort((times, codes))  # stable
-    again = (np.diff(times[order]) == 0) & (np.diff(codes[order]) == 0)
-    contradicts = again & (np.diff(prices[order]) != 0)
-    if contradicts.any():
-        i = int(np.argmax(contradicts))
+    repeated = (np.diff(times[order]) == 0) & (np.diff(codes[order]) == 0)
+    contradicting = repeated & (np.diff(prices[order]) != 0)
+    if contradicting.any():
+        i = int(np.argmax(contradicting))
         first, second = order[i : i + 2].tolist()
         type, zone = markets[first]
         raise SettingError(
-            f"{_where(files, second)}: {type} {zone} at {_date(times[second])} costs {prices[second]:g}, "
-            f"but {prices[first]:g} in {_where(files, first)}; keep one of them"
+            f"{_location(files, second)}: {type} {zone} at {_date(times[second])} costs {prices[second]:g}, "
+            f"but {prices[first]:g} in {_location(files, first)}; remove one of them"
         )
-    kept = order[np.append(True, ~again)]
+    rows = order[np.append(True, ~repeated)]
     end = float(times.max())
-    bounds = np.searchsorted(codes[kept], np.arange(len(names) + 1))
+    bounds = np.searchsorted(codes[rows], np.arange(len(names) + 1))
     series = [
-        PriceSeries(*market, times[kept[low:high]], prices[kept[low:high]], end=end)
+        PriceSeries(*market, times[rows[low:high]], prices[rows[low:high]], end=end)
         for market, low, high in zip(names, bounds[:-1], bounds[1:], strict=True)
     ]
-    repairs = [f"{rows.path}: {sentence}" for rows in files for sentence in rows.repairs]
-    if late.any():
-        repairs.append(f"{late.sum()} rows were out of order and were sorted")
-    if again.any():
-        repairs.append(f"{again.sum()} rows were told twice and were taken once")
-    return PriceHistory(series, repairs + _gaps(series))
+    repairs = [f"{file.path}: {sentence}" for file in files for sentence in file.repairs]
+    if unsorted.any():
+        repairs.append(f"{unsorted.sum()} rows were out of order and were sorted")
+    if repeated.any():
+        repairs.append(f"{repeated.sum()} repeated rows were dropped")
+    return PriceHistory(series, repairs + _gap_repairs(series))
 
 
-def _where(files: Sequence[Rows], row: int) -> str:
-    for rows in files:
-        if row < len(rows.times):
-            return rows.where(row)
-        row -= len(rows.times)
+def _location(files: Sequence[PriceRows], row: int) -> str:
+    """Return the file and the line of a row, counted over all files."""
+    for file in files:
+        if row < len(file.times):
+            return file.location(row)
+        row -= len(file.times)
     raise IndexError(row)
 
 
-def _gaps(series: Iterable[PriceSeries]) -> list[str]:
-    silences = [(np.diff(one.times, append=one.end), one) for one in series]
-    count = sum(int((lengths > GAP_SECONDS).sum()) for lengths, _ in silences)
+def _gap_repairs(series: Iterable[PriceSeries]) -> list[str]:
+    """Return a sentence on gaps longer than `GAP_SECONDS`, if the series have any."""
+    pauses = [(np.diff(one.times, append=one.end), one) for one in series]
+    count = sum(int((lengths > GAP_SECONDS).sum()) for lengths, _ in pauses)
     if not count:
         return []
-    lengths, one = max(silences, key=lambda pair: float(pair[0].max()))
+    lengths, one = max(pauses, key=lambda pair: float(pair[0].max()))
     longest = int(np.argmax(lengths))
     return [
-        f"{count} gaps of more than {GAP_SECONDS / 86400:g} days were bridged with the price before them, the "
-        f"longest of {lengths[longest] / 86400:.1f} days in {one.type} {one.zone} from {_date(one.times[longest])}"
+        f"{count} gaps of more than {GAP_SECONDS / 86400:g} days were filled with the price before them; the "
+        f"longest is {lengths[longest] / 86400:.1f} days in {one.type} {one.zone} from {_date(one.times[longest])}"
     ]
 
 
@@ -349,7 +381,7 @@ def _frozen(values: ArrayLike) -> Floats:
     return array
 
 
-def _plain(values: Floats) -> float | Floats:
+def _float_or_array(values: Floats) -> float | Floats:
     return values if values.ndim else float(values)
 
 
