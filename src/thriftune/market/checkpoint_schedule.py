@@ -1,9 +1,9 @@
-"""When should a job save its state on a machine that may be lost?
+"""Checkpoint schedules for jobs on machines that may be preempted.
 
-A job has `work_hours` to do. It does a segment of it, saves (`checkpoint_hours`), does the next one, and needs not
-save at the end. If the machine is lost, during a segment or while saving, the job goes on from its last checkpoint
-on a fresh machine, of age 0, `restart_hours` later. Every schedule is judged by the same evaluator, which follows
-this process exactly, whatever the hazard.
+A job has `work_hours` of work. It alternates between a segment of work and a checkpoint (`checkpoint_hours`); the
+last segment needs no checkpoint. If the machine is preempted during a segment or a checkpoint, the job resumes
+from its last checkpoint on a new machine of age 0, `restart_hours` later. The same evaluator computes the expected
+time of every schedule. It follows this process exactly, for any hazard.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from thriftune.market.checkpoint_table import CheckpointTable
 from thriftune.market.running_time import lived_hours, mean_hours
 from thriftune.market.survival import HOURS_TOLERANCE, Survival, alive, checked, checked_above_zero
 
-MIN_WORK_HOURS = 1.0 / 3600.0
-MAX_SEGMENTS = 2000
+MIN_WORK_HOURS = 1.0 / 3600.0  # a second: shorter work is smaller than rounding errors
+FREE_CHECKPOINT_SEGMENTS = 100  # of a Young-Daly schedule whose checkpoints take no time
+MAX_SEGMENTS = 2000  # of one schedule: more segments would take too long to evaluate
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What there is to do, and what it takes to save it and to begin again. `age`: the machine's, at the start.
+    """The work of a job and the hours that a checkpoint and a restart take.
 
-    A job is of a second at least: what is shorter is not told from nothing.
+    `work_hours` must be a second or more. `age` is the age of the machine on which the job starts, in hours.
     """
 
     work_hours: float
@@ -46,18 +47,24 @@ class Job:
 
 
 class CheckpointPlan(Protocol):
-    """How much work to do before the next checkpoint, by what is left and how old the machine is."""
+    """Decides how much work to do before the next checkpoint."""
 
-    def next_segment(self, left_hours: float, age: float) -> float: ...
+    def next_segment(self, left_hours: float, age: float) -> float:
+        """Return the hours of work before the next checkpoint, at most `left_hours`.
+
+        `left_hours` is the work left, and `age` the age of the machine in hours.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A plan for a job, and what comes of it.
+    """A checkpoint plan for a job, with its expected running time.
 
-    - `segments`: hours of work between the checkpoints, while the machine is not lost; the last ones may come
-      after any machine is.
-    - `expected_hours`: until the job is done, with all it saves, loses and begins again; inf if it may never be.
+    - `segments`: hours of work between checkpoints if the machine is never preempted. They cover all of the work,
+      even if no machine can live that long.
+    - `expected_hours`: expected hours until the job is done, including checkpoints, lost work and restarts; inf if
+      the job may never be done.
     """
 
     plan: CheckpointPlan
@@ -65,15 +72,19 @@ class Schedule:
     expected_hours: float
 
     def next_segment(self, left_hours: float, age: float) -> float:
-        """With so much work left, at a checkpoint or after a restart, on a machine of this age."""
+        """Return the hours of work before the next checkpoint.
+
+        Call it after a checkpoint or a restart.
+        """
         return self.plan.next_segment(left_hours, age)
 
 
 def best_schedule(job: Job, survival: Survival, *, resolution_hours: float = 0.05) -> Schedule:
-    """The schedule that takes the least expected time, of those with segments of whole steps of the resolution.
+    """Return the schedule with the least expected time.
 
-    By dynamic programming over the work left and the machine's age. What a step of the resolution cannot express
-    may be better yet: where Young-Daly's schedule is, it is given.
+    Dynamic programming over the work left and the machine's age finds the best schedule whose segments are
+    multiples of `resolution_hours`. If Young-Daly's schedule is better, because its segments need no such
+    multiple, it is returned instead.
     """
     checked_above_zero("resolution_hours", resolution_hours)
     table = CheckpointTable(
@@ -84,32 +95,42 @@ def best_schedule(job: Job, survival: Survival, *, resolution_hours: float = 0.0
         oldest_hours=job.age,
         resolution_hours=resolution_hours,
     )
-    ours, theirs = _judged(table, job, survival), young_daly_schedule(job, survival)
-    return ours if ours.expected_hours <= theirs.expected_hours else theirs
+    optimal, young_daly = _schedule(table, job, survival), young_daly_schedule(job, survival)
+    return optimal if optimal.expected_hours <= young_daly.expected_hours else young_daly
 
 
 def young_daly_hours(checkpoint_hours: float, mean_lifetime_hours: float) -> float:
-    """The interval of Young and, to first order, of Daly, for machines without memory: sqrt(2 c M)."""
+    """Return Young's checkpoint interval, sqrt(2 c M).
+
+    It assumes a constant hazard. Daly's interval is the same to first order.
+    """
     if not (0.0 <= checkpoint_hours < math.inf and mean_lifetime_hours >= 0.0):
-        checked("checkpoint_hours", checkpoint_hours)  # says what is wrong
+        checked("checkpoint_hours", checkpoint_hours)  # raises the error that names the value
         checked("mean_lifetime_hours", mean_lifetime_hours, finite=False)
     return math.sqrt(2.0 * checkpoint_hours * mean_lifetime_hours) if checkpoint_hours else 0.0
 
 
 def young_daly_schedule(job: Job, survival: Survival) -> Schedule:
-    """Young-Daly's interval by the mean lifetime of these machines. Without a cost it would save all the time: it
-    then saves a hundred times; and never more than `MAX_SEGMENTS` times."""
-    interval = young_daly_hours(job.checkpoint_hours, mean_hours(survival)) or 1e-2 * job.work_hours
+    """Return the schedule with Young-Daly's interval.
+
+    The interval uses the mean lifetime of the machines. If checkpoints take no time, the interval would be 0. The
+    schedule then has `FREE_CHECKPOINT_SEGMENTS` segments. No schedule has more than about `MAX_SEGMENTS`.
+    """
+    interval = young_daly_hours(job.checkpoint_hours, mean_hours(survival))
+    interval = interval or job.work_hours / FREE_CHECKPOINT_SEGMENTS
     return even_schedule(job, survival, max(interval, job.work_hours / MAX_SEGMENTS))
 
 
 def even_schedule(job: Job, survival: Survival, interval_hours: float) -> Schedule:
-    """A checkpoint after every so many hours of work; inf: none."""
+    """Return the schedule with a checkpoint after every `interval_hours` of work.
+
+    An infinite interval means no checkpoint.
+    """
     checked_above_zero("interval_hours", interval_hours, finite=False)
     if job.work_hours > interval_hours * (MAX_SEGMENTS + 1):
         raise SettingError(
-            f"interval_hours {interval_hours:g}: would save {job.work_hours / interval_hours:.3g} times, and "
-            f"{MAX_SEGMENTS} is the most: give a longer one"
+            f"interval_hours {interval_hours:g}: needs {job.work_hours / interval_hours:.3g} checkpoints, and "
+            f"{MAX_SEGMENTS} is the maximum; give a longer interval"
         )
     whole = math.floor(job.work_hours / interval_hours + HOURS_TOLERANCE)
     segments = [interval_hours] * whole
@@ -118,50 +139,50 @@ def even_schedule(job: Job, survival: Survival, interval_hours: float) -> Schedu
 
 
 def fixed_schedule(job: Job, survival: Survival, segments: Sequence[float]) -> Schedule:
-    """Checkpoints between these segments of work, on whatever machine they are done."""
+    """Return the schedule with these segments, whatever the age of the machine."""
     for segment in segments:
         checked_above_zero("segments:", segment)
     if not math.isclose(total := math.fsum(segments), job.work_hours, rel_tol=1e-6):
-        raise SettingError(f"segments add up to {total:g} h, and the job has {job.work_hours:g} h of work")
-    return _judged(_Fixed(segments), job, survival)
+        raise SettingError(f"segments add up to {total:g} h, but the job has {job.work_hours:g} h of work")
+    return _schedule(_FixedPlan(segments), job, survival)
 
 
-class _Fixed:
-    """Checkpoints at the same points of the work, however old the machine is."""
+class _FixedPlan:
+    """A plan whose checkpoints do not depend on the age of the machine."""
 
     def __init__(self, segments: Sequence[float]) -> None:
-        # Left after the last segment, after the one before, and so on.
+        # Hours of work left after each segment, from the last segment to the first; rising from 0.
         self._left: list[float] = np.cumsum([0.0, *segments[:0:-1]]).tolist()
 
-    def next_segment(self, left_hours: float, age: float) -> float:  # noqa: ARG002 (the protocol's)
+    def next_segment(self, left_hours: float, age: float) -> float:  # noqa: ARG002 (required by the protocol)
         return left_hours - self._left[bisect_left(self._left, left_hours - HOURS_TOLERANCE) - 1]
 
 
-def _judged(plan: CheckpointPlan, job: Job, survival: Survival) -> Schedule:
-    """The plan, and what is to be expected of it.
+def _schedule(plan: CheckpointPlan, job: Job, survival: Survival) -> Schedule:
+    """Return the schedule of a plan, with its segments and its expected hours.
 
-    Let a path be the segments that follow one another while the machine lives, w_j the work left at the start of
-    the j-th, and p_j the probability that the machine is lost in it. With G(w) what is to be expected of a fresh
-    machine with work w left, and the hours the machine is expected to live of its path,
+    A path is the sequence of segments done on one machine while it lives. Let w_j be the work left at the start of
+    segment j, and p_j the probability that the machine is lost during it. Let G(w) be the expected hours on a new
+    machine with w hours of work left, and let `lived` be the expected hours that the machine lives on its path:
 
         E = lived + sum over the path of p_j (r + G(w_j)).
 
-    The path of G(w) itself begins with w, and goes on with less: G follows from the least work up.
+    The path of G(w) starts with w and continues with less work. So G is computed in order of rising w.
     """
     first = _Path(plan, job, survival, job.work_hours, job.age)
     paths: dict[float, _Path] = {}
-    todo = list(first.left)
-    while todo:
-        left = todo.pop()
+    unvisited = list(first.left)
+    while unvisited:
+        left = unvisited.pop()
         if left not in paths:
             paths[left] = _Path(plan, job, survival, left, 0.0)
-            todo += paths[left].left
-    fresh: dict[float, float] = {}
+            unvisited += paths[left].left
+    fresh_hours: dict[float, float] = {}  # G by work left
     for left in sorted(paths):
         path = paths[left]
-        spent = path.expected(job.restart_hours, fresh, but_first=True)
-        fresh[left] = spent / path.first_saved if path.first_saved > 0.0 else math.inf
-    return Schedule(plan, _segments(plan, job), first.expected(job.restart_hours, fresh))
+        spent = path.expected_hours(job.restart_hours, fresh_hours, omit_first=True)
+        fresh_hours[left] = spent / path.first_saved if path.first_saved > 0.0 else math.inf
+    return Schedule(plan, _segments(plan, job), first.expected_hours(job.restart_hours, fresh_hours))
 
 
 def _segments(plan: CheckpointPlan, job: Job) -> tuple[float, ...]:
@@ -174,7 +195,11 @@ def _segments(plan: CheckpointPlan, job: Job) -> tuple[float, ...]:
 
 
 class _Path:
-    """What is done on one machine, while it lives: the work left at each segment's start, and how it may go."""
+    """The segments done on one machine while it lives.
+
+    `left` is the work left at the start of each segment, in hours. `first_saved` is the probability that the
+    machine lives to the end of the first segment and its checkpoint.
+    """
 
     def __init__(self, plan: CheckpointPlan, job: Job, survival: Survival, left: float, age: float) -> None:
         self.left: list[float] = []
@@ -182,21 +207,26 @@ class _Path:
         lengths: list[float] = []
         while left > 0.0 and (age < survival.end or not ages):
             rest = left - plan.next_segment(left, age)
-            rest = (
-                round(rest, 9) if rest > HOURS_TOLERANCE else 0.0
-            )  # rounded: the same work on every path, and a key
+            # Rounded, because it is a dict key and must be the same number on every path.
+            rest = round(rest, 9) if rest > HOURS_TOLERANCE else 0.0
             self.left.append(left)
             ages.append(age)
             lengths.append(left - rest + (job.checkpoint_hours if rest else 0.0))
             left, age = rest, age + lengths[-1]
         reached = np.cumsum(lengths)
-        alive_then = alive(survival, reached, ages[0])
-        self.first_saved = float(alive_then[0])
+        alive_at_end = alive(survival, reached, ages[0])
+        self.first_saved = float(alive_at_end[0])
         self._lived = float(lived_hours(survival, reached[-1], ages[0]))
-        self._lost = -np.diff(alive_then, prepend=1.0)
+        self._loss_probabilities = -np.diff(alive_at_end, prepend=1.0)  # of each segment
 
-    def expected(self, restart: float, fresh: dict[float, float], *, but_first: bool = False) -> float:
-        """E above; `but_first`: without the first segment's G, which is not known yet and may be solved for."""
-        again = np.array([fresh.get(left, 0.0) for left in self.left])
-        again[0] = 0.0 if but_first else again[0]
-        return self._lived + float(self._lost @ np.where(self._lost > 0.0, restart + again, 0.0))
+    def expected_hours(
+        self, restart_hours: float, fresh_hours: dict[float, float], *, omit_first: bool = False
+    ) -> float:
+        """Return E of `_schedule`.
+
+        With `omit_first`, G of the first segment counts as 0: it is the unknown that the caller solves for.
+        """
+        after_loss = np.array([fresh_hours.get(left, 0.0) for left in self.left])
+        after_loss[0] = 0.0 if omit_first else after_loss[0]
+        losses = self._loss_probabilities
+        return self._lived + float(losses @ np.where(losses > 0.0, restart_hours + after_loss, 0.0))
