@@ -1,4 +1,4 @@
-"""Lifetimes that the tests of the market know everything about."""
+"""Lifetime models with known formulas, for the tests of the market package."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Exponential:
     end: float = math.inf
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
-        told: Array = np.exp(-self.rate * (np.asarray(t) + 0.0 * np.asarray(age)))
-        return told[()]
+        probability: Array = np.exp(-self.rate * (np.asarray(t) + 0.0 * np.asarray(age)))
+        return probability[()]
 
     def draw(self, n: int, random: np.random.Generator) -> Array:
         return random.exponential(1.0 / self.rate, n)
@@ -27,14 +27,14 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Lost at any age up to the end alike."""
+    """Lifetimes distributed uniformly up to the end."""
 
     end: float = 10.0
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
         age = np.asarray(age, dtype=float)
-        told: Array = np.clip((self.end - age - np.asarray(t)) / (self.end - age), 0.0, 1.0)
-        return told[()]
+        probability: Array = np.clip((self.end - age - np.asarray(t)) / (self.end - age), 0.0, 1.0)
+        return probability[()]
 
     def draw(self, n: int, random: np.random.Generator) -> Array:
         return random.uniform(0.0, self.end, n)
@@ -42,7 +42,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Bathtub:
-    """SciSpot Eq. 1; whoever lives to 24 h is ended there."""
+    """SciSpot's bathtub, Eq. 1; machines that reach 24 h end there."""
 
     A: float = 0.45
     tau1: float = 1.0
@@ -57,19 +57,19 @@ class Bathtub:
         return np.where(age >= self.end, 0.0, np.clip(1.0 - F, 0.0, 1.0))
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
-        told: Array = self.lives_to(np.asarray(t) + np.asarray(age)) / self.lives_to(age)
-        return told[()]
+        probability: Array = self.lives_to(np.asarray(t) + np.asarray(age)) / self.lives_to(age)
+        return probability[()]
 
     def draw(self, n: int, random: np.random.Generator) -> Array:
-        """To the nearest of a million ages."""
+        """Draw lifetimes from a grid of a million ages."""
         ages = np.linspace(0.0, self.end, 1_000_001)
-        told: Array = ages[np.searchsorted(-self.lives_to(ages), -random.uniform(size=n))]
-        return told
+        hours: Array = ages[np.searchsorted(-self.lives_to(ages), -random.uniform(size=n))]
+        return hours
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Lost at one of a few ages, as the empirical distribution says: shares of all, by age."""
+    """Lifetimes with a few discrete values: `shares` of machines are lost at `ages`."""
 
     ages: tuple[float, ...]
     shares: tuple[float, ...]
@@ -80,31 +80,31 @@ class Steps:
 
     def lives_to(self, age: ArrayLike) -> Array:
         later = np.asarray(self.ages) > np.asarray(age, dtype=float)[..., None]
-        told: Array = (1.0 - sum(self.shares)) + later @ np.asarray(self.shares)
-        return told
+        probability: Array = (1.0 - sum(self.shares)) + later @ np.asarray(self.shares)
+        return probability
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
-        told: Array = self.lives_to(np.asarray(t) + np.asarray(age)) / self.lives_to(age)
-        return told[()]
+        probability: Array = self.lives_to(np.asarray(t) + np.asarray(age)) / self.lives_to(age)
+        return probability[()]
 
     def draw(self, n: int, random: np.random.Generator) -> Array:
-        at = np.searchsorted(np.cumsum(self.shares), random.uniform(size=n), side="right")
-        told: Array = np.array([*self.ages, math.inf])[at]
-        return told
+        index = np.searchsorted(np.cumsum(self.shares), random.uniform(size=n), side="right")
+        hours: Array = np.array([*self.ages, math.inf])[index]
+        return hours
 
 
 Machine = Exponential | Uniform | Bathtub | Steps
 
 
 class LifetimeDraws:
-    """Machines one after the other: the ages at which they are lost, drawn."""
+    """A stream of lifetimes drawn from a model."""
 
     def __init__(self, machine: Machine, seed: int) -> None:
         self._machine, self._random = machine, np.random.default_rng(seed)
         self._drawn: list[float] = []
 
     def next(self, beyond: float = 0.0) -> float:
-        """Of one that has lived to this age."""
+        """Return the next lifetime that is longer than `beyond`."""
         while True:
             if not self._drawn:
                 self._drawn = self._machine.draw(20_000, self._random).tolist()
@@ -113,6 +113,9 @@ class LifetimeDraws:
 
 
 def average(once: Callable[[], float], times: int) -> tuple[float, float]:
-    """The mean, and four standard errors of it, or what a loss may add that is so rare that none was drawn."""
-    told = np.array([once() for _ in range(times)])
-    return float(told.mean()), 4.0 * float(told.std()) / math.sqrt(times) + 5e-3
+    """Return the mean of repeated draws and its tolerance.
+
+    The tolerance is four standard errors, plus an allowance for losses so rare that none was drawn.
+    """
+    values = np.array([once() for _ in range(times)])
+    return float(values.mean()), 4.0 * float(values.std()) / math.sqrt(times) + 5e-3

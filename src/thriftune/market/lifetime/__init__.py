@@ -1,4 +1,7 @@
-"""How long do machines live? Forms of the answer, fitted to lifetimes, some of them cut short."""
+"""How long do machines live?
+
+This package has lifetime distributions and their fits to recorded lifetimes.
+"""
 
 from thriftune.market.lifetime.base import Lifetime
 from thriftune.market.lifetime.bathtub import Bathtub

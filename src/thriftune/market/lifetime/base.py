@@ -1,4 +1,4 @@
-"""How long do machines live? What every form of the answer can be asked."""
+"""The base class of lifetime distributions, and checks of observations."""
 
 from __future__ import annotations
 
@@ -13,72 +13,88 @@ from thriftune.errors import SettingError
 
 Array = npt.NDArray[np.float64]
 Hours = float | Array
-"""One, or many: what is asked of one is answered with a float."""
+"""One number or an array of them; a function returns a float for one number and an array for an array."""
 
 MIN_LIFETIME_HOURS = 1.0 / 3600.0
-"""A lifetime of 0 is one that the clock could not tell: some forms have no finite density there."""
+"""A second. Shorter recorded lifetimes count as this, because some distributions have no finite density at 0."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
-_PIECES, _HALVINGS = 400, 60
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)  # for the mean, in each piece
+_PIECES = 400  # of the integral for the mean
+_HALVINGS = 60  # of a sample's interval: more than a float has bits
+_NEGLIGIBLE_SURVIVAL = 1e-10  # the mean ignores later ages
+_MAX_AGE_HOURS = 1e9  # a distribution whose survival is not negligible at this age has no finite mean
+_MAX_SAMPLE_HOURS = 1e12  # a sample beyond this age is infinite
 
 
 class Lifetime(ABC):
-    """A distribution of lifetimes, in hours from the start of a machine. Conforms to `Survival`."""
+    """A distribution of machine lifetimes in hours; it implements `Survival`."""
 
     @property
     def end(self) -> float:
-        """The age that none outlives."""
+        """Return the age that no machine outlives; infinite if there is none."""
         return math.inf
 
     @abstractmethod
     def log_survival(self, t: Array) -> Array:
-        """Of arrays, none negative; -inf from `end` on."""
+        """Return the log survival at ages `t`, none negative.
+
+        It is -inf from `end` on.
+        """
 
     @abstractmethod
     def log_density(self, t: Array) -> Array:
-        """Of arrays, above zero. Where a forced end cuts what is left, the mass that it cuts."""
+        """Return the log density at ages `t`, all above zero.
 
-    # --- what is asked
+        At a forced end of life it is the log of the share of machines that end there.
+        """
+
+    # --- public queries
 
     def cdf(self, t: Hours) -> Any:
-        """The part of machines that have died by that age."""
-        return _answer(-np.expm1(self._log_survival(t)), t)
+        """Return the share of machines lost by age `t`."""
+        return _float_or_array(-np.expm1(self._log_survival(t)), t)
 
     def survival(self, t: npt.ArrayLike, age: npt.ArrayLike = 0.0) -> Any:
-        """The probability that a machine of that age lives another `t` hours. One at its end does not."""
+        """Return the probability that a machine lives another `t` hours.
+
+        It is conditioned on being alive at `age`, and is 0 from `end` on.
+        """
         more, ages = np.broadcast_arrays(np.asarray(t, dtype=float), np.asarray(age, dtype=float))
         now, then = self._log_survival(ages), self._log_survival(ages + np.maximum(more, 0.0))
         with np.errstate(invalid="ignore"):
-            found = np.where(np.isneginf(now), 0.0, np.exp(then - now))
-        return _answer(found, found)
+            probability = np.where(np.isneginf(now), 0.0, np.exp(then - now))
+        return _float_or_array(probability, probability)
 
     def pdf(self, t: Hours) -> Any:
-        """The density, an hour."""
-        return _answer(np.where(_inside(t, self.end), np.exp(self._log_density(t)), 0.0), t)
+        """Return the density per hour at age `t`."""
+        return _float_or_array(np.where(_before_end(t, self.end), np.exp(self._log_density(t)), 0.0), t)
 
     def hazard(self, t: Hours) -> Any:
-        """Deaths an hour, of those that are alive at that age."""
+        """Return the rate of preemptions per hour among machines alive at age `t`."""
         ages = np.asarray(t, dtype=float)
         with np.errstate(invalid="ignore"):
-            found = np.exp(self._log_density(ages) - self._log_survival(ages))
-        return _answer(np.where(_inside(ages, self.end), found, np.where(ages < 0.0, 0.0, np.inf)), t)
+            rate = np.exp(self._log_density(ages) - self._log_survival(ages))
+        return _float_or_array(np.where(_before_end(ages, self.end), rate, np.where(ages < 0.0, 0.0, np.inf)), t)
 
     def mean(self) -> float:
-        """Hours; infinite if too many never die."""
+        """Return the mean lifetime in hours.
+
+        It is infinite if the survival does not become negligible.
+        """
         latest = self._latest()
         if not math.isfinite(latest):
             return math.inf
-        # Pieces grow from the start, where much may happen within minutes.
+        # The first pieces are the shortest, because many machines may be lost within minutes.
         edges = latest * np.linspace(0.0, 1.0, _PIECES + 1) ** 3
         half = np.diff(edges)[:, None] / 2
         t = edges[:-1, None] + half * (1.0 + _NODES)
         return float((half * _WEIGHTS * np.exp(self.log_survival(t.ravel()).reshape(t.shape))).sum())
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """So many lifetimes; infinite for those that never die."""
+        """Draw `n` lifetimes; a machine that is never lost has an infinite one."""
         goal = np.log1p(-rng.random(n))
         low, high = np.zeros(n), np.full(n, min(1.0, self.end))
-        while (short := (self.log_survival(high) > goal) & (high < min(self.end, 1e12))).any():
+        while (short := (self.log_survival(high) > goal) & (high < min(self.end, _MAX_SAMPLE_HOURS))).any():
             high = np.where(short, np.minimum(2.0 * high, self.end), high)
         never = self.log_survival(high) > goal
         for _ in range(_HALVINGS):
@@ -88,12 +104,15 @@ class Lifetime(ABC):
         return np.where(never & ~(high >= self.end), np.inf, high)
 
     def log_likelihood(self, hours: Any, ended: Any) -> float:
-        """Of machines that died at these ages where `ended`, and else were alive when they were stopped."""
+        """Return the log-likelihood of these lifetimes.
+
+        Where `ended` is false, the user stopped the machine while it was alive.
+        """
         t, died = observations(hours, ended)
         with np.errstate(divide="ignore"):
             return float(np.where(died, self.log_density(t), self.log_survival(t)).sum())
 
-    # --- at the edges
+    # --- helpers
 
     def _log_survival(self, t: Hours) -> Array:
         return self.log_survival(np.maximum(np.asarray(t, dtype=float), 0.0))
@@ -102,28 +121,36 @@ class Lifetime(ABC):
         return self.log_density(np.maximum(np.asarray(t, dtype=float), MIN_LIFETIME_HOURS))
 
     def _latest(self) -> float:
-        """An age that all but nobody outlives; infinite if that is not to be found."""
+        """Return an age at which survival is negligible; infinite if none is found."""
         latest = min(1.0, self.end)
-        while latest < self.end and float(self.log_survival(np.array([latest]))[0]) > math.log(1e-10):
+        while latest < self.end and float(self.log_survival(np.array([latest]))[0]) > math.log(
+            _NEGLIGIBLE_SURVIVAL
+        ):
             latest = min(2.0 * latest, self.end)
-            if latest > 1e9:
+            if latest > _MAX_AGE_HOURS:
                 return math.inf
         return latest
 
 
 def observations(hours: Any, ended: Any) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """As arrays, checked: lifetimes in hours, and whether each ended by the provider's doing (not its owner's)."""
+    """Check lifetimes and return them as arrays.
+
+    The arrays are the hours, and whether the provider ended each machine. The hours are at least
+    `MIN_LIFETIME_HOURS`.
+    """
     try:
         t, died = np.asarray(hours, dtype=float).ravel(), np.asarray(ended)
     except (TypeError, ValueError):
         raise SettingError("lifetimes: hours must be numbers") from None
     died = died.ravel()
     if len(t) != len(died):
-        raise SettingError(f"lifetimes: there are {len(t)} hours, but {len(died)} that say whether they ended")
+        raise SettingError(
+            f"lifetimes: hours has {len(t)} values, but ended has {len(died)}; give one each per machine"
+        )
     if len(t) == 0:
-        raise SettingError("lifetimes: there is no observation to learn from")
+        raise SettingError("lifetimes: no observation to fit; give at least one")
     if died.dtype != np.bool_ and not np.isin(died, (0, 1)).all():
-        raise SettingError("lifetimes: ended must be true (revoked) or false (stopped by its owner) for each")
+        raise SettingError("lifetimes: ended must be true (preempted) or false (stopped by the user) for each")
     wrong = np.flatnonzero(~(np.isfinite(t) & (t >= 0.0)))
     if len(wrong):
         raise SettingError(f"lifetimes: hours[{wrong[0]}] is {t[wrong[0]]}; it must be finite and not negative")
@@ -131,14 +158,16 @@ def observations(hours: Any, ended: Any) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def check_level(level: float) -> None:
+    """Raise a SettingError unless `level` is a confidence level between 0 and 1."""
     if not 0.0 < level < 1.0:
         raise SettingError(f"level {level:g} must be between 0 and 1, such as 0.95")
 
 
-def _inside(t: Hours, end: float) -> npt.NDArray[np.bool_]:
+def _before_end(t: Hours, end: float) -> npt.NDArray[np.bool_]:
     ages = np.asarray(t, dtype=float)
     return np.asarray((ages >= 0.0) & (ages < end))
 
 
-def _answer(found: Array, asked: Hours) -> Any:
-    return float(found) if np.ndim(asked) == 0 else found
+def _float_or_array(values: Array, query: Hours) -> Any:
+    """Return the values as a float if the query was one number."""
+    return float(values) if np.ndim(query) == 0 else values

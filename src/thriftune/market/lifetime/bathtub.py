@@ -1,4 +1,4 @@
-"""Do machines die young, or at the end? SciSpot's bathtub (Eq. 1 to 5), with the forced end of life."""
+"""SciSpot's bathtub distribution (Eq. 1 to 5), with a forced end of life."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from scipy.special import expit, logit
 from thriftune.market.lifetime.base import Array
 from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
-BEYOND = 1.01
-"""The forced end is so many times the latest age that was seen."""
+LIMIT_RATIO = 1.01
+"""The fitted forced end, as a multiple of the greatest observed age."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bathtub(Fitted):
-    """F(t) = `part` (1 - e^(-t / `early_hours`) + e^((t - `late_start`) / `late_hours`)), up to `limit_hours`.
+    """SciSpot's bathtub distribution.
 
-    The paper's A, tau1, b and tau2. F need not reach 1: what is alive at the limit is ended there.
+    The CDF is F(t) = `part` (1 - e^(-t / `early_hours`) + e^((t - `late_start`) / `late_hours`)), up to
+    `limit_hours`. The paper calls the parameters A, tau1, b and tau2. F need not reach 1: machines alive at the
+    limit end there.
     """
 
     part: float
@@ -39,25 +41,26 @@ class Bathtub(Fitted):
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:  # noqa: ARG003
-        latest = BEYOND * float(t.max())
+        latest = LIMIT_RATIO * float(t.max())
         return [
             [part, early, late, latest - late * math.log(0.9 * (1.0 / part - 1.0))]
             for part, early, late in ((0.45, 1.0, 0.8), (0.7, 3.0, 0.3))
         ]
 
-    # Searched for is not `late_start` but which part of what may die late does: then F is never above 1.
+    # In place of `late_start`, the fit searches for the share of its possible late losses that occurs. This keeps
+    # F at or below 1.
 
     @classmethod
     def from_free(cls, free: Sequence[float], t: Array) -> Self:
         part, early, late = (p.value(each) for p, each in zip(cls.PARAMETERS, free[:3], strict=False))
-        limit = BEYOND * float(t.max())
+        limit = LIMIT_RATIO * float(t.max())
         room = 1.0 / part - 1.0 + math.exp(-limit / early)
         return cls(part, early, late, limit - late * math.log(room * float(expit(free[3]))), limit)
 
     @classmethod
     def to_free(cls, values: Sequence[float], t: Array) -> list[float]:
         part, early, late, late_start = values
-        limit = BEYOND * float(t.max())
+        limit = LIMIT_RATIO * float(t.max())
         room = 1.0 / part - 1.0 + math.exp(-limit / early)
         used = min(max(math.exp((limit - late_start) / late) / room, 1e-9), 1.0 - 1e-9)
         return [*(p.free(each) for p, each in zip(cls.PARAMETERS, values[:3], strict=False)), float(logit(used))]

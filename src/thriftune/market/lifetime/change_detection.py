@@ -1,4 +1,7 @@
-"""Has the world moved away from the model? Watched observation by observation; if so, it is fitted anew."""
+"""Detection of changes in machine lifetimes.
+
+After each change, a new model is fitted to the observations since then.
+"""
 
 from __future__ import annotations
 
@@ -9,83 +12,91 @@ import numpy as np
 from thriftune.market.lifetime.base import Lifetime, observations
 from thriftune.market.lifetime.pooling import fit_lifetime
 
-RATIO = 2.0
-"""Looked out for is a hazard that is so many times what the model says, or one part in so many."""
+HAZARD_RATIO = 2.0
+"""The detector looks for hazards that are this many times as high as the model's, or as low."""
 
-ALARM = 8.0
-"""How much likelier that must have become, as a logarithm. Where nothing has changed, a false alarm comes about
-once in some thousand observations."""
+ALARM_LOG_LIKELIHOOD = 8.0
+"""The log-likelihood ratio that counts as a change. Without a change, about one observation in a thousand exceeds
+it."""
 
-_MOST = 700.0  # of what the model's clock says of a machine that outlives what it thinks possible
+_MAX_AGE_HOURS = 1e9  # where the search for a quantile ends
+_HALVINGS = 50  # of the interval of a quantile
+_MAX_CUMULATIVE_HAZARD = 700.0  # keeps sums finite for a machine that outlives the model's end
 
-FEWEST, FEWEST_DEATHS = 15, 4
-"""Observations since the change, before a new model is made of them."""
+MIN_OBSERVATIONS, MIN_LOSSES = 15, 4
+"""Observations, and preemptions among them, that are needed after a change to fit a new model."""
 
-SETTLED, AGAIN = 60, 15
-"""Until there are so many, the new model is fitted again after every so many: it was made of few, and would soon
-seem to be wrong."""
+SETTLED_OBSERVATIONS, REFIT_INTERVAL = 60, 15
+"""A new model is fitted to few observations, and might soon look wrong. It is fitted again after every
+`REFIT_INTERVAL` observations until it has `SETTLED_OBSERVATIONS`; until then no change is looked for."""
 
 
 class Watch:
-    """A running model of lifetimes. Page's CUSUM, on what the model's own hazard makes of time: whatever its form,
-    by that clock deaths come at rate 1. There is one for each third of lives, as young and old may change apart.
+    """A lifetime model that is fitted again when lifetimes no longer match it.
+
+    It runs Page's CUSUM test on the model's cumulative hazard, in which losses occur at rate 1 for every model.
+    Each third of lifetimes has its own sums, because the hazards of young and old machines may change
+    independently.
     """
 
     def __init__(self, model: Lifetime) -> None:
         self.model = model
-        self.seen = 0
+        self.seen = 0  # number of observed lifetimes
         self.changes: list[int] = []
-        """After how many observations the model was fitted anew."""
-        self._begin(model, [], [])
+        """The value of `seen` at each change, rising."""
+        self._start(model, [], [])
 
-    def _begin(self, model: Lifetime, hours: list[float], ended: list[bool]) -> None:
-        """With this model, from these observations on."""
+    def _start(self, model: Lifetime, hours: list[float], ended: list[bool]) -> None:
+        """Use this model, which was fitted to these observations, and reset the sums."""
         self.model = model
         ages = np.array([0.0, *_quantiles(model, (1 / 3, 2 / 3)), math.inf])
-        self._from, self._to = ages[:-1], ages[1:]
-        self._sums = np.zeros((2, 3))
-        self._hours, self._ended = list(hours), list(ended)
-        self._since = np.full((2, 3), len(hours))  # how many of these were there when each sum was last zero
+        self._from, self._to = ages[:-1], ages[1:]  # the age ranges of the three thirds
+        self._sums = np.zeros((2, 3))  # log-likelihood ratios of a higher and a lower hazard, by third
+        self._hours, self._ended = list(hours), list(ended)  # all observations since the last change
+        self._last_zero = np.full((2, 3), len(hours))  # number of observations when each sum was last 0
 
     def see(self, hours: float, ended: bool) -> bool:
-        """One more lifetime, in the order in which they end. Whether the world has moved, and so the model."""
+        """Add a lifetime and return whether it revealed a change.
+
+        After a change, `model` is a new one. Call it in the order in which machines end.
+        """
         observations([hours], [ended])
         self.seen += 1
         self._hours.append(float(hours))
         self._ended.append(bool(ended))
-        if self.changes and len(self._hours) <= SETTLED:
-            if len(self._hours) % AGAIN == 0:
-                self._begin(fit_lifetime(self._hours, self._ended), self._hours, self._ended)
+        if self.changes and len(self._hours) <= SETTLED_OBSERVATIONS:
+            if len(self._hours) % REFIT_INTERVAL == 0:
+                self._start(fit_lifetime(self._hours, self._ended), self._hours, self._ended)
             return False
-        until, since = (
-            np.minimum(-self.model.log_survival(ages), _MOST)
+        hazard_at_end, hazard_at_start = (
+            np.minimum(-self.model.log_survival(ages), _MAX_CUMULATIVE_HAZARD)
             for ages in (np.clip(hours, self._from, self._to), self._from)
         )
-        passed = until - since  # by the model's clock, in each third
+        hazard = hazard_at_end - hazard_at_start  # the cumulative hazard that the machine passed in each third
         died = ended & (self._from < hours) & (hours <= self._to)
-        for i, ratio in enumerate((RATIO, 1.0 / RATIO)):
-            self._sums[i] = np.maximum(self._sums[i] + died * math.log(ratio) - (ratio - 1.0) * passed, 0.0)
-        self._since[self._sums == 0.0] = len(self._hours)
-        if not (self._sums > ALARM).any():
+        for i, ratio in enumerate((HAZARD_RATIO, 1.0 / HAZARD_RATIO)):
+            self._sums[i] = np.maximum(self._sums[i] + died * math.log(ratio) - (ratio - 1.0) * hazard, 0.0)
+        self._last_zero[self._sums == 0.0] = len(self._hours)
+        if not (self._sums > ALARM_LOG_LIKELIHOOD).any():
             return False
-        first = int(self._since[np.unravel_index(self._sums.argmax(), self._sums.shape)])
+        first = int(self._last_zero[np.unravel_index(self._sums.argmax(), self._sums.shape)])
         new_hours, new_ended = self._hours[first:], self._ended[first:]
-        if len(new_hours) < FEWEST or sum(new_ended) < FEWEST_DEATHS:
+        if len(new_hours) < MIN_OBSERVATIONS or sum(new_ended) < MIN_LOSSES:
             return False
         self.changes.append(self.seen)
-        self._begin(fit_lifetime(new_hours, new_ended), new_hours, new_ended)
+        self._start(fit_lifetime(new_hours, new_ended), new_hours, new_ended)
         return True
 
 
-def _quantiles(model: Lifetime, parts: tuple[float, ...]) -> list[float]:
-    """The ages by which these parts have died."""
-    found = []
-    for part in parts:
+def _quantiles(model: Lifetime, shares: tuple[float, ...]) -> list[float]:
+    """Return the ages by which these shares of machines are lost, found by bisection."""
+    ages = []
+    for share in shares:
         low, high = 0.0, 1.0
-        while float(model.cdf(high)) < part and high < 1e9:
+        while float(model.cdf(high)) < share and high < _MAX_AGE_HOURS:
             high *= 2.0
-        for _ in range(50):
+        for _ in range(_HALVINGS):
             middle = 0.5 * (low + high)
-            low, high = (low, middle) if float(model.cdf(middle)) >= part else (middle, high)
-        found.append(high)
-    return found
+            low, high = (low, middle) if float(model.cdf(middle)) >= share else (middle, high)
+        ages.append(high)
+    return ages

@@ -1,4 +1,7 @@
-"""Which parameters fit what was seen? By maximum likelihood, or by least squares on the Kaplan-Meier curve."""
+"""Fits of lifetime distributions, with confidence intervals.
+
+A fit uses maximum likelihood, or least squares on the Kaplan-Meier curve.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +20,35 @@ from thriftune.market.lifetime.kaplan_meier import KaplanMeier
 
 By = Literal["likelihood", "least_squares"]
 Starts = list[list[float]]
-"""Where the search for the parameters begins, once each: the parameters in their own units. A shorter one is of
-the same form with fewer parameters; it is taken if the others tell too little (by Schwarz's criterion)."""
+"""Starting points of the search, each a list of parameters in their own units. A shorter list omits the last
+parameters: the same form without them. Schwarz's criterion decides between forms with and without them."""
 
-MIN_DEATHS = 2
-TIED = 0.05  # of deaths: where more are at the hour of another one, the clock was coarse
-MANY, NEAR = 5000, 0.004  # observations; and the part of an age that makes no difference among them
-BOOTSTRAP_FITS = 100  # times, for intervals of a fit by least squares
-_WORST = 1e12
+MIN_LOSSES = 2  # preemptions without which no distribution is fitted
+MAX_TIED_SHARE = 0.05  # of preemptions at the same hour as another one; with more, the hours were rounded
+MAX_SEPARATE_OBSERVATIONS = (
+    5000  # more observations are grouped by age, because a fit's time grows with their number
+)
+GROUP_WIDTH = 0.004  # of a group of ages, as a share of the age
+BOOTSTRAP_FITS = 100  # for the intervals of a fit by least squares
+_IMPOSSIBLE = 1e12  # the cost of parameters that have no distribution
 
 
 class FitParameter(NamedTuple):
+    """A parameter of a distribution, with the scale and the prior of its search."""
+
     name: str
     scale: Literal["log", "logit", "plain"]
-    """On which it is searched for: above zero, between 0 and 1, any number."""
+    """The scale of the search: "log" for values above 0, "logit" for values between 0 and 1, "plain" for
+    others."""
     width: float = 20.0
-    """How far from where the search began it is to be expected, on that scale: a prior, all but flat by default,
-    so that no parameter goes on for ever where the observations do not tell."""
+    """Standard deviation of the normal prior around the starting point, on that scale. The default is nearly flat;
+    it stops parameters from running away that the observations do not determine."""
 
     def check(self, form: str, value: float) -> None:
+        """Raise a SettingError unless `value` is possible.
+
+        `form` is the distribution's name.
+        """
         if self.scale == "log" and not value > 0.0:
             raise SettingError(f"{form}: {self.name} {value:g} must be above 0")
         if self.scale == "logit" and not 0.0 <= value <= 1.0:
@@ -44,14 +57,19 @@ class FitParameter(NamedTuple):
             raise SettingError(f"{form}: {self.name} is not a number")
 
     def free(self, value: float) -> float:
+        """Return the value on the scale of the search."""
         return float({"log": math.log, "logit": logit, "plain": float}[self.scale](value))
 
     def value(self, free: float) -> float:
+        """Return the value in its own units; the inverse of `free`."""
         return float({"log": np.exp, "logit": expit, "plain": float}[self.scale](free))
 
 
 class Fitted(Lifetime):
-    """A form with parameters, which are the fields of the dataclass, in this order."""
+    """A distribution with fitted parameters.
+
+    `PARAMETERS` are the dataclass's fields, in the same order.
+    """
 
     __slots__ = ()
     PARAMETERS: ClassVar[tuple[FitParameter, ...]]
@@ -63,35 +81,50 @@ class Fitted(Lifetime):
     @classmethod
     @abstractmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
-        """From what was seen, and for how much each counts."""
+        """Return the starting points of the search.
+
+        `counts` are the weights of the observations.
+        """
 
     @classmethod
-    def from_free(cls, free: Sequence[float], t: Array) -> Self:  # noqa: ARG003 (some need to know the latest age)
+    def from_free(cls, free: Sequence[float], t: Array) -> Self:  # noqa: ARG003 (subclasses use the greatest age)
+        """Return the distribution with these parameters of the search.
+
+        `t` are the observed ages.
+        """
         return cls(*(parameter.value(each) for parameter, each in zip(cls.PARAMETERS, free, strict=False)))
 
     @classmethod
     def to_free(cls, values: Sequence[float], t: Array) -> list[float]:  # noqa: ARG003
+        """Return these parameters on the scales of the search.
+
+        It is the inverse of `from_free`.
+        """
         return [parameter.free(each) for parameter, each in zip(cls.PARAMETERS, values, strict=False)]
 
     def values(self) -> list[float]:
-        """Of its parameters, the last ones left out where the form can do without them."""
+        """Return the parameters' values.
+
+        The last ones are omitted if the distribution does not use them.
+        """
         return [getattr(self, parameter.name) for parameter in self.PARAMETERS]
 
     @classmethod
     def fit(cls, hours: Any, ended: Any, *, by: By = "likelihood", weights: Any = None) -> Self:
-        """To lifetimes in hours; where not `ended`, the machine was alive when its owner stopped it.
+        """Fit the distribution to lifetimes in hours.
 
-        `weights`: for how much each counts; 1 by default.
+        - `ended`: true if the provider preempted the machine; false if its user stopped it while it was alive.
+        - `weights`: the weight of each observation; 1 by default.
         """
         t, died = observations(hours, ended)
-        if died.sum() < MIN_DEATHS:
-            what = "1 revocation" if died.sum() else "no revocation"
-            raise SettingError(f"lifetimes: {what} among {len(t)} machines; at least {MIN_DEATHS} are needed")
+        if died.sum() < MIN_LOSSES:
+            count = "1 preemption" if died.sum() else "no preemption"
+            raise SettingError(f"lifetimes: {count} among {len(t)} machines; at least {MIN_LOSSES} are needed")
         if by not in get_args(By):
             raise SettingError(f"lifetimes: by {by!r} must be one of {', '.join(map(repr, get_args(By)))}")
         counts = np.ones(len(t)) if weights is None else np.asarray(weights, dtype=float)
         if by == "likelihood":
-            t, died, counts = _gathered(t, died, counts)
+            t, died, counts = _grouped_by_age(t, died, counts)
         best, least = None, math.inf
         for start in cls.starts(t, died.astype(float), counts):
             model, cost = cls._search(cls.to_free(start, t), t, died, counts, by)
@@ -108,117 +141,137 @@ class Fitted(Lifetime):
     def _search(
         cls, start: Sequence[float], t: Array, died: Any, counts: Array, by: By
     ) -> tuple[Self | None, float]:
-        begin, widths = np.array(start), np.array([p.width for p in cls.PARAMETERS[: len(start)]])
+        """Search from one starting point.
+
+        Return the best distribution and its cost, or None and infinity.
+        """
+        center, widths = np.array(start), np.array([p.width for p in cls.PARAMETERS[: len(start)]])
         curve = KaplanMeier.fit(t, died) if by == "least_squares" else None
-        within = clock(t, died)
+        rounding = rounding_hours(t, died)
 
         def prior(free: Array) -> float:
-            return 0.5 * float(np.sum(((free - begin) / widths) ** 2))
+            return 0.5 * float(np.sum(((free - center) / widths) ** 2))
 
         def cost(free: Array) -> float:
             try:
                 model = cls.from_free(free.tolist(), t)
-            except (ArithmeticError, ValueError):  # so far away that there is no such form
-                return _WORST
+            except (ArithmeticError, ValueError):  # such extreme parameters have no distribution
+                return _IMPOSSIBLE
             if curve is not None:
-                found = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
-                found += 1e-6 * prior(free)
+                squares = float(np.sum((model.cdf(curve.ages) - (1.0 - curve.alive)) ** 2))
+                total = squares + 1e-6 * prior(free)
             else:
-                found = prior(free) - float(counts @ _log_likelihoods(model, t, died, within))
-            return found if math.isfinite(found) else _WORST
+                total = prior(free) - float(counts @ _log_likelihoods(model, t, died, rounding))
+            return total if math.isfinite(total) else _IMPOSSIBLE
 
         with np.errstate(all="ignore"):
-            tried = minimize(
-                cost, begin, method="Nelder-Mead", options={"maxfev": 300 * len(begin), "fatol": 1e-3}
+            rough = minimize(
+                cost, center, method="Nelder-Mead", options={"maxfev": 300 * len(center), "fatol": 1e-3}
             )
-            found = minimize(cost, tried.x, method="BFGS")
-        if not found.fun < _WORST:
+            optimum = minimize(cost, rough.x, method="BFGS")
+        if not optimum.fun < _IMPOSSIBLE:
             return None, math.inf
-        return cls.from_free(found.x.tolist(), t), float(found.fun)
+        return cls.from_free(optimum.x.tolist(), t), float(optimum.fun)
 
     def intervals(
         self, hours: Any, ended: Any, *, level: float = 0.95, by: By = "likelihood", seed: int = 0
     ) -> dict[str, tuple[float, float]]:
-        """Of each parameter, from the observations that it was fitted to, in the same way.
+        """Return the confidence interval of each parameter, by its name.
 
-        By likelihood from the curvature at the maximum, and open where that tells nothing; by least squares, whose
-        points depend on each other, from fits to observations drawn anew.
+        Give the same observations and the same `by` as to `fit`. By likelihood, intervals come from the curvature
+        at the maximum; an interval without curvature is infinite. By least squares, where the points of the curve
+        are not independent, they come from fits to bootstrap samples.
         """
         t, died = observations(hours, ended)
         check_level(level)
         if by == "least_squares":
             rng = np.random.default_rng(seed)
             rows = (rng.integers(len(t), size=len(t)) for _ in range(BOOTSTRAP_FITS))
-            drawn = [type(self).fit(t[row], died[row], by=by) for row in rows if died[row].sum() >= MIN_DEATHS]
-            alike = [each for model in drawn if len(each := model.values()) == len(self.values())]
-            tails = np.quantile(alike, [0.5 - level / 2, 0.5 + level / 2], axis=0)
+            models = [type(self).fit(t[row], died[row], by=by) for row in rows if died[row].sum() >= MIN_LOSSES]
+            same_form = [values for model in models if len(values := model.values()) == len(self.values())]
+            tails = np.quantile(same_form, [0.5 - level / 2, 0.5 + level / 2], axis=0)
             return {p.name: (float(a), float(b)) for p, a, b in zip(self.PARAMETERS, *tails, strict=False)}
         free = np.array(self.to_free(self.values(), t))
         covariance, values = self._covariance(free, t, died), self.values()
-        found = {}
+        intervals = {}
         for i, (p, value) in enumerate(zip(self.PARAMETERS, values, strict=False)):
-            slope = self._slope(i, free, t)
-            variance = float(slope @ covariance @ slope)
-            # What the observations do not tell has no curvature: any value will do.
-            wide = float(ndtri(0.5 + level / 2)) * math.sqrt(variance) if variance > 0.0 else math.inf
-            found[p.name] = p.value(p.free(value) - wide), p.value(p.free(value) + wide)
-        return found
+            gradient = self._gradient(i, free, t)
+            variance = float(gradient @ covariance @ gradient)
+            # Without curvature the observations do not determine the parameter: any value is as likely.
+            half_width = float(ndtri(0.5 + level / 2)) * math.sqrt(variance) if variance > 0.0 else math.inf
+            intervals[p.name] = p.value(p.free(value) - half_width), p.value(p.free(value) + half_width)
+        return intervals
 
-    def _slope(self, i: int, free: Array, t: Array) -> Array:
-        """How a parameter, on its own scale, follows what is searched for: as a rule, that is itself."""
-        scale, step = self.PARAMETERS[i], 1e-4 * np.eye(len(free))
-        moved = (type(self).from_free(each.tolist(), t).values()[i] for each in (*(free + step), *(free - step)))
-        up, down = np.array([scale.free(value) for value in moved]).reshape(2, len(free))
-        return np.asarray((up - down) / 2e-4)
+    def _gradient(self, i: int, free: Array, t: Array) -> Array:
+        """Return the gradient of parameter i in the parameters of the search.
+
+        Parameter i is on its own scale. It is a unit vector unless a subclass overrides `from_free`.
+        """
+        parameter, step = self.PARAMETERS[i], 1e-4
+        steps = step * np.eye(len(free))
+        points = (*(free + steps), *(free - steps))
+        values = (type(self).from_free(point.tolist(), t).values()[i] for point in points)
+        up, down = np.array([parameter.free(value) for value in values]).reshape(2, len(free))
+        return np.asarray((up - down) / (2.0 * step))
 
     def _covariance(self, free: Array, t: Array, died: Any) -> Array:
-        """Of the free parameters: the inverse of the curvature, by differences."""
+        """Return the covariance of the parameters of the search.
+
+        It is the inverse of the curvature, computed by finite differences.
+        """
         n, step = len(free), 1e-3
 
-        within = clock(t, died)
+        rounding = rounding_hours(t, died)
 
-        def cost(at: Array) -> float:
-            return -float(_log_likelihoods(type(self).from_free(at.tolist(), t), t, died, within).sum())
+        def cost(point: Array) -> float:
+            return -float(_log_likelihoods(type(self).from_free(point.tolist(), t), t, died, rounding).sum())
 
         moves = step * np.eye(n)
         curvature = np.empty((n, n))
         for i in range(n):
             for j in range(n):
-                ends = [cost(free + a * moves[i] + b * moves[j]) for a in (1, -1) for b in (1, -1)]
-                curvature[i, j] = (ends[0] - ends[1] - ends[2] + ends[3]) / (4.0 * step**2)
+                corners = [cost(free + a * moves[i] + b * moves[j]) for a in (1, -1) for b in (1, -1)]
+                curvature[i, j] = (corners[0] - corners[1] - corners[2] + corners[3]) / (4.0 * step**2)
         return np.asarray(np.linalg.pinv(0.5 * (curvature + curvature.T), hermitian=True))
 
 
-def clock(t: Array, died: Any) -> float:
-    """How far from the truth recorded hours may be: half of the least that two of them differ by, where many are
-    equal; 0 where they are not.
+def rounding_hours(t: Array, died: Any) -> float:
+    """Return the rounding error of recorded hours.
 
-    Of hours that were rounded, a form could tell the few that are left ever more sharply, and nothing else.
+    It is 0 if few preemptions share an hour. It is half of the smallest difference between two hours. Without it,
+    a distribution could concentrate its density on the few distinct hours and gain likelihood without limit.
     """
-    told, counts = np.unique(t[died], return_counts=True)
-    if counts[counts > 1].sum() <= TIED * counts.sum():
+    distinct, counts = np.unique(t[died], return_counts=True)
+    if counts[counts > 1].sum() <= MAX_TIED_SHARE * counts.sum():
         return 0.0
-    least = float(np.diff(told).min()) if len(told) > 1 else 0.01 * float(told[0])
+    least = float(np.diff(distinct).min()) if len(distinct) > 1 else 0.01 * float(distinct[0])
     return 0.5 * max(least, MIN_LIFETIME_HOURS)
 
 
-def _log_likelihoods(model: Lifetime, t: Array, died: Any, within: float) -> Array:
-    """Of a death, the density; where the clock is coarse, the mean density between its ticks."""
+def _log_likelihoods(model: Lifetime, t: Array, died: Any, rounding: float) -> Array:
+    """Return the log-likelihood of each observation.
+
+    A preemption has the density at its hour, or the mean density within the rounding error of the hour.
+    """
     alive = model.log_survival(t)
-    if not within:
+    if not rounding:
         return np.where(died, model.log_density(t), alive)
-    before, after = model.log_survival(np.maximum(t - within, 0.0)), model.log_survival(t + within)
+    before, after = model.log_survival(np.maximum(t - rounding, 0.0)), model.log_survival(t + rounding)
     with np.errstate(divide="ignore", invalid="ignore"):
         dying = before + np.log(-np.expm1(np.minimum(after - before, 0.0)))
-    return np.where(died, dying - np.log(within + np.minimum(t, within)), alive)
+    return np.where(died, dying - np.log(rounding + np.minimum(t, rounding)), alive)
 
 
-def _gathered(t: Array, died: Any, counts: Array) -> tuple[Array, Any, Array]:
-    """Of many observations, those that are all but alike together: it takes as long to fit as there are ages."""
-    if len(t) <= MANY:
+def _grouped_by_age(t: Array, died: Any, counts: Array) -> tuple[Array, Any, Array]:
+    """Merge observations of nearly equal age, if there are many.
+
+    Up to `MAX_SEPARATE_OBSERVATIONS` stay separate. A group has the mean age and the summed weight of its
+    observations.
+    """
+    if len(t) <= MAX_SEPARATE_OBSERVATIONS:
         return t, died, counts
-    near = np.exp(np.round(np.log(t) / NEAR) * NEAR)
-    ages, places = np.unique(np.stack([near, died]), axis=1, return_inverse=True)
-    places = places.ravel()
-    together = np.asarray(np.bincount(places, counts), dtype=float)
-    return np.bincount(places, counts * t) / together, ages[1].astype(bool), together
+    group_ages = np.exp(np.round(np.log(t) / GROUP_WIDTH) * GROUP_WIDTH)
+    groups, group_of = np.unique(np.stack([group_ages, died]), axis=1, return_inverse=True)
+    group_of = group_of.ravel()
+    weights = np.asarray(np.bincount(group_of, counts), dtype=float)
+    return np.bincount(group_of, counts * t) / weights, groups[1].astype(bool), weights

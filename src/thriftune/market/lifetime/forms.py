@@ -1,4 +1,4 @@
-"""Which classical forms are there? Exponential, Weibull, Gompertz-Makeham."""
+"""The classical distributions: exponential, Weibull and Gompertz-Makeham."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import numpy as np
 from thriftune.market.lifetime.base import Array
 from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
-_MOST = 600.0  # of an exponent
+_MAX_EXPONENT = 600.0  # keeps exp() finite
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential(Fitted):
-    """Memoryless: whatever its age, a machine lives another `mean_hours` on average."""
+    """A distribution with constant hazard.
+
+    A machine of any age lives another `mean_hours` on average.
+    """
 
     mean_hours: float
 
@@ -33,7 +36,10 @@ class Exponential(Fitted):
 
 @dataclass(frozen=True, slots=True)
 class Weibull(Fitted):
-    """The hazard falls with age (`shape` below 1), or rises."""
+    """A distribution whose hazard falls or rises with age.
+
+    It falls if `shape` is below 1, and rises if `shape` is above 1.
+    """
 
     scale_hours: float
     shape: float
@@ -42,8 +48,8 @@ class Weibull(Fitted):
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
-        usual = float(counts @ t) / max(1e-9, float(counts @ died))
-        return [[usual, 1.0], [usual, 0.5]]
+        mean = float(counts @ t) / max(1e-9, float(counts @ died))
+        return [[mean, 1.0], [mean, 0.5]]
 
     def log_survival(self, t: Array) -> Array:
         with np.errstate(over="ignore"):
@@ -57,7 +63,10 @@ class Weibull(Fitted):
 
 @dataclass(frozen=True, slots=True)
 class GompertzMakeham(Fitted):
-    """The hazard is a constant, and what grows exponentially: `rate` + `ageing` e^(`growth` t), an hour."""
+    """A distribution whose hazard is a constant plus an exponential.
+
+    The hazard per hour is `rate` + `ageing` e^(`growth` t).
+    """
 
     rate: float
     ageing: float
@@ -71,9 +80,9 @@ class GompertzMakeham(Fitted):
         return [[rate, rate * np.exp(-growth * latest), growth] for growth in (4.0 / latest, 24.0 / latest)]
 
     def log_survival(self, t: Array) -> Array:
-        grown = np.expm1(np.minimum(self.growth * t, _MOST))
+        grown = np.expm1(np.minimum(self.growth * t, _MAX_EXPONENT))
         return np.asarray(-self.rate * t - self.ageing / self.growth * grown)
 
     def log_density(self, t: Array) -> Array:
-        hazard = np.log(self.rate + self.ageing * np.exp(np.minimum(self.growth * t, _MOST)))
+        hazard = np.log(self.rate + self.ageing * np.exp(np.minimum(self.growth * t, _MAX_EXPONENT)))
         return np.asarray(hazard + self.log_survival(t))

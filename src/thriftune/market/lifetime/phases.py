@@ -1,4 +1,7 @@
-"""Some die young, some grow old, and at the end all must go: the form that is fitted by default."""
+"""The default lifetime distribution, with three phases.
+
+The phases are early losses, slow losses and an end of life.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,54 @@ from scipy.special import log_ndtr
 from thriftune.market.lifetime.base import MIN_LIFETIME_HOURS, Array
 from thriftune.market.lifetime.fitting import FitParameter, Fitted, Starts
 
-LAST, LAST_DEATHS = 0.95, 3.0
-"""So many must have died at so much of the latest age or later, before an end of life is looked for."""
+LATE_AGE_SHARE, MIN_LATE_LOSSES = 0.95, 3.0
+"""An end of life is fitted only if at least `MIN_LATE_LOSSES` preemptions came after this share of the greatest
+age."""
 
 _LOG_ROOT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True, slots=True)
 class Phases(Fitted):
-    """A part of machines dies young, exponentially; the others by a Weibull's hazard; and whoever comes to the end
-    of life, a limit that the provider sets, ends around it. SciSpot's three phases, each with a form of its own.
+    """SciSpot's three phases of lifetimes, each with its own distribution.
 
-    `end_hours`: infinite where no such end is seen.
+    A share of machines is lost early, with exponential lifetimes. The others have Weibull lifetimes. Machines that
+    reach the end of life, a limit set by the provider, are lost around it, with a normal distribution.
     """
 
-    young: float  # the part of machines
-    young_hours: float  # how long these live on average
-    scale_hours: float
-    shape: float
-    end_hours: float = math.inf
-    spread_hours: float = 1.0
+    young: float  # the share of machines that are lost early
+    young_hours: float  # the mean lifetime of these
+    scale_hours: float  # of the Weibull distribution
+    shape: float  # of the Weibull distribution
+    end_hours: float = math.inf  # the mean end of life; infinite if none was observed
+    spread_hours: float = 1.0  # standard deviation of the end of life
 
     PARAMETERS = (
         FitParameter("young", "logit", width=3.0),
         FitParameter("young_hours", "log", width=2.0),
         FitParameter("scale_hours", "log", width=5.0),
-        # Else a single machine's end would be a spike.
+        # A narrow prior: otherwise a single machine's end could become a spike of the density.
         FitParameter("shape", "log", width=0.7),
         FitParameter("end_hours", "log"),
         FitParameter("spread_hours", "log", width=0.7),
     )
 
     def values(self) -> list[float]:
-        named = [self.young, self.young_hours, self.scale_hours, self.shape]
-        return [*named, self.end_hours, self.spread_hours] if math.isfinite(self.end_hours) else named
+        without_end = [self.young, self.young_hours, self.scale_hours, self.shape]
+        return [*without_end, self.end_hours, self.spread_hours] if math.isfinite(self.end_hours) else without_end
 
     @classmethod
     def starts(cls, t: Array, died: Array, counts: Array) -> Starts:
-        latest, usual = float(t.max()), float(counts @ t / (counts @ died))
+        latest, mean = float(t.max()), float(counts @ t / (counts @ died))
         deaths = np.sort(t[died > 0])
         early = max(float(np.median(deaths[: max(1, len(deaths) // 2)])), 10 * MIN_LIFETIME_HOURS)
-        phases = [[0.3, early, 2.0 * usual, 1.0], [0.6, 2.0 * early, 4.0 * usual, 0.7]]
-        # The end of life, if there is one, is where the last ones died close together: a single one may always be
-        # the last.
-        together = (t >= LAST * latest) & (died > 0)
-        if counts[together].sum() < LAST_DEATHS:
-            return phases
-        return [*phases, *([*each, float(np.median(t[together])), 0.01 * latest] for each in phases)]
+        without_end = [[0.3, early, 2.0 * mean, 1.0], [0.6, 2.0 * early, 4.0 * mean, 0.7]]
+        # An end of life shows as several late losses close together. A single late loss shows nothing.
+        late = (t >= LATE_AGE_SHARE * latest) & (died > 0)
+        if counts[late].sum() < MIN_LATE_LOSSES:
+            return without_end
+        end = [float(np.median(t[late])), 0.01 * latest]
+        return [*without_end, *([*start, *end] for start in without_end)]
 
     def log_survival(self, t: Array) -> Array:
         return np.logaddexp(*self._weighted(self._young(t)[0], self._old(t)[0])) + self._end(t)[0]
@@ -69,10 +73,10 @@ class Phases(Fitted):
         return np.logaddexp(dying + end, alive + end_density)
 
     def _weighted(self, young: Array, old: Array) -> tuple[Array, Array]:
-        with np.errstate(divide="ignore"):  # either may be nobody
+        with np.errstate(divide="ignore"):  # either share may be 0
             return np.log(self.young) + young, np.log1p(-self.young) + old
 
-    # Of each phase, the logarithms of survival and density.
+    # The log survival and the log density of each phase.
 
     def _young(self, t: Array) -> tuple[Array, Array]:
         alive = -t / self.young_hours
@@ -87,5 +91,5 @@ class Phases(Fitted):
     def _end(self, t: Array) -> tuple[Array, Array]:
         if not math.isfinite(self.end_hours):
             return np.zeros_like(t), np.full_like(t, -np.inf)
-        away = (t - self.end_hours) / self.spread_hours
-        return log_ndtr(-away), -0.5 * away**2 - _LOG_ROOT_TWO_PI - math.log(self.spread_hours)
+        z = (t - self.end_hours) / self.spread_hours
+        return log_ndtr(-z), -0.5 * z**2 - _LOG_ROOT_TWO_PI - math.log(self.spread_hours)
