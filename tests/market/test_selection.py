@@ -1,4 +1,4 @@
-"""Dollars a step: the papers' formulas as the cases they are, stints drawn many times, what must always hold."""
+"""Tests of step costs: the papers' formulas, cases by hand, simulations, and invariants."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def offer(survival: Machine, **changes: object) -> Candidate:
     return replace(Candidate("m4.large", 0.1, 30.0, survival), **changes)  # type: ignore[arg-type]
 
 
-def parts(cost: OfferStepCost) -> list[float]:
+def components(cost: OfferStepCost) -> list[float]:
     return [cost.work, cost.lost, cost.checkpoints, cost.restarts, cost.rounding, cost.refund]
 
 
 def refunding(hours: float) -> Billing:
-    """To the moment, and nothing for machines that are revoked within so many hours."""
+    """Return exact billing that refunds machines preempted within `hours`."""
     return replace(TO_THE_MOMENT, refunded_first_seconds=3600.0 * hours)
 
 
-# --- the papers'
+# --- the papers' formulas
 
 
 @pytest.mark.parametrize("p", [0.0, 0.25, 0.9])
-def test_spottune(p: float) -> None:
-    """A stint of an hour, a refund of the first hour, nothing lost, and p at the end of it."""
+def test_the_cost_equals_spottunes_formula_in_its_case(p: float) -> None:
+    """SpotTune's case is a stint of an hour with a refund, and a loss with probability p at its end."""
     machine = Steps((1.0,), (p,))
     cost = step_cost(offer(machine, billing=refunding(1.0), notice_seconds=120.0), Stint(hours=1.0))
     assert cost.dollars == pytest.approx(spottune_eq2(30.0, 0.1, p))
@@ -55,7 +55,7 @@ def test_spottune(p: float) -> None:
     assert cost.failure_probability == pytest.approx(p)
 
 
-def test_without_a_refund_a_revocation_is_no_good_news() -> None:
+def test_a_preemption_is_an_advantage_only_with_a_refund() -> None:
     often, seldom = Steps((1.0,), (0.9,)), Steps((1.0,), (0.1,))
     stint = Stint(hours=1.0, checkpoint_seconds=60.0, restart_seconds=60.0)
     offers = [offer(often, name="often"), offer(seldom, name="seldom")]
@@ -65,8 +65,8 @@ def test_without_a_refund_a_revocation_is_no_good_news() -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
-def test_scispot(machine: Machine) -> None:
-    """A whole job of 240 steps, 30 s each, on four machines, from its beginning after every loss."""
+def test_the_cost_equals_scispots_formula_in_its_case(machine: Machine) -> None:
+    """SciSpot's case: a job of 240 steps of 30 s on four machines that starts again after every loss."""
     cost = step_cost(offer(machine, machines=4), Stint(steps=240))
     E = float(expected_hours(machine, 2.0))
     assert 240 * cost.dollars == pytest.approx(scispot_eq11(4, 0.1, E))
@@ -79,37 +79,39 @@ def test_scispot(machine: Machine) -> None:
 # --- by hand
 
 
-def test_the_parts_of_a_machine_that_is_never_lost() -> None:
-    # 1 h: a minute to start, then 14 min of work and a minute to save; 14, 14, 14 and the rest of 13.
+def test_the_components_for_a_machine_that_is_never_lost() -> None:
+    # In 1 h: a minute for the restart, then three times 14 min of work and a minute for a checkpoint, then 13 min.
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     cost = step_cost(offer(FOREVER), stint)
-    kept = 3 * 14 + 13
-    assert parts(cost) == pytest.approx(
-        [0.1 / 120, 0.0, 0.1 / 120 * 4 / kept, 0.1 / 120 / kept, 0.0, 0.0], abs=1e-12
+    useful = 3 * 14 + 13
+    assert components(cost) == pytest.approx(
+        [0.1 / 120, 0.0, 0.1 / 120 * 4 / useful, 0.1 / 120 / useful, 0.0, 0.0], abs=1e-12
     )
-    assert cost.dollars == pytest.approx(0.1 / kept * 30 / 60)
-    # With the steps of just 28 min, it is over after the second.
+    assert cost.dollars == pytest.approx(0.1 / useful * 30 / 60)
+    # With steps for 28 min only, the stint ends after the second segment.
     short = step_cost(offer(FOREVER), replace(stint, steps=56))
     assert short.seconds == pytest.approx(30.0 * 31 / 28)
 
 
-def test_the_parts_of_a_machine_that_lives_40_minutes() -> None:
+def test_the_components_for_a_machine_that_lives_40_minutes() -> None:
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     machine = Steps((40 / 60,), (1.0,))
-    cost = step_cost(offer(machine), stint)  # 1 start, 14 work, 1 save, 14 work, 1 save, 9 lost
-    assert parts(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0, 0)], abs=1e-12)
-    noticed = step_cost(offer(machine, notice_seconds=60), stint)  # the last of the 9 goes to a checkpoint
-    assert parts(noticed) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0, 0)], abs=1e-12)
-    late = step_cost(offer(machine, notice_seconds=59), stint)  # too late to save anything
-    assert late == cost
+    cost = step_cost(
+        offer(machine), stint
+    )  # minutes: 1 restart, 14 work, 1 checkpoint, 14 work, 1 checkpoint, 9 lost
+    assert components(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0, 0)], abs=1e-12)
+    with_notice = step_cost(offer(machine, notice_seconds=60), stint)  # the last of the 9 minutes is a checkpoint
+    assert components(with_notice) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0, 0)], abs=1e-12)
+    short_notice = step_cost(offer(machine, notice_seconds=59), stint)  # too short for a checkpoint
+    assert short_notice == cost
     refunded = step_cost(offer(machine, billing=refunding(1.0)), stint)
     assert refunded.dollars == pytest.approx(0.0, abs=1e-12)
     assert refunded.refund == pytest.approx(-0.1 / 120 * 40 / 28)
-    assert step_cost(offer(machine, billing=refunding(0.5)), stint) == cost  # revoked too late for it
+    assert step_cost(offer(machine, billing=refunding(0.5)), stint) == cost  # preempted too late for a refund
 
 
-def test_the_providers_billing() -> None:
-    """A machine lives 40 minutes, of which 28 are kept; by the hour, 60 are billed, unless it was taken away."""
+def test_costs_include_the_billing_rule() -> None:
+    """The machine lives 40 minutes, 28 of them useful. Hourly billing charges 60, or none after a preemption."""
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     machine = Steps((40 / 60,), (1.0,))
     hourly = step_cost(offer(machine, billing=HOURLY), stint)
@@ -119,7 +121,7 @@ def test_the_providers_billing() -> None:
     assert free.dollars == pytest.approx(0.0, abs=1e-9)
     never = step_cost(offer(FOREVER, billing=HOURLY), Stint(hours=1.5))
     assert never.rounding == pytest.approx(0.1 / 120 * 30 / 90)
-    short = step_cost(offer(FOREVER, billing=PER_SECOND), Stint(steps=1))  # 30 s, and a minute is billed
+    short = step_cost(offer(FOREVER, billing=PER_SECOND), Stint(steps=1))  # 30 s, billed as a minute
     assert short.dollars == pytest.approx(0.1 / 60)
 
 
@@ -127,7 +129,7 @@ def test_the_providers_billing() -> None:
 @pytest.mark.parametrize(
     "billing", [HOURLY, EC2_SPOT_2016, PER_SECOND, Billing(refunded_first_seconds=3600)], ids=str
 )
-def test_billing_is_what_drawing_many_stints_gives(machine: Machine, billing: Billing) -> None:
+def test_billing_effects_equal_a_simulation(machine: Machine, billing: Billing) -> None:
     until, n = 5.0, 6000
     lives = machine.draw(n, np.random.default_rng(5))
     revoked, lived = lives <= until, np.minimum(lives, until)
@@ -141,28 +143,28 @@ def test_billing_is_what_drawing_many_stints_gives(machine: Machine, billing: Bi
     )
 
 
-def test_where_no_work_is_ever_kept_a_step_costs_all_there_is() -> None:
+def test_a_step_costs_infinity_if_no_work_is_saved() -> None:
     cost = step_cost(offer(Bathtub()), Stint(steps=1e6))
     assert cost.dollars == math.inf
     assert cost.failure_probability == 1.0
-    assert [told.name for told in rank([offer(Bathtub()), offer(FOREVER, name="b")], Stint(steps=1e6))] == [
+    assert [cost.name for cost in rank([offer(Bathtub()), offer(FOREVER, name="b")], Stint(steps=1e6))] == [
         "b",
         "m4.large",
     ]
 
 
-# --- the process itself
+# --- simulations
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 @pytest.mark.parametrize(("notice", "refund"), [(0.0, 0.0), (120.0, 1.0)])
-def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, refund: float) -> None:
+def test_step_costs_equal_a_simulation(machine: Machine, notice: float, refund: float) -> None:
     every, save, start, until = 1.5, 0.03, 0.1, 5.0
-    dollars, kept = [], []
+    dollars, saved = [], []
     for life in machine.draw(6000, np.random.default_rng(5)):
         revoked = life <= until
         dollars.append(0.0 if revoked and life <= refund else 0.1 * min(life, until))
-        # Minute by minute would be the same: how far work and saves have come by the time of the loss.
+        # Follow the segments until the loss or the end of the stint.
         now, done, safe = start, 0.0, 0.0
         while now < until - 1e-9:
             work = min(every, until - save - now)
@@ -172,9 +174,9 @@ def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, r
             else:
                 safe += max(0.0, min(work, life - save - now)) if notice else 0.0
                 break
-        kept.append(safe)
-    ratio = np.mean(dollars) / np.mean(kept)
-    error = 4 * np.std(np.array(dollars) - ratio * np.array(kept)) / math.sqrt(6000) / np.mean(kept)
+        saved.append(safe)
+    ratio = np.mean(dollars) / np.mean(saved)
+    error = 4 * np.std(np.array(dollars) - ratio * np.array(saved)) / math.sqrt(6000) / np.mean(saved)
     stint = Stint(
         hours=until,
         checkpoint_every_seconds=3600 * every,
@@ -185,7 +187,7 @@ def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, r
     assert cost.dollars == pytest.approx(ratio / 120, abs=error / 120)
 
 
-# --- whatever comes
+# --- invariants
 
 
 @settings(max_examples=100, deadline=None)
@@ -198,42 +200,42 @@ def test_it_is_what_drawing_many_stints_gives(machine: Machine, notice: float, r
     st.sampled_from([0.0, 30.0, 120.0, math.inf]),
     st.sampled_from([0.0, 1.0, 1e6]),
 )
-def test_properties(
+def test_invariants(
     machine: Machine, hours: float, every: float, save: float, start: float, notice: float, refund: float
 ) -> None:
     stint = Stint(hours=hours, checkpoint_every_seconds=every, checkpoint_seconds=save, restart_seconds=start)
-    here = offer(machine, notice_seconds=notice, billing=refunding(refund))
-    cost = step_cost(here, stint)
+    candidate = offer(machine, notice_seconds=notice, billing=refunding(refund))
+    cost = step_cost(candidate, stint)
     if math.isinf(cost.dollars):
         return
-    assert sum(parts(cost)) == pytest.approx(cost.dollars, abs=1e-12)
-    assert min(parts(cost)[:5]) >= -1e-9 * cost.work
+    assert sum(components(cost)) == pytest.approx(cost.dollars, abs=1e-12)
+    assert min(components(cost)[:5]) >= -1e-9 * cost.work
     assert cost.refund <= 0.0
-    assert cost.dollars >= -1e-9 * cost.work  # no refund is more than what was paid
+    assert cost.dollars >= -1e-9 * cost.work  # a refund is never larger than the bill
     assert cost.seconds >= 30.0 - 1e-6
-    plain = step_cost(replace(here, billing=refunding(0.0)), stint)
+    plain = step_cost(replace(candidate, billing=refunding(0.0)), stint)
     assert plain.dollars >= 0.1 / 120 - 1e-12
     assert plain.dollars >= cost.dollars - 1e-12
-    unwarned = step_cost(replace(here, notice_seconds=0.0), stint)
+    unwarned = step_cost(replace(candidate, notice_seconds=0.0), stint)
     assert unwarned.lost >= cost.lost - 1e-9 * abs(unwarned.lost)
-    assert step_cost(replace(here, price_per_hour=0.2), stint).dollars == pytest.approx(
+    assert step_cost(replace(candidate, price_per_hour=0.2), stint).dollars == pytest.approx(
         2 * cost.dollars, abs=1e-12
     )
-    assert step_cost(replace(here, machines=2), stint).dollars == pytest.approx(2 * cost.dollars, abs=1e-12)
+    assert step_cost(replace(candidate, machines=2), stint).dollars == pytest.approx(2 * cost.dollars, abs=1e-12)
 
 
-def test_the_first_of_two_alike_comes_first() -> None:
+def test_offers_of_equal_cost_keep_their_order() -> None:
     offers = [offer(FOREVER, name=name) for name in "cab"]
     assert [cost.name for cost in rank(offers, Stint(hours=1.0))] == ["c", "a", "b"]
     assert rank([], Stint(hours=1.0)) == []
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(SettingError, match="a stint has no end"):
         Stint()
-    with pytest.raises(SettingError, match=r"hours 0\.1: starting and saving take 0\.2 h"):
+    with pytest.raises(SettingError, match=r"hours 0\.1: a restart and a checkpoint alone take 0\.2 h"):
         Stint(hours=0.1, restart_seconds=600, checkpoint_seconds=120)
-    with pytest.raises(SettingError, match=r"a stint of 1\.66667e\+10 segments is too long to look at"):
+    with pytest.raises(SettingError, match=r"a stint of 1\.66667e\+10 segments is too long"):
         step_cost(offer(FOREVER), Stint(steps=1e12, checkpoint_every_seconds=1800))
     with pytest.raises(SettingError, match=r"m4\.large: price_per_hour -1"):
         offer(FOREVER, price_per_hour=-1.0)

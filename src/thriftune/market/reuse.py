@@ -1,13 +1,15 @@
-"""Keep this machine for the next job, or take a new one? SciSpot section 4.2.
+"""The choice between the present machine and a new one (SciSpot section 4.2).
 
-A job of T hours is better off on the machine at hand, of age s, if E[T, s] <= r + E[T, 0]: a new machine costs a
-restart of r hours, too. With the renewal of `running_time` that is lived(T, s) <= S(T, s) (r + E[T, 0]), or
+A job of T hours ends sooner on the present machine, of age s, if E[T, s] <= r + E[T, 0], because a new machine
+needs a restart of r hours. With the renewal equations of `running_time` this is lived(T, s) <= S(T, s) (r + E[T,
+0]), or
 
     saved(s, T) = S(T, s) - lived(T, s) / (r + E[T, 0]) >= 0,
 
-the share of the new machine's hours that keeping the old one saves. Where the hazard is a plain bathtub, short
-jobs are kept and long ones are not; but a hazard with a hump, as real lifetimes give, keeps a short job and a long
-one and moves one in between. So the table holds the whole answer, and the frontier says where it is a threshold.
+where saved(s, T) is the share of the new machine's hours that reuse saves. If the hazard is a simple bathtub, the
+machine is reused for all jobs up to some length. If the hazard has a hump, as real lifetimes do, the machine may
+be reused for short and for long jobs, but not for jobs between. The table therefore holds the answer for every
+job.
 """
 
 from __future__ import annotations
@@ -23,32 +25,35 @@ from thriftune.market.survival import Array, Survival, alive, checked, checked_a
 
 Bools = NDArray[np.bool_]
 
-MAX_CELLS = 2000
+MAX_CELLS = 2000  # of the table in each direction: time and memory grow with the square
 
-_SAME = -1e-9
-"""A machine without memory is as good as new: what the integral's last digits say does not count."""
+_MIN_SAVED = -1e-9
+"""The share saved from which the machine is reused. With a constant hazard the exact share is 0, so it allows for
+rounding errors."""
 
 
 def reuse(survival: Survival, hours: ArrayLike, age: ArrayLike, *, restart_hours: float = 0.0) -> bool | Bools:
-    """Whether a job of so many hours is done at least as soon on a machine of this age as on a new one.
+    """Return whether a job should run on the present machine, not on a new one.
 
-    Never where the machine is sure to be lost before.
+    The job of `hours` is then expected to end no later on the present machine, of age `age`. It is false if the
+    machine cannot live until the job's end.
     """
     hours, age = checked("hours", hours), checked("age", age)
-    again = restart_hours + np.asarray(expected_hours(survival, hours, restart_hours=restart_hours))
+    new_hours = restart_hours + np.asarray(expected_hours(survival, hours, restart_hours=restart_hours))
     lived = np.asarray(lived_hours(survival, hours, age))
-    told: Bools = _saved(alive(survival, hours, age), lived, again) >= _SAME
-    return told[()]
+    result: Bools = _saved(alive(survival, hours, age), lived, new_hours) >= _MIN_SAVED
+    return result[()]
 
 
 class ReuseTable:
-    """`reuse`, computed before for all ages and jobs, so that asking costs next to nothing.
+    """A table of the answers of `reuse` for all ages and jobs, for fast queries.
 
-    - `ages`, `hours`: its grids, `resolution_hours` apart, up to `end`; where machines have no end, up to
-      `longest_hours`, which must then be given.
-    - `saved`: the share of a new machine's hours that keeping the old one saves, by age and hours of the job.
-    - `up_to`: the frontier: by age, jobs up to so many hours are all better kept.
-    - `longest`: by age, no job of more hours is. Where it is the same as `up_to`, a threshold is the whole answer.
+    - `ages`, `hours`: the grids of machine ages and job lengths, about `resolution_hours` apart, up to `end`. If
+      the machines have no end, they go up to `longest_hours`, which must then be given.
+    - `saved`: the share of a new machine's hours that reuse saves, by age and job length.
+    - `up_to`: the frontier, by age: the machine should be reused for all jobs up to this many hours.
+    - `longest`: by age, the machine should not be reused for jobs of more hours than this. If it equals `up_to`,
+      the answer is a threshold.
     """
 
     def __init__(
@@ -63,12 +68,12 @@ class ReuseTable:
         step = checked_above_zero("resolution_hours", resolution_hours)
         span = min(survival.end, math.inf if longest_hours is None else longest_hours)
         if math.isinf(span):
-            raise SettingError("these machines have no end: give longest_hours=, how far the table should go")
+            raise SettingError("these machines have no age limit; give longest_hours=, the range of the table")
         checked_above_zero("longest_hours", span)
         cells = max(1, math.ceil(span / step - 1e-9))
         if cells > MAX_CELLS:
             raise SettingError(
-                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MAX_CELLS} is the most: "
+                f"resolution_hours {step:g} cuts {span:g} h into {cells} steps, and {MAX_CELLS} is the maximum; "
                 f"give {span / MAX_CELLS:g} or more"
             )
         self._step = span / cells
@@ -77,61 +82,82 @@ class ReuseTable:
         self.ages: Array = self._step * np.arange(cells + 1.0)
         self.hours: Array = self._step * np.arange(1.0, cells + 1.0)
         self.saved = self._compute(survival, restart)
-        keep = (self.saved >= _SAME) & (self.ages[:, None] + self.hours < self._end)
-        self.up_to = self._crossing(np.where(keep.all(axis=1), cells, keep.argmin(axis=1)))
-        self.longest = self._crossing(np.where(keep.any(axis=1), cells - keep[:, ::-1].argmax(axis=1), 0))
+        reused = (self.saved >= _MIN_SAVED) & (self.ages[:, None] + self.hours < self._end)
+        self.up_to = self._frontier(np.where(reused.all(axis=1), cells, reused.argmin(axis=1)))
+        self.longest = self._frontier(np.where(reused.any(axis=1), cells - reused[:, ::-1].argmax(axis=1), 0))
 
     def reuse(self, hours: ArrayLike, age: ArrayLike) -> bool | Bools:
-        """As the function does, but for jobs and ages within a step of where the answer changes."""
+        """Return the answer of the function `reuse`, from the table.
+
+        It may differ within one step of where the answer changes.
+        """
         hours, age = checked("hours", hours), checked("age", age)
         beyond = (np.maximum(hours, age) > self._span) & (age + hours < self._end)
         if beyond.any():
             raise SettingError(
-                f"the table goes up to {self._span:g} h, and was asked for a job of {np.max(hours):g} h at age "
-                f"{np.max(age):g} h: give a longer longest_hours="
+                f"a job of {np.max(hours):g} h at age {np.max(age):g} h is beyond the table, which ends at "
+                f"{self._span:g} h; give a greater longest_hours="
             )
-        told: Bools = (self._between(age, hours) >= _SAME) & (age + hours < self._end)
-        return told[()]
+        result: Bools = (self._interpolated_saved(age, hours) >= _MIN_SAVED) & (age + hours < self._end)
+        return result[()]
 
     def _compute(self, survival: Survival, restart: float) -> Array:
         ages, hours = self.ages[:, None], self.hours
         starts = hours - self._step
-        at = starts[:, None] + self._step * QUADRATURE_NODES
-        cells = self._step * (alive(survival, at, ages[:, :, None]) @ QUADRATURE_WEIGHTS)
+        nodes = starts[:, None] + self._step * QUADRATURE_NODES
+        cells = self._step * (alive(survival, nodes, ages[:, :, None]) @ QUADRATURE_WEIGHTS)
         lived = np.cumsum(cells, axis=1)
-        there = alive(survival, hours, ages)
-        with np.errstate(divide="ignore", over="ignore"):  # age 0 is the first row
-            again = np.where(there[0] > 0.0, (restart + lived[0]) / there[0], math.inf)
-        return _saved(there, lived, again)
+        alive_at_end = alive(survival, hours, ages)
+        new = alive_at_end[0]  # the first row has age 0
+        with np.errstate(divide="ignore", over="ignore"):
+            new_hours = np.where(new > 0.0, (restart + lived[0]) / new, math.inf)
+        return _saved(alive_at_end, lived, new_hours)
 
-    def _crossing(self, kept: NDArray[np.intp]) -> Array:
-        """The hours at which the answer changes after so many of the grid's, by the line between both."""
+    def _frontier(self, counts: NDArray[np.intp]) -> Array:
+        """Return the hours at which the answer changes, by age.
+
+        They are interpolated between grid points. `counts` has, by age, the number of grid points of `hours`
+        before the change.
+        """
         rows, last = np.arange(len(self.ages)), len(self.hours) - 1
-        before = self.saved[rows, np.clip(kept - 1, 0, last)]
-        after = self.saved[rows, np.clip(kept, 0, last)]
+        before = self.saved[rows, np.clip(counts - 1, 0, last)]
+        after = self.saved[rows, np.clip(counts, 0, last)]
         with np.errstate(divide="ignore", invalid="ignore"):
-            part = np.where(before > after, np.clip(before / (before - after), 0.0, 1.0), 0.0)
-        inside = (kept > 0) & (kept <= last)
-        found = self._step * (kept + np.where(inside, part, 0.0))
-        return np.where(kept > 0, np.clip(found, 0.0, np.maximum(self._end - self.ages, 0.0)), 0.0)
+            fraction = np.where(before > after, np.clip(before / (before - after), 0.0, 1.0), 0.0)
+        interior = (counts > 0) & (counts <= last)
+        hours = self._step * (counts + np.where(interior, fraction, 0.0))
+        return np.where(counts > 0, np.clip(hours, 0.0, np.maximum(self._end - self.ages, 0.0)), 0.0)
 
-    def _between(self, age: Array, hours: Array) -> Array:
-        """`saved`, linear between the grid's ages and hours; below the shortest job, that one's."""
-        row, down = self._place(age / self._step, len(self.ages))
-        column, right = self._place(hours / self._step - 1.0, len(self.hours))
+    def _interpolated_saved(self, age: Array, hours: Array) -> Array:
+        """Return `saved`, interpolated bilinearly.
+
+        Jobs shorter than the grid's count as its shortest.
+        """
+        row, down = _split_position(age / self._step, len(self.ages))
+        column, right = _split_position(hours / self._step - 1.0, len(self.hours))
         below, beside = np.minimum(row + 1, len(self.ages) - 1), np.minimum(column + 1, len(self.hours) - 1)
         upper = (1.0 - right) * self.saved[row, column] + right * self.saved[row, beside]
         lower = (1.0 - right) * self.saved[below, column] + right * self.saved[below, beside]
-        told: Array = (1.0 - down) * upper + down * lower
-        return told
-
-    def _place(self, position: Array, length: int) -> tuple[NDArray[np.intp], Array]:
-        position = np.clip(position, 0.0, length - 1.0)
-        whole = np.floor(position).astype(np.intp)
-        return whole, position - whole
+        saved: Array = (1.0 - down) * upper + down * lower
+        return saved
 
 
-def _saved(alive_then: Array, lived: Array, again: Array) -> Array:
+def _split_position(position: Array, length: int) -> tuple[NDArray[np.intp], Array]:
+    """Return the grid index and the fraction of a position.
+
+    Positions are clipped to a grid of this length.
+    """
+    position = np.clip(position, 0.0, length - 1.0)
+    whole = np.floor(position).astype(np.intp)
+    return whole, position - whole
+
+
+def _saved(alive_at_end: Array, lived: Array, new_hours: Array) -> Array:
+    """Return saved(s, T) of the module's docstring.
+
+    It is -1 if the machine cannot live until the job's end.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        told: Array = np.where(alive_then > 0.0, alive_then - np.where(lived > 0.0, lived / again, 0.0), -1.0)
-    return told
+        used_share = np.where(lived > 0.0, lived / new_hours, 0.0)
+        saved: Array = np.where(alive_at_end > 0.0, alive_at_end - used_share, -1.0)
+    return saved

@@ -1,19 +1,22 @@
-"""Which offer gives a useful step for the fewest dollars, and why? SpotTune Eq. 1-2, SciSpot Eq. 11.
+"""The ranking of offers by the cost of a useful step.
 
-A job uses machines of one offer, one after the other. On each it starts (`restart_seconds`), works and saves in
-turn, and saves at last when the machine's stint is over: its steps are done, or its hours are up. If the machine
-is lost before, the work since the last checkpoint is done again, on the next one. By renewal,
+It generalises SpotTune Eq. 1-2 and SciSpot Eq. 11.
 
-    dollars a step = E[dollars of a stint] / E[steps of a stint that are kept],
+A job uses machines of one offer, one after the other. On each machine it starts (`restart_seconds`), then
+alternates between work and checkpoints. Its stint on the machine ends with a checkpoint, when its steps are done
+or its hours are over. If the machine is lost earlier, the next machine repeats the work since the last checkpoint.
+By renewal,
 
-- E[dollars]: the hours that the machine lives of the stint, at its price; what the provider's billing adds to them
-  (whole hours, a minimum), and what it lets off where it takes the machine away;
-- work is kept if the machine lives until it is saved. With a notice that is long enough for a checkpoint, that is
-  what was done until a checkpoint's time before the loss; else, what a finished checkpoint holds.
+    dollars per step = E[dollars of a stint] / E[saved steps of a stint].
 
-SciSpot's n c E[T] is the case of one stint for the whole job, without refund, notice or checkpoints. SpotTune's
-M (1 - p) price is that of a stint of one hour with a refund and a notice, at the end of which machines are lost:
-it counts the steps of a whole hour, also for a machine that is lost within it.
+- The dollars of a stint are the hours that the machine lives, at its price, plus the time that the billing rule
+  adds (whole hours, a minimum), minus the refund if the provider preempts the machine.
+- Work is saved if the machine lives until the end of the next checkpoint. If the notice is long enough for a
+  checkpoint, the checkpoint is made at the notice and saves all work until then.
+
+SciSpot's n c E[T] is the case of one stint for the whole job, without refund, notice or checkpoints. SpotTune's M
+(1 - p) price is the case of a stint of one hour, with refund and notice, in which machines are lost at its end: it
+counts the steps of a whole hour even for a machine that is lost within the hour.
 """
 
 from __future__ import annotations
@@ -29,23 +32,23 @@ from thriftune.market.billing import Billing
 from thriftune.market.running_time import expected_waste, failure_probability, lived_hours
 from thriftune.market.survival import HOURS_TOLERANCE, Array, Survival, alive, checked, checked_above_zero
 
-_HOUR = 3600.0
-_PIECES = 1024  # of a stint
-_MOST_SEGMENTS = 20_000
+_HOUR = 3600.0  # seconds
+_BILLING_PIECES = 1024  # of a stint, in which the effects of billing units are summed
+_MAX_SEGMENTS = 20_000  # of a stint: more would take too much memory
 
 TO_THE_MOMENT = Billing(granularity_seconds=1e-6)
-"""No provider counts so; it is what the papers' formulas assume."""
+"""Bills exactly the time that the machine lives. No provider does, but the papers' formulas assume it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An offer as a job sees it.
+    """An offer with the figures that a job needs to compare it with others.
 
-    - `survival`: of all its machines together, if there are several: the stint ends with the first that is lost.
-    - `seconds_per_step`: of the job, on all of them.
-    - `price_per_hour`: dollars, of one.
-    - `notice_seconds`: from the provider's warning to the loss.
-    - `billing`: how the provider counts; by default, the time that the machine lives, to the moment.
+    - `survival`: the survival until the first of the `machines` is lost, which ends the stint.
+    - `seconds_per_step`: the job's time per step on all `machines` together.
+    - `price_per_hour`: the price of one machine in dollars.
+    - `notice_seconds`: the time between the interruption notice and the loss.
+    - `billing`: the provider's billing rule; by default exactly the time that the machine lives.
     """
 
     name: str
@@ -62,18 +65,23 @@ class Candidate:
         checked_above_zero(f"{self.name}: machines", self.machines)
         checked(f"{self.name}: notice_seconds", self.notice_seconds, finite=False)
         if not isinstance(self.billing, Billing):
-            raise SettingError(f"{self.name}: billing {self.billing!r} must be a Billing, as billing.EC2_SPOT")
+            raise SettingError(
+                f"{self.name}: billing {self.billing!r} must be a Billing, such as billing.EC2_SPOT"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Stint:
-    """How the job uses a machine: for so many steps, or so many hours if these are over sooner."""
+    """The use of one machine by a job.
+
+    It ends after `steps` or `hours`, whichever comes first.
+    """
 
     steps: float = math.inf
     hours: float = math.inf
-    checkpoint_every_seconds: float = math.inf  # of work; inf: only at the stint's end, and on notice
-    checkpoint_seconds: float = 0.0
-    restart_seconds: float = 0.0  # on the machine's bill, before its first step
+    checkpoint_every_seconds: float = math.inf  # of work; inf: only at the stint's end and at a notice
+    checkpoint_seconds: float = 0.0  # how long a checkpoint takes
+    restart_seconds: float = 0.0  # billed time before the first step
 
     def __post_init__(self) -> None:
         for name in ("steps", "hours", "checkpoint_every_seconds"):
@@ -81,55 +89,63 @@ class Stint:
         checked("checkpoint_seconds", self.checkpoint_seconds)
         checked("restart_seconds", self.restart_seconds)
         if math.isinf(self.steps) and math.isinf(self.hours):
-            raise SettingError("a stint has no end: give steps=, or hours=, for which a machine is used at most")
-        least = (self.restart_seconds + self.checkpoint_seconds) / _HOUR
-        if self.hours <= least:
-            raise SettingError(f"hours {self.hours:g}: starting and saving take {least:g} h: give more")
+            raise SettingError("a stint has no end; give steps= or hours=, the most for which a machine is used")
+        overhead = (self.restart_seconds + self.checkpoint_seconds) / _HOUR
+        if self.hours <= overhead:
+            raise SettingError(
+                f"hours {self.hours:g}: a restart and a checkpoint alone take {overhead:g} h; give more hours"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class OfferStepCost:
-    """What a useful step costs on an offer, in dollars, and what the parts of it are."""
+    """The cost of a useful step on an offer in dollars, with its components."""
 
     name: str
-    dollars: float  # the sum of those below; inf where no work is ever kept
-    work: float  # the step itself
-    lost: float  # work that was done and lost
-    checkpoints: float  # saving
-    restarts: float  # starting
-    rounding: float  # time that is billed and was not had: the rest of an hour, or of the least that is billed
-    refund: float  # what the provider gave back, 0 or below
-    seconds: float  # of machine time, with all of the above
-    failure_probability: float  # of a stint
+    dollars: float  # the sum of the six components below; inf if no work is ever saved
+    work: float  # for the step itself
+    lost: float  # for work that was lost
+    checkpoints: float  # for the time of checkpoints
+    restarts: float  # for the time of restarts
+    rounding: float  # for billed time beyond the machine's life: the rest of a billing unit or of the minimum
+    refund: float  # the refund, 0 or negative
+    seconds: float  # machine time per useful step, including lost work, checkpoints and restarts
+    failure_probability: float  # the probability that the machine is lost during the stint
 
 
 def rank(candidates: Iterable[Candidate], stint: Stint) -> list[OfferStepCost]:
-    """What a useful step costs on each, the cheapest first; the first given, where they cost the same."""
+    """Return the cost of a useful step on each offer, cheapest first.
+
+    Offers of equal cost keep their order.
+    """
     return sorted((step_cost(candidate, stint) for candidate in candidates), key=lambda cost: cost.dollars)
 
 
 def step_cost(candidate: Candidate, stint: Stint) -> OfferStepCost:
-    """What a useful step costs on this offer, by renewal."""
-    begun, ended, saved = _segments(candidate, stint)
-    survival, until = candidate.survival, saved[-1]
-    save = stint.checkpoint_seconds / _HOUR
-    starting = _lived(survival, begun[:1]).sum()
-    working = (_lived(survival, ended) - _lived(survival, begun)).sum()
-    saving = (_lived(survival, saved) - _lived(survival, ended)).sum()
+    """Return the cost of a useful step on this offer, by renewal."""
+    starts, ends, saves = _segments(candidate, stint)
+    survival, stint_end = candidate.survival, saves[-1]
+    checkpoint = stint.checkpoint_seconds / _HOUR
+    # Expected hours of a stint.
+    restarting = _lived(survival, starts[:1]).sum()
+    working = (_lived(survival, ends) - _lived(survival, starts)).sum()
+    saving = (_lived(survival, saves) - _lived(survival, ends)).sum()
     if candidate.notice_seconds > 0.0 and candidate.notice_seconds >= stint.checkpoint_seconds:
-        kept = (_lived(survival, ended + save) - _lived(survival, begun + save)).sum()
+        useful = (_lived(survival, ends + checkpoint) - _lived(survival, starts + checkpoint)).sum()
     else:
-        kept = ((ended - begun) * alive(survival, saved)).sum()
-    beyond, refunded = _by_billing(candidate.billing, survival, float(until))
-    refunded = min(refunded, float(working + saving + starting) + beyond)  # but for rounding, it never is more
+        useful = ((ends - starts) * alive(survival, saves)).sum()
+    rounding_hours, refund_hours = _billing_hours(candidate.billing, survival, float(stint_end))
+    # Rounding errors must not make the refund larger than the bill.
+    refund_hours = min(refund_hours, float(working + saving + restarting) + rounding_hours)
     step = candidate.seconds_per_step / _HOUR
-    failure = float(failure_probability(survival, until))
-    if not kept > 0.0:
+    failure = float(failure_probability(survival, stint_end))
+    if not useful > 0.0:
         inf = math.inf
         return OfferStepCost(candidate.name, inf, inf, inf, inf, inf, inf, 0.0, inf, failure)
     price = candidate.price_per_hour * candidate.machines * step
     work, lost, checkpoints, restarts, rounding, refund = (
-        float(price * hours / kept) for hours in (kept, working - kept, saving, starting, beyond, -refunded)
+        float(price * hours / useful)
+        for hours in (useful, working - useful, saving, restarting, rounding_hours, -refund_hours)
     )
     return OfferStepCost(
         name=candidate.name,
@@ -140,23 +156,32 @@ def step_cost(candidate: Candidate, stint: Stint) -> OfferStepCost:
         restarts=restarts,
         rounding=rounding,
         refund=refund,
-        seconds=candidate.seconds_per_step * float((working + saving + starting) / kept),
+        seconds=candidate.seconds_per_step * float((working + saving + restarting) / useful),
         failure_probability=failure,
     )
 
 
 def spottune_eq2(seconds_per_step: float, price_per_hour: float, revocation_probability: float) -> float:
-    """Dollars a step as printed, M (1 - p) price, with p the probability of a revocation within the next hour."""
+    """Return the dollars per step as printed: M (1 - p) price.
+
+    p is the probability of a loss within the hour.
+    """
     return seconds_per_step / _HOUR * (1.0 - revocation_probability) * price_per_hour
 
 
 def scispot_eq11(machines: int, price_per_hour: float, expected_hours: float) -> float:
-    """Dollars of a job as printed, n c E[T]; E[T] as printed is `scispot_eq9`."""
+    """Return the dollars of a job as printed: n c E[T].
+
+    `scispot_eq9` is E[T] as printed.
+    """
     return machines * price_per_hour * expected_hours
 
 
 def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
-    """The ages at which each segment of work begins, ends, and is saved."""
+    """Return the machine's ages at the start, end and checkpoint of each segment.
+
+    Ages are hours.
+    """
     start, save = stint.restart_seconds / _HOUR, stint.checkpoint_seconds / _HOUR
     free = stint.hours - start
     work = min(stint.steps * candidate.seconds_per_step / _HOUR, free - save)
@@ -166,42 +191,46 @@ def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
         rest = free - whole * (every + save) - save
         work = min(work, whole * every + max(0.0, rest))
     count = max(1.0, math.ceil(work / every - 1e-9))
-    if count > _MOST_SEGMENTS:
+    if count > _MAX_SEGMENTS:
         raise SettingError(
-            f"a stint of {count:g} segments is too long to look at, {_MOST_SEGMENTS:g} is the most: give fewer "
-            "steps=, fewer hours=, or a larger checkpoint_every_seconds="
+            f"a stint of {count:g} segments is too long, {_MAX_SEGMENTS:g} is the maximum; give fewer steps=, "
+            "fewer hours=, or a larger checkpoint_every_seconds="
         )
     number = np.arange(count)
-    begun = start + number * (every + save)
-    ended = begun + np.minimum(every, work - every * number)
-    return begun, ended, ended + save
+    starts = start + number * (every + save)
+    ends = starts + np.minimum(every, work - every * number)
+    return starts, ends, ends + save
 
 
-def _by_billing(billing: Billing, survival: Survival, until: float) -> tuple[float, float]:
-    """Of a stint, the expected hours that are billed beyond those that the machine lived, and those let off.
+def _billing_hours(billing: Billing, survival: Survival, stint_end: float) -> tuple[float, float]:
+    """Return the hours per stint that billing adds and refunds, as expectations.
 
-    The hours that are let off whole are exact. What depends on where in an hour a machine is lost is summed over
-    short pieces of the stint.
+    The first are billed beyond the machine's life. The lifetimes refunded as a whole are exact. Effects that
+    depend on the position within a billing unit are summed over short pieces of the stint.
     """
-    first, granule = billing.refunded_first_seconds / _HOUR, billing.granularity_seconds / _HOUR
-    edges = [np.linspace(0.0, until, _PIECES + 1), np.array([first, billing.least_seconds / _HOUR])]
-    if until < _PIECES * granule:
-        edges.append(granule * np.arange(1.0, until / granule))
-    ends = np.unique(np.clip(np.concatenate(edges), 0.0, until))
-    there = alive(survival, ends)
-    lost, lives = -np.diff(there), ends[1:] - HOURS_TOLERANCE  # who is lost just then has not lived longer
-    full = billing.billed_seconds(_HOUR * lives) / _HOUR
-    paid = billing.billed_seconds(_HOUR * lives, revoked=True) / _HOUR
-    whole = float(billing.billed_seconds(_HOUR * until)) / _HOUR
-    beyond = float(lost @ (full - lives) + there[-1] * (whole - until))
-    refunded = float(lost @ (full - paid - np.where(lives < first, lives, 0.0)))
-    within = min(first, until)
-    revoked = float(failure_probability(survival, within))
-    if revoked > 0.0:
-        refunded += revoked * float(expected_waste(survival, within))
-    return max(0.0, beyond), max(0.0, refunded)
+    free_until, unit = billing.refunded_first_seconds / _HOUR, billing.granularity_seconds / _HOUR
+    edges = [
+        np.linspace(0.0, stint_end, _BILLING_PIECES + 1),
+        np.array([free_until, billing.least_seconds / _HOUR]),
+    ]
+    if stint_end < _BILLING_PIECES * unit:
+        edges.append(unit * np.arange(1.0, stint_end / unit))
+    ends = np.unique(np.clip(np.concatenate(edges), 0.0, stint_end))
+    alive_at_ends = alive(survival, ends)
+    # A machine lost at the end of a piece has not started another billing unit.
+    loss_probabilities, lifetimes = -np.diff(alive_at_ends), ends[1:] - HOURS_TOLERANCE
+    full = billing.billed_seconds(_HOUR * lifetimes) / _HOUR
+    paid = billing.billed_seconds(_HOUR * lifetimes, revoked=True) / _HOUR
+    whole_stint = float(billing.billed_seconds(_HOUR * stint_end)) / _HOUR
+    rounding = float(loss_probabilities @ (full - lifetimes) + alive_at_ends[-1] * (whole_stint - stint_end))
+    refunded = float(loss_probabilities @ (full - paid - np.where(lifetimes < free_until, lifetimes, 0.0)))
+    free_hours = min(free_until, stint_end)
+    free_probability = float(failure_probability(survival, free_hours))
+    if free_probability > 0.0:
+        refunded += free_probability * float(expected_waste(survival, free_hours))
+    return max(0.0, rounding), max(0.0, refunded)
 
 
 def _lived(survival: Survival, ages: Array) -> Array:
-    """The hours a fresh machine is expected to live until each of these ages."""
+    """Return the expected hours that a new machine lives until each age."""
     return np.asarray(lived_hours(survival, ages))

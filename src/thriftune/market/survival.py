@@ -1,4 +1,4 @@
-"""What must a model of lifetimes answer? The probability that a machine of this age lives another t hours."""
+"""The protocol of lifetime models, and helpers for any such model."""
 
 from __future__ import annotations
 
@@ -15,74 +15,87 @@ from thriftune.errors import SettingError
 Array = NDArray[np.float64]
 
 HOURS_TOLERANCE = 1e-9
-"""Hours, some microseconds: sums of hours that are as near are the same, but for rounding."""
+"""Some microseconds. Sums of hours that differ by less are equal except for rounding errors."""
 
 
-_GRID = 4000
-_LONGEST = 1e4  # hours
+_GRID_POINTS = 4000  # of the table from which lifetimes are drawn
+_MAX_SAMPLED_HOURS = 1e4  # the end of that table if machines have no age limit
 
 
 class Survival(Protocol):
-    """How long machines of one kind live, by whatever it was learnt from. Hours throughout."""
+    """A model of how long machines of one kind live. All times are hours."""
 
     @property
     def end(self) -> float:
-        """The age that no machine outlives; math.inf if there is none."""
+        """Return the age that no machine outlives; infinite if there is none."""
         ...
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
-        """The probability that a machine of this age lives another `t` hours, and longer.
+        """Return the probability that a machine lives more than another `t` hours.
 
-        Arrays broadcast; floats give a float. It falls with t and is 0 from `end` on, where it may jump: what is
-        left just before is the share of machines that are ended there.
+        The machine has age `age`. Arrays broadcast, and floats give a float. The probability falls with `t` and is
+        0 from `end` on. It may jump at `end`; the jump is the share of machines that are ended there.
         """
         ...
 
 
 def alive(survival: Survival, t: ArrayLike, age: ArrayLike = 0.0) -> Array:
-    """`survival.survival` as an array. A machine as old as `end`, or older than it should be, counts as lost."""
+    """Return `survival.survival` as an array, 0 for ages from `end` on."""
     t, age = np.broadcast_arrays(np.asarray(t, dtype=float), np.asarray(age, dtype=float))
     lost = age + t >= survival.end - HOURS_TOLERANCE
-    # A model need not answer for ages that cannot be: it is asked for age 0 in place of those past its end, and
-    # where it holds that none lives so long, though its end is later, it may divide 0 by 0.
+    # A model may be undefined for ages past its end, so these are replaced by 0 and masked. It may also divide 0
+    # by 0 before its end, if it gives that age a survival of 0.
     with np.errstate(divide="ignore", invalid="ignore"):
-        told = np.asarray(survival.survival(t, np.where(age >= survival.end, 0.0, age)), dtype=float)
-    return np.where(lost | np.isnan(told), 0.0, told)
+        probability = np.asarray(survival.survival(t, np.where(age >= survival.end, 0.0, age)), dtype=float)
+    return np.where(lost | np.isnan(probability), 0.0, probability)
 
 
 @dataclass(frozen=True)
 class ScaledSurvival:
-    """As `known`, with losses at so many times the rate at every age."""
+    """The survival of machines with a multiple of another model's hazard.
 
-    known: Survival
+    The hazard is `rate` times that of `base` at every age.
+    """
+
+    base: Survival
     rate: float
 
     @property
     def end(self) -> float:
-        return self.known.end
+        return self.base.end
 
     def survival(self, t: ArrayLike, age: ArrayLike = 0.0) -> float | Array:
-        told: Array = np.asarray(self.known.survival(t, age)) ** self.rate
-        return told[()]
+        probability: Array = np.asarray(self.base.survival(t, age)) ** self.rate
+        return probability[()]
 
 
 class LifetimeSampler:
-    """How long machines live, in hours, drawn from a survival of whatever form."""
+    """Draws lifetimes in hours from any survival model.
+
+    It inverts a table of the model's CDF.
+    """
 
     def __init__(self, survival: Survival) -> None:
-        longest = min(survival.end, _LONGEST)
-        self._hours = longest * np.linspace(0.0, 1.0, _GRID) ** 3  # finer towards 0: many live for minutes only
-        self._dead = 1.0 - alive(survival, self._hours)
+        longest = min(survival.end, _MAX_SAMPLED_HOURS)
+        self._hours = longest * np.linspace(0.0, 1.0, _GRID_POINTS) ** 3  # finer towards 0: many live for minutes
+        self._cdf = 1.0 - alive(survival, self._hours)
 
-    def hours_at(self, drawn: ArrayLike) -> Array:
-        """By numbers that were drawn evenly from 0 to 1; inf of a machine that outlives all that is known."""
-        drawn = np.asarray(drawn, dtype=float)
-        hours = np.interp(drawn, self._dead, self._hours)
-        return np.where((drawn >= self._dead[-1]) & (self._dead[-1] < 1.0), np.inf, hours)
+    def hours_at(self, quantiles: ArrayLike) -> Array:
+        """Return the lifetimes at these quantiles.
+
+        Draw quantiles uniformly from 0 to 1 to sample lifetimes. A lifetime beyond the end of the table is
+        infinite.
+        """
+        quantiles = np.asarray(quantiles, dtype=float)
+        hours = np.interp(quantiles, self._cdf, self._hours)
+        return np.where((quantiles >= self._cdf[-1]) & (self._cdf[-1] < 1.0), np.inf, hours)
 
 
 def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
-    """The value as an array, if it is a number of hours, seconds or dollars: not below 0, not NaN."""
+    """Return the value as an array of floats.
+
+    Raise a SettingError if a number is negative or NaN, or infinite despite `finite`.
+    """
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
@@ -95,6 +108,10 @@ def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
 
 
 def checked_above_zero(name: str, value: float, *, finite: bool = True) -> float:
+    """Return the value if it is a number above 0.
+
+    Otherwise, or if it is infinite despite `finite`, raise a SettingError.
+    """
     if not isinstance(value, Real):
         raise SettingError(f"{name} {value!r} must be a number above 0")
     if not value > 0.0 or (finite and math.isinf(value)):
