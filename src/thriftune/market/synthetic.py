@@ -1,14 +1,16 @@
-"""What might prices and lifetimes look like? Seeded traces for those who have no record of their own.
+"""Synthetic price histories and lifetimes, drawn from a seed.
 
-They resemble the records in what matters to a tuner: how often a price moves and how far, how often a machine with
-some maximum price is lost, how long one lives. `python -m benchmarks.market.synthetic` sets them side by side.
+They are for users without records. They resemble records in what matters to a tuner: how often and how far prices
+change, how often machines with a given maximum price are preempted, and how long machines live. `python -m
+benchmarks.market.synthetic` compares them with the records.
 
-- "spiky", as on EC2 in 2016: each market is calm, busy or stormy. A price wanders above a floor, in bursts of
-  rapid changes; spikes, which come in flocks, go above the on-demand price; some stick at the cap, ten times that.
-- "smooth", as on EC2 from 2018 on: many prices never move, the others a little, every six hours or so, mostly on
-  in the direction of the change before. Such a price says nothing about revocation.
-- Lifetimes as of preemptible machines on Google's cloud in 2019: a bathtub. Some are lost within the first hour,
-  some in the course of the day, the larger the machine the more, and after 24 hours all that are left must go.
+- "spiky" prices resemble EC2 in 2016. Each market is calm, busy or stormy. The price wanders above a floor, in
+  bursts of rapid changes. Spikes come in clusters and rise above the on-demand price. Some stay at the cap of ten
+  times the on-demand price.
+- "smooth" prices resemble EC2 from 2018 on. Many never change. The others change a little about every six hours,
+  mostly in the direction of the previous change. Such prices do not predict preemptions.
+- Lifetimes resemble preemptible machines of Google Cloud in 2019, a bathtub. Some machines are lost within the
+  first hour and some during the day, more of the large ones. All others are lost after 24 hours.
 """
 
 from __future__ import annotations
@@ -30,31 +32,32 @@ Era = Literal["spiky", "smooth"]
 
 DAY = 86400.0
 ZONES = ("zone-a", "zone-b", "zone-c")
-START = 1_456_358_400.0  # 2016-02-25, when the record of the spiky era begins
-TICK = 0.0001  # dollars an hour: EC2's prices have four decimals
+START = 1_456_358_400.0  # 2016-02-25, the start of the spiky record
+TICK = 0.0001  # dollars per hour: EC2's prices have four decimals
 
 
 @dataclass(frozen=True, slots=True)
-class Mood:
-    """What one kind of market of the spiky era is like.
+class MarketKind:
+    """The parameters of one kind of spiky market.
 
-    With z standard normal, log(price / base) is `spread` * (exp(`skew` * z) - 1): prices have a floor, and a long
-    way up. Pairs are the bounds between which a market's own figure is drawn. They were set so that the figures of
-    benchmarks.market.synthetic come out as those of the 50 markets in the record of 2016.
+    With z standard normal, log(price / base) is `spread` * (exp(`skew` * z) - 1), so prices have a floor and a
+    long upper tail. A pair is a range from which each market draws its own value. The values are chosen so that
+    the figures of benchmarks.market.synthetic match those of the 50 recorded markets of 2016.
     """
 
-    share: float  # of the markets
-    base: tuple[float, float]  # the middle price without spikes, over the on-demand price
+    share: float  # the share of markets of this kind
+    base: tuple[float, float]  # the median price without spikes, as a share of the on-demand price
     rows_a_day: tuple[float, float]
     spread: tuple[float, float]
     skew: float
     spikes_a_day: tuple[float, float]
-    steps: tuple[tuple[float, float], ...]  # (probability, how far z goes): small moves, jumps, a new price
+    steps: tuple[tuple[float, float], ...]  # (probability, size of the change of z): small changes, jumps, resets
 
 
-MOODS = (
-    # As c1, m1, m3, t1: within some percent for weeks, revoked (at 1.1 times the price) in under 3 % of the hours.
-    Mood(
+MARKET_KINDS = (
+    # Calm, as c1, m1, m3, t1: stable within some percent for weeks. A machine with a maximum price of 1.1 times
+    # the price is preempted in under 3 % of the hours.
+    MarketKind(
         share=0.46,
         base=(0.08, 0.17),
         rows_a_day=(10, 400),
@@ -63,8 +66,9 @@ MOODS = (
         spikes_a_day=(0.0005, 0.01),
         steps=((0.95, 0.1), (0.045, 0.2), (0.005, 1.0)),
     ),
-    # As cr1, d2, hi1: 1.4 times the middle price in a tenth of the time, seldom above the on-demand price.
-    Mood(
+    # Busy, as cr1, d2, hi1: at 1.4 times the median price for a tenth of the time, seldom above the on-demand
+    # price.
+    MarketKind(
         share=0.32,
         base=(0.10, 0.16),
         rows_a_day=(150, 420),
@@ -73,8 +77,8 @@ MOODS = (
         spikes_a_day=(0.01, 0.1),
         steps=((0.9, 0.06), (0.092, 0.2), (0.008, 1.0)),
     ),
-    # As g2, m4.10xlarge, r3: above on demand for 2 to 20 % of the time.
-    Mood(
+    # Stormy, as g2, m4.10xlarge, r3: above the on-demand price for 2 to 20 % of the time.
+    MarketKind(
         share=0.22,
         base=(0.11, 0.35),
         rows_a_day=(120, 420),
@@ -84,35 +88,55 @@ MOODS = (
         steps=((0.83, 0.07), (0.155, 0.2), (0.015, 0.7)),
     ),
 )
-FASTEST_SECONDS = 50.0  # few rows follow one another faster; the tenth percentile is 66
-GAP_SIGMA = 1.0  # of the log of the seconds between rows: the ninetieth percentile is five times the middle
-BURST_SIGMA, BURST_MEMORY = 1.0, 0.97  # of the part of it that lasts, for some 30 rows
-SPIKE_MINUTES, SPIKE_SIGMA = 14.0, 1.9  # log-normal; of g2, m4 and r3 the middle is 4 to 30, the mean 20 to 140
-SPIKE_ROW_SECONDS = 300.0  # between rows while it lasts
-FLOCK_SHARE, FLOCK_HOURS = 0.5, 1.5  # so many spikes follow another within so long
-SPIKE_HEIGHT, HEIGHT_SIGMA = 1.3, 0.9  # over the on-demand price, log-normal, where it is not the cap
-AT_CAP = 0.15  # of the spikes
-CAP = 10.0  # no one may bid more than ten times the on-demand price
-CAPPED_MARKETS, HIGHEST_BIDS = 0.6, (2.5, 7.0)  # in the other markets no bid comes near it
+# Seconds between rows are at least MIN_GAP_SECONDS (the tenth percentile of the record is 66). The rest is the
+# product of an independent log-normal factor and one that is correlated over some 30 rows. The ninetieth
+# percentile is then five times the median, as in the record.
+MIN_GAP_SECONDS = 50.0
+GAP_SIGMA = 1.0  # of the log of the independent factor
+BURST_SIGMA, BURST_MEMORY = 1.0, 0.97  # of the log of the correlated factor, and its correlation from row to row
+SPIKE_MINUTES, SPIKE_SIGMA = (
+    14.0,
+    1.9,
+)  # log-normal length; for g2, m4 and r3 the median is 4 to 30, the mean 20 to 140
+SPIKE_ROW_SECONDS = 300.0  # mean time between rows during a spike
+CLUSTERED_SHARE, CLUSTER_GAP_HOURS = 0.5, 1.5  # share of spikes that follow another one, and the mean gap
+SPIKE_HEIGHT, HEIGHT_SIGMA = 1.3, 0.9  # log-normal height below the cap, as a multiple of the on-demand price
+CAPPED_SPIKE_SHARE = 0.15  # the share of spikes that reach the cap
+CAP = 10.0  # EC2 allowed no bid above ten times the on-demand price
+CAPPED_MARKET_SHARE, UNCAPPED_MAX_BIDS = (
+    0.6,
+    (2.5, 7.0),
+)  # in other markets, the highest bid is in this range instead
 
-STILL_SHARE = 0.36  # of 1,241 markets of 2021, those whose price moved less than every other day, or never
-STILL_BASE = 0.3  # the lowest of the smoothed era
-MOVING_BASE = (0.3, 0.5)
-UPDATE_HOURS = (4.6, 7.6)  # between changes: a hundredth and three quarters of the record lie there
-STEP, STEP_SIGMA = 0.0022, 1.0  # of the log price, by market log-normal: the middle change is 0.14 %
-MOMENTUM = 0.7  # three changes in four go on as the one before: 1/2 + asin(0.7) / pi
-LOWEST, HIGHEST = 0.1, 0.95  # over the on-demand price
+CONSTANT_SHARE = 0.36  # of 1,241 markets of 2021, those with less than a change every other day
+CONSTANT_BASE = 0.3  # share of the on-demand price; the lowest in the smooth record
+MOVING_BASE = (0.3, 0.5)  # share of the on-demand price at the start
+UPDATE_HOURS = (4.6, 7.6)  # between changes: from the first percentile to the third quartile of the record
+STEP, STEP_SIGMA = (
+    0.0022,
+    1.0,
+)  # log-normal size of changes of the log price, by market: the median change is 0.14 %
+MOMENTUM = 0.7  # correlation of changes; three in four have the sign of the one before: 1/2 + asin(0.7) / pi
+LOWEST, HIGHEST = 0.1, 0.95  # bounds of smooth prices as shares of the on-demand price
 
 CORES = (2, 4, 8, 16, 32, 64)
-EARLY = (0.12, 0.18, 0.21, 0.20, 0.26, 0.55)  # lost in SciSpot's initial phase, by cores: Kaplan-Meier at 1 h
-LATE = (0.20, 0.15, 0.27, 0.38, 0.42, 0.30)  # lost later in the day, by cores: Kaplan-Meier at 24 h
-EARLY_HOURS = 0.4  # tau1; SciSpot has 0.5 and more, because its form has no slow part
+EARLY = (
+    0.12,
+    0.18,
+    0.21,
+    0.20,
+    0.26,
+    0.55,
+)  # share lost in SciSpot's initial phase, by cores: Kaplan-Meier at 1 h
+LATE = (0.20, 0.15, 0.27, 0.38, 0.42, 0.30)  # share lost later in the day, by cores: Kaplan-Meier at 24 h
+EARLY_HOURS = 0.4  # tau1; SciSpot fits 0.5 or more, because its form has no slow phase
 LATE_HOURS = 8.0
 END_HOURS, END_SPREAD_HOURS, END_SHAPE = 24.0, 0.8, 1.4
-"""SciSpot's e^((t - b) / tau2) with b = 24 and tau2 = 0.8 lets machines go from 22 hours on. In the record hardly
-any goes between 22 and 24 hours; then all do within 48 minutes, the most of them soon."""
-STOP_HOURS, STOP_SIGMA = 0.8, 2.0  # when an owner stops a machine, log-normal
-STOPPED = 0.75  # of the machines, if they live so long: 57 % of the record is censored
+"""The forced end of life. SciSpot's e^((t - b) / tau2) with b = 24 and tau2 = 0.8 loses machines from 22 hours on.
+In the record hardly any machine is lost between 22 and 24 hours; all are lost in the next 48 minutes, most of them
+soon."""
+STOP_HOURS, STOP_SIGMA = 0.8, 2.0  # log-normal age at which a user stops a machine
+STOPPED = 0.75  # share of machines that users would stop if they lived long enough: 57 % of the record is censored
 
 
 def synthetic_prices(
@@ -124,37 +148,41 @@ def synthetic_prices(
     era: Era = "spiky",
     start: float = START,
 ) -> PriceHistory:
-    """Prices of each type of machine in each zone, each of its own course.
+    """Return independent price series, one for each machine type and zone.
 
-    - `on_demand`: the types, with their on-demand prices in dollars an hour.
-    - `start`: unix seconds.
+    - `on_demand`: the machine types with their on-demand prices in dollars per hour.
+    - `start`: the time of the first row, in unix seconds.
     """
     if era not in ("spiky", "smooth"):
-        raise SettingError(f"synthetic prices: the era {era!r} is none of spiky, smooth")
+        raise SettingError(f"synthetic prices: the era {era!r} must be spiky or smooth")
     if not 0 < days < math.inf:
         raise SettingError(f"synthetic prices: days {days} must be above zero")
-    markets = [(kind, zone) for kind in on_demand for zone in zones]
-    # One from each stratum: a handful of markets, too, are of different kinds.
-    draws = (rng.permutation(len(markets)) + rng.random(len(markets))) / max(len(markets), 1)
+    markets = [(type, zone) for type in on_demand for zone in zones]
+    # Stratified quantiles: even a few markets get different kinds.
+    quantiles = (rng.permutation(len(markets)) + rng.random(len(markets))) / max(len(markets), 1)
     series = []
-    for (kind, zone), draw, own in zip(markets, draws, rng.spawn(len(markets)), strict=True):
-        price = on_demand[kind]
+    for (type, zone), quantile, market_rng in zip(markets, quantiles, rng.spawn(len(markets)), strict=True):
+        price = on_demand[type]
         if not TICK < price < math.inf:
-            raise SettingError(f"synthetic prices: {kind}: on-demand price {price} must be above {TICK}")
-        times, prices = (_spiky if era == "spiky" else _smooth)(price, days * DAY, float(draw), own)
-        series.append(PriceSeries(kind, zone, start + times, prices, end=start + days * DAY))
+            raise SettingError(f"synthetic prices: {type}: on-demand price {price} must be above {TICK}")
+        times, prices = (_spiky if era == "spiky" else _smooth)(price, days * DAY, float(quantile), market_rng)
+        series.append(PriceSeries(type, zone, start + times, prices, end=start + days * DAY))
     return PriceHistory(series)
 
 
 def synthetic_lifetimes(
     n: int, rng: np.random.Generator, *, cores: int = 16, stopped: float = STOPPED
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """How many hours each of n machines was observed, and whether it ended then (or was stopped by its owner).
+    """Return the observed hours of n machines, and whether each was preempted.
 
-    - `stopped`: the share of machines whose owner would stop them some time; 0 for lifetimes without censoring.
+    The others were stopped by their users. `stopped` is the share of machines that users would stop if they lived
+    long enough; with 0, no lifetime is censored.
     """
     if n < 0 or cores < 1 or not 0 <= stopped <= 1:
-        raise SettingError(f"synthetic lifetimes: cannot be of n {n}, cores {cores}, stopped {stopped}")
+        raise SettingError(
+            f"synthetic lifetimes: n {n} must be 0 or more, cores {cores} must be 1 or more, and stopped "
+            f"{stopped} must be between 0 and 1"
+        )
     size = math.log2(cores)
     early, late = (float(np.interp(size, np.log2(CORES), shares)) for shares in (EARLY, LATE))
     phase = rng.random(n)
@@ -168,90 +196,107 @@ def synthetic_lifetimes(
 # --- the spiky era ----------------------------------------------------------------------------------------
 
 
-def _spiky(on_demand: float, seconds: float, draw: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    mood = MOODS[min(int(np.searchsorted(np.cumsum([mood.share for mood in MOODS]), draw)), len(MOODS) - 1)]
-    base = on_demand * _log_uniform(mood.base, rng)
-    times = _row_times(_log_uniform(mood.rows_a_day, rng), seconds, rng)
-    z = _wander(mood.steps, len(times), rng)
-    prices = base * np.exp(_log_uniform(mood.spread, rng) * np.expm1(mood.skew * z))
+def _spiky(on_demand: float, seconds: float, quantile: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the times and prices of one spiky market.
 
-    cap = on_demand * (CAP if rng.random() < CAPPED_MARKETS else rng.uniform(*HIGHEST_BIDS))
-    for begin, length in _spikes(_log_uniform(mood.spikes_a_day, rng), seconds, rng):
-        at_cap = rng.random() < AT_CAP
+    `quantile` selects its kind.
+    """
+    shares = np.cumsum([kind.share for kind in MARKET_KINDS])
+    kind = MARKET_KINDS[min(int(np.searchsorted(shares, quantile)), len(MARKET_KINDS) - 1)]
+    base = on_demand * _log_uniform(kind.base, rng)
+    times = _row_times(_log_uniform(kind.rows_a_day, rng), seconds, rng)
+    z = _random_walk(kind.steps, len(times), rng)
+    prices = base * np.exp(_log_uniform(kind.spread, rng) * np.expm1(kind.skew * z))
+
+    cap = on_demand * (CAP if rng.random() < CAPPED_MARKET_SHARE else rng.uniform(*UNCAPPED_MAX_BIDS))
+    for start, length in _spikes(_log_uniform(kind.spikes_a_day, rng), seconds, rng):
+        at_cap = rng.random() < CAPPED_SPIKE_SHARE
         height = cap if at_cap else min(cap, on_demand * rng.lognormal(math.log(SPIKE_HEIGHT), HEIGHT_SIGMA))
-        finish = min(begin + length, seconds)
-        while_it_lasts = np.append(
-            begin, np.sort(rng.uniform(begin, finish, rng.poisson(length / SPIKE_ROW_SECONDS)))
-        )
-        before, after = np.searchsorted(times, [begin, finish])
-        falls_back = prices[max(after - 1, 0)]
-        moves = np.zeros(len(while_it_lasts)) if at_cap else rng.normal(0.0, 0.15, len(while_it_lasts))
-        above = np.maximum(np.minimum(height * np.exp(moves), cap), prices[max(before - 1, 0)])
-        times = np.concatenate([times[:before], while_it_lasts, [finish], times[after:]])
-        prices = np.concatenate([prices[:before], above, [falls_back], prices[after:]])
-    return _as_told(times, np.minimum(prices, cap), seconds)
+        end = min(start + length, seconds)
+        later_rows = np.sort(rng.uniform(start, end, rng.poisson(length / SPIKE_ROW_SECONDS)))
+        spike_times = np.append(start, later_rows)
+        before, after = np.searchsorted(times, [start, end])
+        price_after = prices[max(after - 1, 0)]
+        moves = np.zeros(len(spike_times)) if at_cap else rng.normal(0.0, 0.15, len(spike_times))
+        spike_prices = np.maximum(np.minimum(height * np.exp(moves), cap), prices[max(before - 1, 0)])
+        times = np.concatenate([times[:before], spike_times, [end], times[after:]])
+        prices = np.concatenate([prices[:before], spike_prices, [price_after], prices[after:]])
+    return _as_ec2_rows(times, np.minimum(prices, cap), seconds)
 
 
 def _row_times(rows_a_day: float, seconds: float, rng: np.random.Generator) -> Floats:
-    """Gaps are log-normal, and a slow one of the two parts makes bursts of them."""
-    scale = max(DAY / rows_a_day - FASTEST_SECONDS, 1.0) / math.exp(0.5 * (GAP_SIGMA**2 + BURST_SIGMA**2))
+    """Return the times of rows, with bursts of short gaps."""
+    scale = max(DAY / rows_a_day - MIN_GAP_SECONDS, 1.0) / math.exp(0.5 * (GAP_SIGMA**2 + BURST_SIGMA**2))
     times = np.zeros(1)
     while times[-1] < seconds:
         n = 100 + int(1.2 * (seconds - times[-1]) / DAY * rows_a_day)
         burst = lfilter([math.sqrt(1 - BURST_MEMORY**2)], [1, -BURST_MEMORY], rng.normal(size=n))
-        gaps = FASTEST_SECONDS + scale * np.exp(BURST_SIGMA * burst + GAP_SIGMA * rng.normal(size=n))
+        gaps = MIN_GAP_SECONDS + scale * np.exp(BURST_SIGMA * burst + GAP_SIGMA * rng.normal(size=n))
         times = np.append(times, times[-1] + np.cumsum(gaps))
     return times[times < seconds]
 
 
-def _wander(steps: Sequence[tuple[float, float]], n: int, rng: np.random.Generator) -> Floats:
-    """Standard normal at each row. A step that goes `far` forgets as much as it adds, and so keeps it that."""
+def _random_walk(steps: Sequence[tuple[float, float]], n: int, rng: np.random.Generator) -> Floats:
+    """Return a stationary series of n standard normal values.
+
+    A step of size s replaces z by sqrt(1 - s^2) z plus noise of standard deviation s, so the variance stays 1.
+    """
     kinds = rng.choice(len(steps), n, p=[probability for probability, _ in steps])
-    added = np.array([far for _, far in steps])[kinds]
-    kept = np.sqrt(1 - added**2)
-    told = []
+    sizes = np.array([size for _, size in steps])[kinds]
+    factors = np.sqrt(1 - sizes**2)
+    values = []
     z = float(rng.normal())
-    for keep, add in zip(kept.tolist(), (added * rng.normal(size=n)).tolist(), strict=True):
-        z = keep * z + add
-        told.append(z)
-    return np.array(told)
+    for factor, noise in zip(factors.tolist(), (sizes * rng.normal(size=n)).tolist(), strict=True):
+        z = factor * z + noise
+        values.append(z)
+    return np.array(values)
 
 
-def _spikes(a_day: float, seconds: float, rng: np.random.Generator) -> list[tuple[float, float]]:
-    """When each begins and how many seconds it lasts; they come in flocks."""
-    flocks = np.sort(rng.uniform(0, seconds, rng.poisson(a_day * (1 - FLOCK_SHARE) * seconds / DAY)))
-    begins = []
-    for first in flocks.tolist():
-        gaps = rng.exponential(FLOCK_HOURS * 3600, rng.geometric(1 - FLOCK_SHARE) - 1)
-        begins += [first, *(first + np.cumsum(gaps)).tolist()]
-    lengths = 60 * rng.lognormal(math.log(SPIKE_MINUTES), SPIKE_SIGMA, len(begins))
-    return [(begin, length) for begin, length in zip(begins, lengths.tolist(), strict=True) if begin < seconds]
+def _spikes(spikes_a_day: float, seconds: float, rng: np.random.Generator) -> list[tuple[float, float]]:
+    """Return the start and the length in seconds of each spike.
+
+    Spikes come in clusters.
+    """
+    clusters = np.sort(rng.uniform(0, seconds, rng.poisson(spikes_a_day * (1 - CLUSTERED_SHARE) * seconds / DAY)))
+    starts = []
+    for first in clusters.tolist():
+        gaps = rng.exponential(CLUSTER_GAP_HOURS * 3600, rng.geometric(1 - CLUSTERED_SHARE) - 1)
+        starts += [first, *(first + np.cumsum(gaps)).tolist()]
+    lengths = 60 * rng.lognormal(math.log(SPIKE_MINUTES), SPIKE_SIGMA, len(starts))
+    return [(start, length) for start, length in zip(starts, lengths.tolist(), strict=True) if start < seconds]
 
 
 # --- the smooth era ---------------------------------------------------------------------------------------
 
 
-def _smooth(on_demand: float, seconds: float, draw: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    if draw < STILL_SHARE:
-        return _as_told(np.zeros(1), np.array([on_demand * STILL_BASE]), seconds)
+def _smooth(on_demand: float, seconds: float, quantile: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the times and prices of one smooth market.
+
+    `quantile` decides whether its price is constant.
+    """
+    if quantile < CONSTANT_SHARE:
+        return _as_ec2_rows(np.zeros(1), np.array([on_demand * CONSTANT_BASE]), seconds)
     n = 2 + int(seconds / (UPDATE_HOURS[0] * 3600))
     times = np.append(0.0, np.cumsum(3600 * rng.uniform(*UPDATE_HOURS, n - 1)))
     step = STEP * rng.lognormal(0.0, STEP_SIGMA)
     drift = lfilter([math.sqrt(1 - MOMENTUM**2)], [1, -MOMENTUM], rng.normal(size=n))
     log_price = math.log(_log_uniform(MOVING_BASE, rng)) + step * np.cumsum(drift)
     prices = on_demand * np.clip(np.exp(log_price), LOWEST, HIGHEST)
-    return _as_told(times[times < seconds], prices[times < seconds], seconds)
+    return _as_ec2_rows(times[times < seconds], prices[times < seconds], seconds)
 
 
-# --- both -------------------------------------------------------------------------------------------------
+# --- both eras --------------------------------------------------------------------------------------------
 
 
 def _log_uniform(bounds: tuple[float, float], rng: np.random.Generator) -> float:
     return math.exp(rng.uniform(*np.log(bounds)))
 
 
-def _as_told(times: Floats, prices: Floats, seconds: float) -> tuple[Floats, Floats]:
-    """As EC2 tells them: whole seconds and ticks, a row a change, and one a day where there is none."""
+def _as_ec2_rows(times: Floats, prices: Floats, seconds: float) -> tuple[Floats, Floats]:
+    """Return the rows as EC2 lists them.
+
+    Times are whole seconds, prices are whole ticks. Each change has a row, and so does each day without changes.
+    """
     times, first = np.unique(np.floor(times), return_index=True)
     prices = np.maximum(np.round(prices[first] / TICK), 1) * TICK
     changed = np.append(True, np.abs(np.diff(prices)) > TICK / 2)
