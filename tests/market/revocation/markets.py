@@ -1,4 +1,4 @@
-"""Made-up markets for the tests of revocation by price."""
+"""Synthetic markets for the tests of revocation models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ START = 1_456_358_400.0  # 2016-02-25
 
 @dataclass(frozen=True)
 class Prices:
-    """A step function with the attributes of a price series that the models read."""
+    """A price series with only the attributes that the models read."""
 
     times: Floats
     prices: Floats
@@ -23,7 +23,7 @@ class Prices:
 
 
 def spiky(days: float, seed: int = 0, after: float = START) -> Prices:
-    """Changes about every ten minutes; spikes often from 14 to 18 h of each day, at other times seldom."""
+    """Return a market with a change about every ten minutes, and frequent spikes from 14 to 18 h."""
     rng = np.random.default_rng(seed)
     gaps = rng.exponential(600.0, round(days * 144 * 1.5) + 10)
     times = after + np.concatenate([[0.0], np.cumsum(gaps)])
@@ -36,14 +36,14 @@ def spiky(days: float, seed: int = 0, after: float = START) -> Prices:
 
 
 def changed_after(series: Prices, t: float, factor: float) -> Prices:
-    """The same up to `t`, another world after it."""
+    """Return the series with all prices after `t` multiplied by `factor`."""
     later = series.times > t
     return Prices(series.times, np.where(later, series.prices * factor, series.prices), series.end)
 
 
 @st.composite
 def small_markets(draw: st.DrawFn) -> Prices:
-    """A few prices at whole seconds, within some hours, with repeated values."""
+    """Draw a market of some hours with a few prices at whole seconds, some of them equal."""
     gaps = draw(st.lists(st.integers(1, 4000), min_size=0, max_size=30))
     times = START + np.concatenate([[0.0], np.cumsum(np.array(gaps, float))])
     cents = draw(st.lists(st.integers(1, 9), min_size=len(times), max_size=len(times)))

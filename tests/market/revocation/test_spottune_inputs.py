@@ -1,4 +1,4 @@
-"""The paper's price_records and maximum prices, against its words; and Eq. 3."""
+"""Tests of the price records and maximum prices of the SpotTune paper, and of Eq. 3."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from thriftune.market.revocation.spottune_inputs import (
 def test_a_record_has_the_six_features() -> None:
     times = np.array([0.0, 1800.0, 3000.0]) + START  # a Thursday, 0 h
     curve = PriceCurve(Prices(times, np.array([0.1, 0.3, 0.2]), START + 9000.0))
-    told = price_records(curve, np.array([START + 3600.0]))[0]
+    result = price_records(curve, np.array([START + 3600.0]))[0]
     mean = (0.1 * 1800 + 0.3 * 1200 + 0.2 * 600) / 3600
-    assert told.tolist() == pytest.approx([0.2, mean, 2.0, 10.0, 1.0, 1.0])
+    assert result.tolist() == pytest.approx([0.2, mean, 2.0, 10.0, 1.0, 1.0])
 
 
-def test_saturdays_and_sundays_are_no_workdays() -> None:
+def test_saturdays_and_sundays_are_not_workdays() -> None:
     curve = PriceCurve(spiky(8.0))
     days = price_records(curve, START + 86400.0 * np.arange(8.0))[:, 4]
     assert days.tolist() == [1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]  # Thursday, Friday, Saturday, ...
 
 
-def test_the_past_is_59_minutes_oldest_first() -> None:
+def test_past_records_are_59_minutes_oldest_first() -> None:
     curve = PriceCurve(spiky(2.0))
     t = START + 86400.0 + np.array([0.0, 777.0])
-    told = past_price_records(curve, t)
-    assert told.shape == (2, 59, 6)
-    assert np.array_equal(told[:, 0], price_records(curve, t - 59 * 60.0))
-    assert np.array_equal(told[:, -1], price_records(curve, t - 60.0))
+    result = past_price_records(curve, t)
+    assert result.shape == (2, 59, 6)
+    assert np.array_equal(result[:, 0], price_records(curve, t - 59 * 60.0))
+    assert np.array_equal(result[:, -1], price_records(curve, t - 60.0))
 
 
 def test_algorithm_2_by_hand() -> None:
-    """One cent up each minute for half an hour, then still: 29 deltas of a cent and 30 of none."""
+    """The price rises a cent each minute for half an hour, then stays: 29 deltas of a cent and 30 of zero."""
     times = START + 60.0 * np.arange(31.0)
     curve = PriceCurve(Prices(times, 0.1 + 0.01 * np.arange(31.0), START + 9000.0))
     deltas = np.sort([0.01] * 29 + [0.0] * 30)
-    kept = [delta for i, delta in enumerate(deltas) if 0.2 * 59 < i < 0.8 * 59]
-    told = border_max_prices(curve, np.array([START + 3600.0]))
-    assert told[0] == pytest.approx(0.4 + sum(kept) / (0.6 * 59))
+    untrimmed = [delta for i, delta in enumerate(deltas) if 0.2 * 59 < i < 0.8 * 59]
+    result = border_max_prices(curve, np.array([START + 3600.0]))
+    assert result[0] == pytest.approx(0.4 + sum(untrimmed) / (0.6 * 59))
 
 
-def test_algorithm_2_interpolates_only_what_is_known() -> None:
-    """A jump after an hour of stillness was, in between, a slope; before it comes, nothing is known of it."""
+def test_algorithm_2_interpolates_only_known_changes() -> None:
+    """Interpolation turns a jump after a constant hour into a slope, but only once the jump is known."""
     series = Prices(START + np.array([0.0, 7200.0]), np.array([0.1, 0.22]), START + 9000.0)
-    told = border_max_prices(PriceCurve(series), START + np.array([7100.0, 7200.0]))
-    assert told[0] == pytest.approx(0.1)
-    assert told[1] == pytest.approx(0.22 + 0.001 * 36 / 35.4)
+    result = border_max_prices(PriceCurve(series), START + np.array([7100.0, 7200.0]))
+    assert result[0] == pytest.approx(0.1)
+    assert result[1] == pytest.approx(0.22 + 0.001 * 36 / 35.4)
 
 
 def test_random_maximum_prices_are_slightly_above() -> None:
@@ -83,11 +83,11 @@ def test_training_times_have_a_past_and_a_future_hour() -> None:
 
 
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-def test_the_weights_are_taken_back(p: float, share: float) -> None:
-    """A model that minimises the weighted loss tells p' with p' / (1 - p') = p phi- / ((1 - p) phi+)."""
+def test_the_correction_undoes_the_class_weights(p: float, share: float) -> None:
+    """The minimum of the weighted loss is p' with p' / (1 - p') = p phi- / ((1 - p) phi+)."""
     weighted = p * (1.0 - share) / (p * (1.0 - share) + (1.0 - p) * share)
-    told = expit(unweighted_log_odds(np.array([logit(weighted)]), share))
-    assert told[0] == pytest.approx(p)
+    result = expit(unweighted_log_odds(np.array([logit(weighted)]), share))
+    assert result[0] == pytest.approx(p)
     printed = expit(unweighted_log_odds(np.array([logit(weighted)]), share, as_printed=True))[0]
-    odds = weighted * (1.0 - share) / ((1.0 - weighted) * share)  # Eq. 3 to the letter
+    odds = weighted * (1.0 - share) / ((1.0 - weighted) * share)  # Eq. 3 as printed
     assert printed / (1.0 - printed) == pytest.approx(odds, rel=1e-6)

@@ -1,4 +1,4 @@
-"""A model's answers from a table: the same at its nodes, and nothing of the future."""
+"""Tests of the table of a model's probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARGINS = (1e-3, 0.01, 0.05, 0.2, 1.0, 9.0)
 
 
 class Margin:
-    """The nearer the maximum is to the price, the more likely it is passed; what it was asked is kept."""
+    """A model whose probability falls with the margin above the price; `latest` is the latest queried time."""
 
     def __init__(self) -> None:
         self.latest = -np.inf
@@ -42,54 +42,56 @@ TABLE = TabulatedModel(Margin(), SERIES, START, START + 2.0 * DAY)
 
 @pytest.mark.parametrize("margin", MARGINS)
 @pytest.mark.parametrize("row", [0, 1, 50, 191])
-def test_at_its_nodes_it_says_what_the_model_says(row: int, margin: float) -> None:
+def test_the_table_equals_the_model_at_its_nodes(row: int, margin: float) -> None:
     t = START + row * EVERY
-    asked = SERIES.price_at(t) * (1.0 + margin)
-    assert TABLE.probability(SERIES, t, asked) == pytest.approx(float(Margin().probability(SERIES, t, asked)))
+    max_price = SERIES.price_at(t) * (1.0 + margin)
+    assert TABLE.probability(SERIES, t, max_price) == pytest.approx(
+        float(Margin().probability(SERIES, t, max_price))
+    )
 
 
-def test_between_two_margins_it_is_between_their_answers() -> None:
+def test_probabilities_are_monotone_between_margins() -> None:
     t = START + 7 * EVERY
     price = SERIES.price_at(t)
-    told = TABLE.probability(SERIES, t, price * (1.0 + np.geomspace(1e-4, 9.0, 200)))
-    assert (np.diff(told) <= 1e-12).all()
-    assert told.shape == (200,)
+    probabilities = TABLE.probability(SERIES, t, price * (1.0 + np.geomspace(1e-4, 9.0, 200)))
+    assert (np.diff(probabilities) <= 1e-12).all()
+    assert probabilities.shape == (200,)
     far = TABLE.probability(SERIES, t, price * 100.0)
-    assert far == pytest.approx(told[-1])
+    assert far == pytest.approx(probabilities[-1])
 
 
 @given(st.lists(st.floats(0.5, 20.0), min_size=1, max_size=5), st.integers(0, 191))
-def test_one_maximum_is_answered_like_many(times: list[float], row: int) -> None:
+def test_a_number_and_an_array_give_the_same(times: list[float], row: int) -> None:
     t = START + row * EVERY + 13.0
-    asked = SERIES.price_at(t) * np.array(times)
-    assert TABLE.probability(SERIES, t, asked).tolist() == [
-        TABLE.probability(SERIES, t, each) for each in asked.tolist()
+    max_price = SERIES.price_at(t) * np.array(times)
+    assert TABLE.probability(SERIES, t, max_price).tolist() == [
+        TABLE.probability(SERIES, t, each) for each in max_price.tolist()
     ]
 
 
-def test_a_price_that_is_above_already_is_a_revocation() -> None:
+def test_a_price_above_the_maximum_has_probability_1() -> None:
     t = START + 7 * EVERY + 1.0
     assert TABLE.probability(SERIES, t, SERIES.price_at(t) * 0.999) == 1.0
 
 
 @settings(max_examples=50, deadline=None)
 @given(hours=st.floats(0.0, 23.9), margin=st.floats(0.0, 5.0), factor=st.floats(0.2, 5.0))
-def test_the_future_is_not_looked_at(hours: float, margin: float, factor: float) -> None:
-    """Whatever the prices are after a day, until then the answers are the same."""
+def test_later_prices_are_not_used(hours: float, margin: float, factor: float) -> None:
+    """Prices after a day do not change the probabilities before it."""
     t = START + hours * 3600.0
-    asked = SERIES.price_at(t) * (1.0 + margin)
+    max_price = SERIES.price_at(t) * (1.0 + margin)
     other = market(factor)
     table = TabulatedModel(Margin(), other, START, START + 2.0 * DAY)
-    assert table.probability(other, t, asked) == TABLE.probability(SERIES, t, asked)
+    assert table.probability(other, t, max_price) == TABLE.probability(SERIES, t, max_price)
 
 
-def test_the_model_is_not_asked_beyond_the_record() -> None:
+def test_the_model_is_not_queried_beyond_the_record() -> None:
     model = Margin()
     TabulatedModel(model, SERIES, START, START + 9.0 * DAY)
     assert model.latest <= SERIES.end
 
 
-def test_outside_of_the_table_nothing_is_known() -> None:
+def test_queries_outside_the_table_are_errors() -> None:
     with pytest.raises(SettingError, match="m a: the table of probabilities does not reach"):
         TABLE.probability(SERIES, START - 1.0, 1.0)
     short = TabulatedModel(Margin(), SERIES, START, START + 3600.0)

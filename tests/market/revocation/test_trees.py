@@ -1,4 +1,4 @@
-"""Boosted trees: what they can learn, and that they are monotone where asked."""
+"""Tests of boosted trees: accuracy, monotonicity and edge cases."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from thriftune.market.revocation.trees import Growth, boost
 GROWTH = Growth()
 
 
-def test_learns_probabilities_that_are_true() -> None:
+def test_trees_learn_true_probabilities() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, (20_000, 3)).astype(np.float32)
-    truth = expit(4.0 * x[:, 0] * x[:, 1])  # an interaction, which no line tells; the third says nothing
+    truth = expit(
+        4.0 * x[:, 0] * x[:, 1]
+    )  # an interaction, which a linear model cannot express; the third feature is noise
     y = rng.random(len(x)) < truth
     model = boost(
         x[:10_000], y[:10_000], np.zeros(3, np.int8), rng, 80, GROWTH, (x[10_000:15_000], y[10_000:15_000])
@@ -26,7 +28,7 @@ def test_learns_probabilities_that_are_true() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
-def test_is_monotone_in_all_that_should_be_together(seed: int) -> None:
+def test_trees_are_monotone_in_all_chosen_features(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((1500, 4)).astype(np.float32)
     y = rng.random(1500) < expit(np.sin(3 * x[:, 0]) - x[:, 1] * x[:, 3] + x[:, 2])  # not monotone at all
@@ -38,7 +40,7 @@ def test_is_monotone_in_all_that_should_be_together(seed: int) -> None:
     assert (model.log_odds(high) >= model.log_odds(low)).all()
 
 
-def test_stops_where_later_rows_are_told_no_better() -> None:
+def test_boosting_stops_without_improvement() -> None:
     rng = np.random.default_rng(1)
     x = rng.standard_normal((4000, 5)).astype(np.float32)
     y = rng.random(4000) < 0.2  # nothing to learn
@@ -46,14 +48,14 @@ def test_stops_where_later_rows_are_told_no_better() -> None:
     assert len(model.values) < 20
 
 
-def test_all_of_one_kind_is_learnt_without_a_tree_going_wild() -> None:
+def test_labels_of_one_kind_give_small_probabilities() -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal((500, 2)).astype(np.float32)
     p = expit(boost(x, np.zeros(500, bool), np.zeros(2, np.int8), rng, 30, GROWTH).log_odds(x))
     assert ((p >= 0.0) & (p < 0.01)).all()
 
 
-def test_no_rows_no_answers() -> None:
+def test_no_rows_give_no_predictions() -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((500, 2)).astype(np.float32)
     model = boost(x, x[:, 0] > 0, np.zeros(2, np.int8), rng, 5, GROWTH)

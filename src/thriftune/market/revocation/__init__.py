@@ -1,4 +1,7 @@
-"""Models of the probability that a spot price rises above a maximum within the next hour."""
+"""Models of the probability that a spot price exceeds a maximum price.
+
+The probability is for the next hour.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,9 @@ class RevocationPredictor(Protocol):
         """Fit the prices of one market; the same series and rng give the same model."""
 
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | NDArray[np.float64]:
-        """Return the probability of a revocation in the hour after `t`, given the prices up to `t`.
+        """Return the probability of a preemption in the hour after `t`.
 
-        A machine with this maximum price is revoked when the price rises above it. `t` and `max_price` are
-        broadcast; floats give a float. Where the price at `t` is already above the maximum, the probability is 1.
+        Only prices up to `t` are used. A machine with this maximum price is revoked when the price rises above it.
+        `t` and `max_price` are broadcast; floats give a float. Where the price at `t` is already above the
+        maximum, the probability is 1.
         """

@@ -1,7 +1,7 @@
-"""The features of the default revocation model, computed from prices up to t only.
+"""The features of the default revocation model.
 
-Each feature that depends on the maximum price only rises or only falls with it. Trees that are monotone in these
-features are therefore monotone in the maximum price.
+They are computed from prices up to the time of the query only. Each feature that depends on the maximum price only
+rises or only falls with it. Trees that are monotone in these features are therefore monotone in the maximum price.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ def _features(curve: PriceCurve, past: _Past, t: Floats, max_price: Floats) -> N
 
 
 class _Past:
-    """Prices at grid points before the queries, for counting how often a maximum price was exceeded."""
+    """Prices at grid points before the queries.
+
+    They show how often a maximum price was exceeded.
+    """
 
     def __init__(self, curve: PriceCurve, t: Floats) -> None:
         first = max(
@@ -119,10 +122,10 @@ class _Past:
         self._highest: Narrow = np.log(np.maximum(curve.highest_after(grid, HOUR), price)).astype(np.float32)
 
     def exceeded_shares(self, t: Floats, price: Narrow, maximum: Narrow) -> list[Narrow]:
-        """Return the shares of past grid points at which the maximum was exceeded within the hour.
+        """Return how often the maximum was exceeded within an hour in the past.
 
-        They come in pairs: the maximum price itself was exceeded; its ratio to the present price was exceeded,
-        applied to the price at the grid point.
+        The values are shares of past grid points. They come in pairs: the maximum price itself was exceeded; its
+        ratio to the present price was exceeded, applied to the price at the grid point.
         """
         above, by_ratio, known, distance = self._look_up(t, _PAST_WEEK, price, maximum)
         # Weight grid points by how near their price is to the present one. The scale follows the market: a third
@@ -140,7 +143,11 @@ class _Past:
     def _look_up(
         self, t: Floats, points_before: NDArray[np.int64], price: Narrow, maximum: Narrow
     ) -> tuple[Narrow, Narrow, Narrow, Narrow]:
-        """Return, per query and grid point: exceeded, exceeded by ratio, known (each 0 or 1), price distance."""
+        """Look up the grid points at these offsets before each query.
+
+        Return four arrays by query and grid point: exceeded, exceeded by ratio, known (each 0 or 1), and price
+        distance.
+        """
         place = (np.floor(t / _GRID_SECONDS).astype(np.int32) - np.int32(self._origin))[:, None]
         place = place - points_before.astype(np.int32)
         known = place > 0
@@ -153,9 +160,10 @@ class _Past:
 
 
 def _shares(above: Narrow, by_ratio: Narrow, weights: Narrow) -> tuple[Narrow, Narrow]:
-    """Return the weighted shares, with one more grid point that was exceeded with probability 0.1.
+    """Return the weighted shares, smoothed by one more grid point.
 
-    Without it, a share of 0 would claim that a revocation is impossible.
+    The additional point was exceeded with probability 0.1. Without it, a share of 0 would claim that a revocation
+    is impossible.
     """
     total = weights.sum(axis=1) + np.float32(1.0)
     return (

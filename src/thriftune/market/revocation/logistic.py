@@ -1,4 +1,7 @@
-"""Logistic regression on SpotTune's six price features and the maximum price: the simplest baseline."""
+"""The simplest baseline: logistic regression on SpotTune's features.
+
+The inputs are SpotTune's six price features and the maximum price.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _RIDGE = 1e-4  # weight of the squared coefficients beside the mean loss
 
 
 class LogisticRegression:
-    """The baseline of SpotTune Fig. 10, trained on one random maximum price per minute."""
+    """The baseline of SpotTune Fig. 10.
+
+    It is trained on one random maximum price per minute.
+    """
 
     def __init__(self) -> None:
         self._weights: Floats | None = None

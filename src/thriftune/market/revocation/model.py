@@ -32,10 +32,11 @@ _GROWTH = Growth()
 
 
 class RevocationModel:
-    """Boosted trees on recent prices and the time of day; the probability never rises with the maximum price.
+    """Boosted trees on recent prices and the time of day.
 
-    The number of trees comes from a fit to the earlier part of the series, validated on the later part. The final
-    fit uses the whole series. The same series gives the same model unless another `rng` is given.
+    The probability never rises with the maximum price. The number of trees comes from a fit to the earlier part of
+    the series, validated on the later part. The final fit uses the whole series. The same series gives the same
+    model unless another `rng` is given.
 
     The log loss without class weights keeps the probabilities calibrated. A correction by Platt's method, fitted
     on the later part, made them worse: the final fit has already seen that part.
@@ -46,7 +47,10 @@ class RevocationModel:
         self._min_probability = 0.0
 
     def fit(self, series: Series, rng: np.random.Generator | None = None) -> RevocationModel:
-        """Fit the prices of one market; two days are needed, and more help up to some weeks."""
+        """Fit the prices of one market.
+
+        At least two days are needed, and up to some weeks improve the model.
+        """
         rng = rng or np.random.default_rng(0)
         curve = PriceCurve(series)
         days = (curve.end - curve.start) / DAY
@@ -69,10 +73,11 @@ class RevocationModel:
         return self
 
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | Floats:
-        """Return the probability that the price rises above `max_price` in the hour after `t`.
+        """Return the probability of a preemption in the hour after `t`.
 
-        It is 1 where the price is already above. `t` and `max_price` are broadcast; only prices up to `t` are
-        used. After the end of the series its last price is assumed to hold.
+        That is the probability that the price rises above `max_price`. It is 1 where the price is already above.
+        `t` and `max_price` are broadcast; only prices up to `t` are used. After the end of the series its last
+        price is assumed to hold.
         """
         if self._trees is None:
             raise SettingError("RevocationModel: not fitted yet; call fit(series) first")

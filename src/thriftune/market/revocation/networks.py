@@ -56,7 +56,10 @@ class TrainingLimits(TypedDict, total=False):
 
 
 class _Network(ABC):
-    """The common part: scaled inputs, the class weights phi- and phi+, Adam, and the correction by Eq. 3."""
+    """The parts that both networks share.
+
+    These are scaled inputs, the class weights phi- and phi+, Adam, and the correction by Eq. 3.
+    """
 
     _name: ClassVar[str]
     _as_printed: bool = False
@@ -143,10 +146,10 @@ class _Network(ABC):
 
 
 class RevPred(_Network):
-    """SpotTune's network: an LSTM on past records, joined with dense layers on the present one.
+    """SpotTune's network, RevPred.
 
-    The 59 past records go through three LSTM layers. The present record and the maximum price go through three
-    dense layers.
+    It joins an LSTM on past records with dense layers on the present record. The 59 past records go through three
+    LSTM layers. The present record and the maximum price go through three dense layers.
 
     The paper trains on the maximum prices of Algorithm 2 alone, which are hardly above the price, but bids up to
     0.2 dollars above it. A network that never saw such a margin predicts far too many revocations. Here a quarter
@@ -194,10 +197,10 @@ class RevPred(_Network):
 
 
 class Tributary(_Network):
-    """Tributary's network as SpotTune describes it: 60 records, each with the maximum price, through an LSTM.
+    """Tributary's network as SpotTune describes it.
 
-    It trains on random maximum prices. The paper names no other difference, so depth, class weights and
-    correction are those of RevPred.
+    60 records, each with the maximum price, go through an LSTM. It trains on random maximum prices. The paper
+    names no other difference, so depth, class weights and correction are those of RevPred.
     """
 
     _name = "Tributary"
@@ -246,7 +249,10 @@ def _log_prices(records: Floats) -> Floats:
 
 
 def _mean_and_scale(x: Floats) -> tuple[Floats, Floats]:
-    """Return the mean and standard deviation of each feature; the scale of a constant feature is 1."""
+    """Return the mean and the standard deviation of each feature.
+
+    The deviation of a constant feature counts as 1.
+    """
     axes = tuple(range(x.ndim - 1))
     scale = x.std(axis=axes)
     return x.mean(axis=axes), np.where(scale > 0.0, scale, 1.0)

@@ -1,4 +1,4 @@
-"""A price series indexed for fast queries at many times: prices, means, maxima, changes."""
+"""A price series indexed for fast queries at many times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ HOUR, DAY = 3600.0, 86400.0  # seconds
 
 
 class Series(Protocol):
-    """The prices of one market: `prices[i]` dollars per hour from `times[i]` (unix seconds, rising) on."""
+    """The prices of one market.
+
+    The price is `prices[i]` dollars per hour from `times[i]` (unix seconds, rising) on.
+    """
 
     @property
     def times(self) -> Any: ...
@@ -28,7 +31,10 @@ class Series(Protocol):
 
 
 class PriceCurve:
-    """The step function of a price series, with its integral and its range maxima computed in advance."""
+    """The step function of a price series.
+
+    Its integral and its range maxima are computed in advance.
+    """
 
     def __init__(self, series: Series) -> None:
         if not hasattr(series, "times"):
@@ -69,13 +75,16 @@ class PriceCurve:
         return self._highest_between(self.index(t0), self.index(t1))
 
     def highest_after(self, t: Floats, seconds: float) -> Floats:
-        """Return the highest price set in (t, t + seconds]; minus infinity if none was set."""
+        """Return the highest price set in (t, t + seconds], or -inf if none was set."""
         first, last = self.index(t) + 1, self.index(t + seconds)
         highest = self._highest_between(np.minimum(first, last), last)
         return np.where(first <= last, highest, -np.inf)
 
     def changes(self, t0: Floats, t1: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return the number of new prices and of rises in (t0, t1], and the sum of the log price's moves."""
+        """Return statistics of the price changes in (t0, t1].
+
+        They are the number of new prices, the number of rises, and the summed absolute moves of the log price.
+        """
         first, last = self.index(t0), self.index(t1)
         moves = self._moves[last] - self._moves[first]
         return (last - first).astype(float), self._rises[last] - self._rises[first], moves
@@ -110,7 +119,10 @@ def _integral(times: Floats, prices: Floats) -> Floats:
 
 
 def flat_queries(curve: PriceCurve, t: ArrayLike, max_price: ArrayLike) -> tuple[Floats, Floats, tuple[int, ...]]:
-    """Check `t` and `max_price`; return both broadcast and flattened, and the shape of the result."""
+    """Check `t` and `max_price`, broadcast and flatten them.
+
+    Return both as flat arrays, and the shape of the result.
+    """
     times, max_prices = np.broadcast_arrays(np.asarray(t, float), np.asarray(max_price, float))
     if times.size and not times.min() >= curve.start:
         raise SettingError(f"revocation: t {times.min():.0f} is before the first price at {curve.start:.0f}")
@@ -120,16 +132,20 @@ def flat_queries(curve: PriceCurve, t: ArrayLike, max_price: ArrayLike) -> tuple
 
 
 def revoked(curve: PriceCurve, t: Floats, max_price: Floats, seconds: float = HOUR) -> NDArray[np.bool_]:
-    """Return whether the price rose above `max_price` in (t, t + seconds]; models are fitted to this."""
+    """Return whether the price rose above `max_price` in (t, t + seconds].
+
+    Models are fitted to these labels.
+    """
     return curve.highest_after(t, seconds) > max_price
 
 
 def shaped_answer(
     curve: PriceCurve, t: Floats, max_price: Floats, probability: Floats, shape: tuple[int, ...]
 ) -> float | Floats:
-    """Return the probabilities in the queries' shape, or as a float for a single query.
+    """Return the probabilities in the queries' shape.
 
-    The probability is 1 where the price is already above the maximum, and 0 for an infinite maximum.
+    A single query gives a float. The probability is 1 where the price is already above the maximum, and 0 for an
+    infinite maximum.
     """
     probability = np.where(curve.price(t) > max_price, 1.0, np.where(np.isinf(max_price), 0.0, probability))
     return probability.reshape(shape) if shape else float(probability[0])

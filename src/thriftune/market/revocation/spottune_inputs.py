@@ -1,4 +1,7 @@
-"""The inputs of the SpotTune paper's models: one-minute price records of six features, and maximum prices."""
+"""The inputs of the SpotTune paper's models.
+
+They are one-minute price records of six features, and maximum prices.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +35,27 @@ def price_records(curve: PriceCurve, t: Floats) -> Floats:
 
 
 def past_price_records(curve: PriceCurve, t: Floats) -> Floats:
-    """Return the records of the 59 minutes before `t`, oldest first, in the shape (times, 59, 6)."""
+    """Return the records of the 59 minutes before `t`, oldest first.
+
+    The shape is (times, 59, 6).
+    """
     return price_records(curve, t[:, None] - MINUTE * np.arange(PAST_RECORDS, 0, -1))
 
 
 def random_max_prices(curve: PriceCurve, t: Floats, rng: np.random.Generator) -> Floats:
-    """Return maximum prices slightly above the price, as Tributary trains and SpotTune bids."""
+    """Return random maximum prices slightly above the price.
+
+    Tributary trains on such prices, and SpotTune bids them.
+    """
     return curve.price(t) + rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, t.shape)
 
 
 def border_max_prices(curve: PriceCurve, t: Floats) -> Floats:
-    """Return the price plus the trimmed mean of its changes per minute in the past hour (SpotTune Algorithm 2).
+    """Return the maximum prices of SpotTune Algorithm 2.
 
-    The paper interpolates between the price changes. This does so with the changes known at `t`. Without it the
-    trimmed mean would nearly always be 0, because most minutes have no change.
+    Each is the price plus the trimmed mean of its changes per minute in the past hour. The paper interpolates
+    between the price changes. This does so with the changes known at `t`. Without it the trimmed mean would nearly
+    always be 0, because most minutes have no change.
     """
     minutes = t[:, None] - MINUTE * np.arange(PAST_RECORDS, -1, -1)
     at = curve.index(minutes)
@@ -63,7 +73,10 @@ def border_max_prices(curve: PriceCurve, t: Floats) -> Floats:
 
 
 def training_times(curve: PriceCurve, max_count: int, model_name: str) -> Floats:
-    """Return at most `max_count` evenly spaced minutes whose past and next hour lie in the series."""
+    """Return at most `max_count` evenly spaced minutes for training.
+
+    The hour before and the hour after each minute lie in the series.
+    """
     hours = (curve.end - curve.start) / HOUR
     if hours < MIN_HOURS:
         raise SettingError(

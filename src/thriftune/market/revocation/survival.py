@@ -1,4 +1,4 @@
-"""The lifetime distribution of a machine whose probability of a revocation within the hour is known."""
+"""The conversion of a probability of preemption to a lifetime distribution."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MIN_PROBABILITY, _MAX_PROBABILITY = 1e-9, 1.0 - 1e-9
 
 
 def as_survival(probability: float) -> Exponential:
-    """Return the memoryless lifetime of a machine that is revoked in any hour with this probability.
+    """Return the lifetime distribution for this hourly preemption probability.
 
-    Prices predict the next hour only, so the same probability is assumed for every later hour.
+    It is memoryless. Prices predict the next hour only, so the same probability is assumed for every later hour.
     """
     if np.ndim(probability) or not isinstance(probability, Real) or not 0.0 <= probability <= 1.0:
         raise SettingError(f"probability {probability!r} must be one number between 0 and 1")

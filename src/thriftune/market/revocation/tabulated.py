@@ -1,4 +1,7 @@
-"""A table of a revocation model's probabilities, for policies that query it thousands of times."""
+"""A table of a revocation model's probabilities.
+
+Policies that query a model thousands of times use it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _LOG_MARGINS = [math.log(margin) for margin in _MARGINS]
 
 
 class TabulatedModel:
-    """The probabilities of `model` for one series, every `every_seconds` from `start` to `end`.
+    """The probabilities of a revocation model for one series, in a table.
 
-    A query is answered from the latest row at or before its time, so it never uses later prices. Between two
-    margins the probability is interpolated.
+    It has a row every `every_seconds` from `start` to `end`. A query is answered from the latest row at or before
+    its time, so it never uses later prices. Between two margins the probability is interpolated.
     """
 
     def __init__(
@@ -39,9 +42,9 @@ class TabulatedModel:
         self._prices: list[float] = prices.tolist()
 
     def probability(self, series: PriceSeries, t: float, max_price: ArrayLike) -> Any:
-        """Return the probability that the price rises above `max_price` in the hour after `t`.
+        """Return the probability of a preemption in the hour after `t`.
 
-        It is 1 where the price is already above.
+        That is the probability that the price rises above `max_price`. It is 1 where the price is already above.
         """
         row = int((t - self._start) // self._every_seconds)
         if not 0 <= row < len(self._table):

@@ -1,8 +1,9 @@
-"""Gradient-boosted trees for binary labels on binned features, monotone in chosen features.
+"""Gradient-boosted trees for binary labels.
 
-Each tree is a Newton step on the logistic loss. Trees have one depth and grow level by level from histograms.
-A split on a monotone feature must order the values of its two children, and the middle of these values bounds all
-leaves below them. So every tree is monotone, and their sum is.
+Features are binned, and the trees are monotone in chosen features. Each tree is a Newton step on the logistic
+loss. Trees have one depth and grow level by level from histograms. A split on a monotone feature must order the
+values of its two children, and the middle of these values bounds all leaves below them. So every tree is monotone,
+and their sum is.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _MIN_GAIN = 1e-9  # of a split, above the noise of float sums
 
 @dataclass(frozen=True)
 class Growth:
-    """Settings of the growth of trees: shallow and shrunken, because neighbouring minutes are nearly identical."""
+    """Settings of the growth of trees.
+
+    Trees are shallow and shrunken, because neighbouring minutes are nearly identical.
+    """
 
     depth: int = 4
     learning_rate: float = 0.08
@@ -126,7 +130,10 @@ def _grow(
     directions: NDArray[np.int8],
     growth: Growth,
 ) -> _Tree:
-    """Grow one tree on these rows and columns, from the first and second derivatives of the loss."""
+    """Grow one tree on these rows and columns.
+
+    `slope` and `curvature` are the first and second derivatives of the loss.
+    """
     inner_count = 2**growth.depth - 1
     features, bins = np.zeros(inner_count, np.intp), np.full(inner_count, _ALL_LEFT, np.uint8)
     sample = binned[np.ix_(rows, columns)]
@@ -171,7 +178,10 @@ def _grow(
 
 
 def _best_value(g: Floats, h: Floats, bounds: tuple[Floats, Floats], ridge: float) -> tuple[Floats, Floats]:
-    """Return the leaf value within the bounds that lowers the loss most, and by how much it does."""
+    """Return the leaf value within the bounds that lowers the loss most.
+
+    Also return how much it lowers the loss.
+    """
     value = np.clip(-g / (h + ridge), *bounds)
     return value, -(g * value + 0.5 * (h + ridge) * value * value)
 
@@ -186,7 +196,10 @@ def _predict(tree: _Tree, binned: Bins, depth: int) -> Floats:
 
 
 def _bin_edges(column: NDArray[np.float32]) -> Floats:
-    """Return at most _BINS - 1 values that divide the column into bins of about equal mass."""
+    """Return the edges of bins with about equal mass.
+
+    At most _BINS - 1 values divide the column.
+    """
     cuts = np.quantile(column.astype(float), np.arange(1, _BINS) / _BINS, method="lower")
     return np.unique(cuts)
 
