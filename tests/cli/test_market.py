@@ -195,7 +195,7 @@ def test_fit_by_least_squares(typed: Type, lives: Path, monkeypatch: pytest.Monk
 
 def test_what_was_never_revoked_cannot_be_fitted(typed: Type, lives: Path) -> None:
     result = typed("fit", lives, "--type", "calm.large", status=1)
-    assert result.stderr == "error: lifetimes: no revocation among 2 machines; at least 2 are needed\n"
+    assert result.stderr == "error: lifetimes: no preemption among 2 machines; at least 2 are needed\n"
 
 
 def test_compare(typed: Type, lives: Path) -> None:
@@ -226,23 +226,25 @@ def test_compare_with_what_it_costs_to_save_and_start(typed: Type, lives: Path) 
 @pytest.mark.parametrize("command", ["lifetimes", "fit", "compare"])
 def test_a_type_or_a_file_that_is_not_there(command: str, typed: Type, lives: Path, tmp_path: Path) -> None:
     result = typed(command, lives, "--type", "m-32", status=1)
-    assert result.stderr == "error: no lifetime of a 'm-32' is recorded; there are calm.large, m-8, m-16\n"
+    assert (
+        result.stderr == "error: no lifetime of a 'm-32' is recorded; recorded types are calm.large, m-8, m-16\n"
+    )
     result = typed(command, tmp_path / "none.csv", "--type", "m-8", status=1)
     assert result.stderr.startswith(f"error: {tmp_path / 'none.csv'}: cannot be read")
     result = typed(command, "--type", "m-8", status=1)
     assert result.stderr == "error: give either a FILE or --synthetic\n"
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     result = typed(command, tmp_path / "other.csv", "--type", "m-8", status=1)
-    assert "there is no column machine_type" in result.stderr
+    assert "the columns machine_type" in result.stderr
     (tmp_path / "cut.csv.gz").write_bytes(lives.read_bytes()[:-200])
     result = typed(command, tmp_path / "cut.csv.gz", "--type", "m-8", status=1)
-    assert result.stderr == f"error: {tmp_path / 'cut.csv.gz'}: is gzipped, but not whole; get it again\n"
+    assert result.stderr == f"error: {tmp_path / 'cut.csv.gz'}: is gzipped but incomplete; get the file again\n"
 
 
 def test_a_zone_that_is_not_there(typed: Type, lives: Path) -> None:
     for command in ("fit", "compare"):
         result = typed(command, lives, "--type", "m-8", "--zone", "z2", status=1)
-        assert result.stderr == "error: no lifetime of a m-8 in 'z2' is recorded; there are some in z1\n"
+        assert result.stderr == "error: no lifetime of a m-8 in 'z2' is recorded; its recorded zones are z1\n"
 
 
 # --- made up, pictures, progress

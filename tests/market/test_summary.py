@@ -1,3 +1,5 @@
+"""Tests of the figures that `thriftune market` shows."""
+
 from __future__ import annotations
 
 import math
@@ -35,18 +37,18 @@ def lives(hours: list[float], ended: list[bool], type: str = "c-2", zone: str = 
     return Lifetimes(np.full(n, type), np.full(n, zone), np.zeros(n, dtype=bool), np.array(hours), np.array(ended))
 
 
-def made_up(n: int = 80) -> Lifetimes:
+def synthetic_record(n: int = 80) -> Lifetimes:
     rng = np.random.default_rng(0)
-    told = [(f"m-{cores}", *synthetic_lifetimes(n, rng, cores=cores)) for cores in (8, 16)]
-    types = np.repeat([type for type, _, _ in told], n)
-    hours, ended = (np.concatenate([each[i] for each in told]) for i in (1, 2))
+    records = [(f"m-{cores}", *synthetic_lifetimes(n, rng, cores=cores)) for cores in (8, 16)]
+    types = np.repeat([type for type, _, _ in records], n)
+    hours, ended = (np.concatenate([record[i] for record in records]) for i in (1, 2))
     return Lifetimes(types, np.full(2 * n, "z"), np.zeros(2 * n, dtype=bool), hours, ended)
 
 
 # --- prices
 
 
-def test_prices_count_by_how_long_they_held() -> None:
+def test_price_statistics_are_weighted_by_time() -> None:
     figures = price_figures(STEPS)
     assert (figures.rows, figures.lowest, figures.median, figures.highest) == (4, 1.0, 1.0, 9.0)
     assert figures.mean == pytest.approx((5 * 1 + 5 + 2 * 9) / 8)
@@ -55,7 +57,7 @@ def test_prices_count_by_how_long_they_held() -> None:
     assert price_figures(mostly_high).median == 2.0
 
 
-def test_a_record_of_one_moment() -> None:
+def test_figures_of_a_record_with_a_single_time() -> None:
     one = PriceSeries("a", "b", [5.0], [2.0])
     figures = price_figures(one)
     assert (figures.median, figures.mean) == (2.0, 2.0)
@@ -71,11 +73,11 @@ def test_revocations() -> None:
     assert lost.lived_hours.tolist() == [2.0, 3.0]
     assert lost.available_share == pytest.approx(5 / 8)
     assert lost.mean_price == 1.0
-    # Of the five hours with a machine, two are the last before a revocation.
+    # Two of the five hours with a machine are the last before a preemption.
     assert lost.within_an_hour == pytest.approx(2 / 5, abs=0.01)
 
 
-def test_a_maximum_that_is_never_or_always_met() -> None:
+def test_a_maximum_price_that_is_never_or_always_exceeded() -> None:
     high, low = revocations(STEPS, 9.0), revocations(STEPS, 0.5)
     assert (len(high.times), high.available_share, high.within_an_hour) == (0, 1.0, 0.0)
     assert (len(low.times), low.available_share) == (0, 0.0)
@@ -86,7 +88,7 @@ def test_a_maximum_that_is_never_or_always_met() -> None:
 
 
 @given(st.integers(0, 5), st.floats(0.02, 2.0))
-def test_revocations_are_what_the_series_says(seed: int, max_price: float) -> None:
+def test_revocations_agree_with_the_series(seed: int, max_price: float) -> None:
     (series,) = synthetic_prices({"a": 0.5}, np.random.default_rng(seed), zones=["z"], days=2).values()
     lost = revocations(series, max_price)
     assert (series.price_at(lost.times) > max_price).all()
@@ -95,7 +97,7 @@ def test_revocations_are_what_the_series_says(seed: int, max_price: float) -> No
     assert 0.0 <= lost.available_share <= 1.0
 
 
-def test_on_demand_prices_are_those_of_the_region() -> None:
+def test_on_demand_offers_are_those_of_the_region() -> None:
     offer = on_demand_offer("r4.large", "us-east-1c")
     assert offer is not None
     assert offer.region == "us-east-1"
@@ -108,13 +110,13 @@ def test_on_demand_prices_are_those_of_the_region() -> None:
 # --- lifetimes
 
 
-def test_quantiles_are_ages_that_were_seen() -> None:
+def test_quantiles_are_observed_ages() -> None:
     figures = lifetime_figures(lives([float(hour) for hour in range(1, 11)], [True] * 10))
     assert dict(zip(QUANTILE_LEVELS, figures.quantiles, strict=True)) == {0.1: 1, 0.25: 3, 0.5: 5, 0.75: 8, 0.9: 9}
     assert (figures.machines, figures.revoked, figures.stopped) == (10, 10, 0)
 
 
-def test_quantiles_that_none_lived_to_see() -> None:
+def test_quantiles_beyond_all_observed_ages_are_nan() -> None:
     figures = lifetime_figures(lives([1.0, 2.0, 3.0, 4.0], [True, False, False, False]))
     assert figures.quantiles[:2] == (1.0, 1.0)
     assert all(math.isnan(age) for age in figures.quantiles[2:])
@@ -124,16 +126,16 @@ def test_quantiles_that_none_lived_to_see() -> None:
     assert none.mean == math.inf
 
 
-def test_what_is_not_there_is_named() -> None:
-    with pytest.raises(SettingError, match="no lifetime of a 'm-9' is recorded; there are m-8, m-16"):
-        select_lifetimes(made_up(), "m-9")
-    with pytest.raises(SettingError, match="no lifetime of a m-8 in 'x' is recorded; there are some in z"):
-        select_lifetimes(made_up(), "m-8", "x")
-    assert len(select_lifetimes(made_up(), "m-8", "z")) == 80
+def test_unknown_types_and_zones_are_errors() -> None:
+    with pytest.raises(SettingError, match="no lifetime of a 'm-9' is recorded; recorded types are m-8, m-16"):
+        select_lifetimes(synthetic_record(), "m-9")
+    with pytest.raises(SettingError, match="no lifetime of a m-8 in 'x' is recorded; its recorded zones are z"):
+        select_lifetimes(synthetic_record(), "m-8", "x")
+    assert len(select_lifetimes(synthetic_record(), "m-8", "z")) == 80
 
 
-def test_fits_tell_how_well_they_fit() -> None:
-    both = made_up()
+def test_fit_figures_measure_the_fit() -> None:
+    both = synthetic_record()
     own = select_lifetimes(both, "m-16")
     default, exponential = fit_default_form(both, "m-16"), fit_form(Exponential, own, "least_squares")
     assert isinstance(default.model, Phases)
@@ -146,7 +148,7 @@ def test_fits_tell_how_well_they_fit() -> None:
     assert exponential.mean == pytest.approx(exponential.parameters["mean_hours"])
 
 
-def test_r2_is_1_of_the_curve_itself_and_is_not_told_of_a_single_death() -> None:
+def test_r2_is_1_for_the_curve_itself_and_nan_for_one_point() -> None:
     curve = KaplanMeier.fit([1.0, 2.0, 4.0], [True, True, True])
     assert r_squared(curve, curve) == pytest.approx(1.0)
     assert r_squared(Exponential(2.0), curve) < 1.0
@@ -154,28 +156,28 @@ def test_r2_is_1_of_the_curve_itself_and_is_not_told_of_a_single_death() -> None
 
 
 def test_phases_are_always_fitted_by_likelihood() -> None:
-    assert fit_form(Phases, select_lifetimes(made_up(), "m-16"), "least_squares").by == "likelihood"
+    assert fit_form(Phases, select_lifetimes(synthetic_record(), "m-16"), "least_squares").by == "likelihood"
 
 
-def test_what_cannot_be_fitted_says_why() -> None:
+def test_a_failed_fit_has_its_reason() -> None:
     few = lives([1.0, 2.0, 3.0], [True, False, False])
     fit = fit_form(Weibull, few, "likelihood")
     assert fit.model is None
-    assert "1 revocation among 3 machines" in fit.failure
+    assert "1 preemption among 3 machines" in fit.failure
 
 
 # --- jobs
 
 
-def test_starts_on_machines_without_memory_are_all_alike() -> None:
-    told = job_figures(Memoryless(rate=0.1), [1.0, 2.0], [0.0, 5.0], restart_hours=0.0)
-    assert [(one.job_hours, one.age) for one in told] == [(1.0, 0.0), (1.0, 5.0), (2.0, 0.0), (2.0, 5.0)]
-    assert told[0].failure_probability == told[1].failure_probability == pytest.approx(1 - math.exp(-0.1))
-    assert told[3].expected_hours == pytest.approx(math.expm1(0.2) / 0.1)
-    assert all(one.keep for one in told)
+def test_with_constant_hazard_age_does_not_matter() -> None:
+    figures = job_figures(Memoryless(rate=0.1), [1.0, 2.0], [0.0, 5.0], restart_hours=0.0)
+    assert [(one.job_hours, one.age) for one in figures] == [(1.0, 0.0), (1.0, 5.0), (2.0, 0.0), (2.0, 5.0)]
+    assert figures[0].failure_probability == figures[1].failure_probability == pytest.approx(1 - math.exp(-0.1))
+    assert figures[3].expected_hours == pytest.approx(math.expm1(0.2) / 0.1)
+    assert all(one.keep for one in figures)
 
 
-def test_checkpoints_of_short_and_long_jobs() -> None:
+def test_checkpoint_figures_of_short_and_long_jobs() -> None:
     short, long = checkpoint_figures(Memoryless(rate=0.1), [1.0, 60.0], 0.02, 0.1)
     for one in (short, long):
         assert one.best.expected_hours <= one.young_daly.expected_hours
@@ -183,11 +185,11 @@ def test_checkpoints_of_short_and_long_jobs() -> None:
         assert math.fsum(one.best.segments) == pytest.approx(one.job_hours)
 
 
-def test_a_job_that_no_machine_lives_to_do() -> None:
+def test_a_job_longer_than_any_life_is_refused() -> None:
     with pytest.raises(SettingError, match="a job of 200 h: these machines do not live long enough for it"):
         list(checkpoint_figures(Memoryless(rate=0.1, end=0.5), [200.0], 0.5, 0.0))
 
 
-def test_ages_worth_a_line() -> None:
+def test_ages_to_show() -> None:
     assert ages_to_show(lives([24.0, 3.0], [True, False])) == (24.0, [0.0, 1.0, 6.0, 12.0, 18.0])
     assert ages_to_show(lives([0.5], [True]))[1] == [0.0, 0.12, 0.25, 0.38]

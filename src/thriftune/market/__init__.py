@@ -1,6 +1,6 @@
 """What does a machine cost, and how long will it live?
 
-The names that others build on; each is loaded when it is first used.
+Public names are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from thriftune.market.synthetic import synthetic_lifetimes as synthetic_lifetimes
     from thriftune.market.synthetic import synthetic_prices as synthetic_prices
 
-_HOMES = {
+_NAMES_OF_MODULE = {
     "billing": ["Bill", "Billing"],
     "catalog": ["Catalog", "Offer"],
     "checkpoint_schedule": ["best_schedule"],
@@ -42,18 +42,18 @@ _HOMES = {
     "survival": ["Survival"],
     "synthetic": ["synthetic_lifetimes", "synthetic_prices"],
 }
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("billing", "lifetime", "revocation")
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+_MODULES = ("billing", "lifetime", "revocation")
 
-__all__ = [*_HOME, *_ROOMS]
+__all__ = [*_MODULE_OF_NAME, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name not in _HOME:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF_NAME[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
-"""The figures that `thriftune market` shows: of prices, lifetimes, fits, and of jobs on such machines.
+"""The figures that `thriftune market` shows.
 
-Prices are dollars per hour, times unix seconds, ages and lifetimes hours.
+They are statistics of prices, lifetimes, fits and jobs. Prices are dollars per hour, times are unix seconds, and
+ages and lifetimes are hours.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Intervals = dict[str, tuple[float, float]]
 HOUR, DAY = 3600.0, 86400.0
 QUANTILE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 FORMS: tuple[type[Fitted], ...] = (Exponential, Weibull, GompertzMakeham, Bathtub, Phases)
-# The resolution of checkpoint schedules. Jobs of more than 20 h get a coarser one, so that each takes 1 or 2 s.
+# The resolution of checkpoint schedules. Jobs of more than 20 h get a coarser one, so a schedule takes 1 or 2 s.
 MIN_RESOLUTION_HOURS, MAX_SCHEDULE_STEPS = 0.05, 400
 
 # --- prices -----------------------------------------------------------------------------------------------
@@ -48,10 +49,7 @@ MIN_RESOLUTION_HOURS, MAX_SCHEDULE_STEPS = 0.05, 400
 
 @dataclass(frozen=True, slots=True)
 class PriceFigures:
-    """Price statistics of one market, weighted by time.
-
-    Half of the time the price was at most `median`.
-    """
+    """Price statistics of one market, weighted by time."""
 
     rows: int
     start: float
@@ -64,6 +62,7 @@ class PriceFigures:
 
 
 def price_figures(series: PriceSeries) -> PriceFigures:
+    """Return the price statistics of a series."""
     durations = np.diff(series.times, append=series.end)
     if not durations.any():  # a record of a single moment
         durations[:] = 1.0
@@ -96,12 +95,15 @@ def on_demand_offer(type: str, zone: str) -> Offer | None:
 
 @dataclass(frozen=True, slots=True)
 class Revocations:
-    """The revocations of a machine that is rented again as soon as the price is not above the maximum.
+    """The preemptions of a machine with a maximum price.
 
-    - `times`, `lived_hours`: the time of each revocation, and the machine's age then.
+    The machine is rented again whenever the price is not above the maximum.
+
+    - `times`, `lived_hours`: the time of each preemption, and the machine's age then.
     - `available_share`: the share of the time in which the price is not above the maximum.
-    - `within_an_hour`: the share of that time after which a revocation comes within an hour; NaN if there is none.
-    - `mean_price`: the mean price of that time; NaN if there is none.
+    - `within_an_hour`: the share of that time at which a preemption is less than an hour away; NaN if the price is
+      always above the maximum.
+    - `mean_price`: the mean price of that time; NaN if the price is always above the maximum.
     """
 
     max_price: float
@@ -113,11 +115,14 @@ class Revocations:
 
 
 def revocations(series: PriceSeries, max_price: float) -> Revocations:
-    """Return the revocations of a machine with this maximum price."""
+    """Return the preemptions of a machine with this maximum price.
+
+    It is rented again after each.
+    """
     if not 0.0 < max_price < math.inf:
         raise SettingError(f"max price {max_price:g} must be a number of dollars per hour above 0")
     allowed = series.prices <= max_price
-    begins = np.flatnonzero(allowed & ~np.append(False, allowed[:-1]))
+    starts = np.flatnonzero(allowed & ~np.append(False, allowed[:-1]))
     ends = np.flatnonzero(~allowed & np.append(False, allowed[:-1]))
     times = series.times[ends]
     durations = np.diff(series.times, append=series.end)
@@ -129,7 +134,7 @@ def revocations(series: PriceSeries, max_price: float) -> Revocations:
     return Revocations(
         max_price=max_price,
         times=times,
-        lived_hours=(times - series.times[begins[: len(ends)]]) / HOUR,
+        lived_hours=(times - series.times[starts[: len(ends)]]) / HOUR,
         available_share=seconds / total_seconds if total_seconds > 0.0 else float(allowed.mean()),
         within_an_hour=float(revoked.mean()),
         mean_price=dollar_seconds / seconds if seconds else math.nan,
@@ -143,8 +148,8 @@ def revocations(series: PriceSeries, max_price: float) -> Revocations:
 class LifetimeFigures:
     """Lifetime statistics of one machine type.
 
-    `quantiles` are the ages by which the shares `QUANTILE_LEVELS` of machines are revoked, by the Kaplan-Meier
-    curve. One is NaN if no machine was observed for that long.
+    `quantiles` are the ages by which the shares `QUANTILE_LEVELS` of machines are preempted, by the Kaplan-Meier
+    curve. A quantile is NaN if no machine was observed for that long.
     """
 
     machines: int
@@ -156,8 +161,9 @@ class LifetimeFigures:
 
 
 def lifetime_figures(lives: Lifetimes) -> LifetimeFigures:
+    """Return the lifetime statistics of a record that has one machine type."""
     curve = KaplanMeier.fit(lives.hours, lives.ended)
-    # The tolerance is for rounding: 1 - 0.9 must reach the level 0.1.
+    # The tolerance allows for rounding errors: 1 - 0.9 must reach the level 0.1.
     at = np.searchsorted(1.0 - curve.alive, np.array(QUANTILE_LEVELS) - 1e-12)
     revoked = int(lives.ended.sum())
     return LifetimeFigures(
@@ -173,47 +179,50 @@ def lifetime_figures(lives: Lifetimes) -> LifetimeFigures:
 def select_lifetimes(lives: Lifetimes, type: str, zone: str | None = None) -> Lifetimes:
     """Return the lifetimes of one type, in one zone if given."""
     if type not in lives.types:
-        raise SettingError(f"no lifetime of a {type!r} is recorded; there are {', '.join(lives.types)}")
+        raise SettingError(f"no lifetime of a {type!r} is recorded; recorded types are {', '.join(lives.types)}")
     own = lives.type == type
     if zone is not None and not (own & (lives.zone == zone)).any():
         zones = sorted({str(name) for name in lives.zone[own]})
         raise SettingError(
-            f"no lifetime of a {type} in {zone!r} is recorded; there are some in {', '.join(zones)}"
+            f"no lifetime of a {type} in {zone!r} is recorded; its recorded zones are {', '.join(zones)}"
         )
     return lives.only(own if zone is None else own & (lives.zone == zone))
 
 
 @dataclass(frozen=True, slots=True)
 class FitFigures:
-    """A fitted form and how well it fits; `failure` says why there is no model."""
+    """A fitted distribution, with measures of its fit."""
 
     name: str
-    by: str
-    model: Lifetime | None = None
+    by: str  # the method of the fit
+    model: Lifetime | None = None  # None if the fit failed
     parameters: dict[str, float] = field(default_factory=dict)
-    intervals: Intervals = field(default_factory=dict)  # 95 %
+    intervals: Intervals = field(default_factory=dict)  # 95 % intervals of the parameters
     log_likelihood: float = math.nan
-    r2: float = math.nan  # on the Kaplan-Meier curve
-    mean: float = math.nan
-    failure: str = ""
+    r2: float = math.nan  # of the CDF on the Kaplan-Meier curve
+    mean: float = math.nan  # lifetime in hours
+    failure: str = ""  # the reason if the fit failed
 
 
 def fit_default_form(lives: Lifetimes, type: str, zone: str | None = None) -> FitFigures:
-    """Fit the default form, with relatives; its figures are of the type's own machines only."""
+    """Fit the default distribution, with relatives.
+
+    The fit is measured on the type's own machines only.
+    """
     own = select_lifetimes(lives, type, zone)
     return _fit_figures("default", "likelihood, relatives", lives.fit(type, zone), own)
 
 
 def fit_form(form: type[Fitted], own: Lifetimes, by: By) -> FitFigures:
-    """Fit one form; `Phases` always by likelihood.
+    """Fit one distribution to the lifetimes `own`.
 
-    The default is fitted so too, and the intervals of `Phases` by least squares would take a minute.
+    `Phases` is always fitted by likelihood, like the default: its intervals by least squares would take a minute.
     """
     by = "likelihood" if form is Phases else by
     intervals: Intervals = {}
     try:
         model = form.fit(own.hours, own.ended, by=by)
-        # A bootstrap sample of few machines may be one that the form cannot fit: then there are no intervals.
+        # The intervals are omitted if the distribution cannot be fitted to a bootstrap sample of few machines.
         with suppress(SettingError):
             intervals = model.intervals(own.hours, own.ended, by=by)
     except SettingError as error:
@@ -237,7 +246,10 @@ def _fit_figures(
 
 
 def r_squared(model: Lifetime, curve: KaplanMeier) -> float:
-    """Return the r2 of the model's CDF on the Kaplan-Meier curve; NaN if all its points are equal."""
+    """Return r2 of the model's CDF on the Kaplan-Meier curve.
+
+    It is NaN if all points of the curve are equal.
+    """
     dead = 1.0 - curve.alive
     total = float(np.sum((dead - dead.mean()) ** 2)) if len(dead) else 0.0
     return 1.0 - float(np.sum((model.cdf(curve.ages) - dead) ** 2)) / total if total else math.nan
@@ -248,18 +260,19 @@ def r_squared(model: Lifetime, curve: KaplanMeier) -> float:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """A job on a machine of some age; `keep` if it is expected to end there no later than on a new one."""
+    """The expected course of a job on a machine of a given age."""
 
     job_hours: float
     age: float
     failure_probability: float
-    expected_hours: float
-    keep: bool
+    expected_hours: float  # with restarts after preemptions
+    keep: bool  # whether the job is expected to end here no later than on a new machine
 
 
 def job_figures(
     survival: Survival, jobs: Sequence[float], ages: Sequence[float], restart_hours: float
 ) -> list[JobFigures]:
+    """Return the figures of every job length on machines of every age."""
     job, age = (grid.ravel() for grid in np.meshgrid(jobs, ages, indexing="ij"))
     failure = np.asarray(failure_probability(survival, job, age))
     expected = np.asarray(expected_hours(survival, job, age, restart_hours=restart_hours))
@@ -271,7 +284,7 @@ def job_figures(
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFigures:
-    """A job on a new machine: without checkpoints, with Young-Daly's schedule, and with the best one."""
+    """The expected course of a job on a new machine, by checkpoint schedule."""
 
     job_hours: float
     without: float  # expected hours without checkpoints
@@ -282,6 +295,7 @@ class CheckpointFigures:
 def checkpoint_figures(
     survival: Survival, jobs: Sequence[float], checkpoint_hours: float, restart_hours: float
 ) -> Iterator[CheckpointFigures]:
+    """Yield the checkpoint schedules of jobs of these lengths."""
     for hours in jobs:
         job = Job(hours, checkpoint_hours, restart_hours)
         resolution = max(MIN_RESOLUTION_HOURS, hours / MAX_SCHEDULE_STEPS)
@@ -297,7 +311,7 @@ def checkpoint_figures(
 
 
 def ages_to_show(own: Lifetimes) -> tuple[float, list[float]]:
-    """Return the age of the oldest observed machine, and the ages to list in the output."""
+    """Return the greatest observed age, and the ages to list in the output."""
     oldest = float(own.hours.max())
     quarters = (float(f"{share * oldest:.2g}") for share in (0.25, 0.5, 0.75))
     return oldest, sorted({0.0, *(age for age in (1.0, *quarters) if 0.0 < age < oldest)})
