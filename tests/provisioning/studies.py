@@ -57,9 +57,9 @@ class Known(PriceSeries):
         super().__init__(series.type, series.zone, series.times, series.prices, end=series.end)
         self._clock = clock
 
-    def _row(self, t: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    def _rows_at(self, t: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.intp]]:
         assert (t <= self._clock.time).all(), f"asked for the price at {t.max()}, and it is {self._clock.time}"
-        return super()._row(t)
+        return super()._rows_at(t)
 
     def next_above(self, price: Any, t: Any) -> Any:
         raise AssertionError(f"asked when the price will be above {price}")
