@@ -132,10 +132,10 @@ def test_what_was_repaired_is_told(typed: Type, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--type", "c5.larg"), "there are no prices of 'c5.larg'; near are c5.large"),
+        (("--type", "c5.larg"), "'c5.larg' has no prices; similar types are c5.large"),
         (
             ("--type", "m9.odd", "--zone", "x"),
-            "there are no prices of m9.odd in 'x'; they are known in us-east-1a",
+            "m9.odd has no prices in 'x'; its zones are us-east-1a",
         ),
         (("--zone", "x"), "there are no prices in the zone 'x'; there are some in us-east-1a, us-east-1b"),
         (("--max-price", "1"), "--max-price is for one market, and there are 3; give --type and --zone"),

@@ -217,7 +217,7 @@ SPOT = {**MINE, "spot": True}
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"machine": "p3.8xlarg"}, "p3.8xlarg: is not in the catalog of 120 offers; is p3.8xlarge"),
+        ({"machine": "p3.8xlarg"}, "p3.8xlarg: is not in the catalog of 120 offers; did you mean p3.8xlarge"),
         ({"machine": "p3.8xlarge", "region": "mars"}, "p3.8xlarge: is not offered in mars, but in us-east-1"),
         ({"machine": 3}, "machine: 3 must be the name of a machine in the catalog, such as 'p3.8xlarge'"),
         ({"machin": "x"}, "machin: unknown; did you mean machine?"),
