@@ -1,4 +1,4 @@
-"""Tests of billing: cases computed by hand to the cent, invariants of all rules, and second-by-second sums."""
+"""Tests of billing: bills computed by hand, and invariants of all rules."""
 
 from __future__ import annotations
 

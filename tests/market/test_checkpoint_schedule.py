@@ -1,4 +1,4 @@
-"""Tests of checkpoint schedules: closed forms, simulations, and a brute-force optimum."""
+"""Tests of checkpoint schedules, with simulations and a brute-force optimum."""
 
 from __future__ import annotations
 
@@ -103,12 +103,18 @@ def test_young_daly() -> None:
 
 
 def brute_force(machine: Machine, pieces: int, c: int, r: float) -> list[float]:
-    """Return V(n, 0) by n for pieces of an hour and checkpoints of c hours, by trying every segment."""
+    """Return V(n, 0) by n, by trying every segment.
+
+    Pieces have an hour, and checkpoints c hours.
+    """
     fresh = [0.0]
 
     @cache
     def best(n: int, age: int, after_loss: float | None) -> float:
-        """Return V(n, age). `after_loss` is the cost of a loss; None at the start of a new machine."""
+        """Return V(n, age).
+
+        `after_loss` is the cost of a loss; it is None at the start of a new machine.
+        """
         if n == 0:
             return 0.0
         least = math.inf

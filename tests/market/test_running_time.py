@@ -1,4 +1,4 @@
-"""Tests of running times: closed forms, simulations, and invariants of all lifetimes."""
+"""Tests of running times: closed forms, simulations and invariants."""
 
 from __future__ import annotations
 

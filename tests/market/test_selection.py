@@ -1,4 +1,4 @@
-"""Tests of step costs: the papers' formulas, cases by hand, simulations, and invariants."""
+"""Tests of step costs: the papers' formulas, simulations and invariants."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def refunding(hours: float) -> Billing:
 
 @pytest.mark.parametrize("p", [0.0, 0.25, 0.9])
 def test_the_cost_equals_spottunes_formula_in_its_case(p: float) -> None:
-    """SpotTune's case is a stint of an hour with a refund, and a loss with probability p at its end."""
+    """SpotTune's case is a stint of an hour with a refund.
+
+    A loss comes with probability p at its end.
+    """
     machine = Steps((1.0,), (p,))
     cost = step_cost(offer(machine, billing=refunding(1.0), notice_seconds=120.0), Stint(hours=1.0))
     assert cost.dollars == pytest.approx(spottune_eq2(30.0, 0.1, p))
@@ -66,7 +69,10 @@ def test_a_preemption_is_an_advantage_only_with_a_refund() -> None:
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 def test_the_cost_equals_scispots_formula_in_its_case(machine: Machine) -> None:
-    """SciSpot's case: a job of 240 steps of 30 s on four machines that starts again after every loss."""
+    """SciSpot's case is a job that starts again after every loss.
+
+    It has 240 steps of 30 s on four machines.
+    """
     cost = step_cost(offer(machine, machines=4), Stint(steps=240))
     E = float(expected_hours(machine, 2.0))
     assert 240 * cost.dollars == pytest.approx(scispot_eq11(4, 0.1, E))
@@ -111,7 +117,10 @@ def test_the_components_for_a_machine_that_lives_40_minutes() -> None:
 
 
 def test_costs_include_the_billing_rule() -> None:
-    """The machine lives 40 minutes, 28 of them useful. Hourly billing charges 60, or none after a preemption."""
+    """Hourly billing charges 60 minutes, or none after a preemption.
+
+    The machine lives 40 minutes, 28 of them useful.
+    """
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     machine = Steps((40 / 60,), (1.0,))
     hourly = step_cost(offer(machine, billing=HOURLY), stint)

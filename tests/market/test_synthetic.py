@@ -197,5 +197,5 @@ def test_the_benchmark_compares_recorded_and_synthetic(tmp_path: Path, monkeypat
     figures = {row["what"]: row["figure"] for row in json.loads(output.getvalue())["rows"]}
     assert figures["spiky prices: changes a day"].startswith("recorded ")
     assert figures["smooth prices: changes a day"].startswith("synthetic ")
-    of_16 = next(figure for what, figure in figures.items() if what.startswith("16 cores (2 seen)"))
+    of_16 = next(figure for what, figure in figures.items() if what.startswith("16 cores (2 observed)"))
     assert of_16.startswith("recorded 0.00 0.50 0.50")

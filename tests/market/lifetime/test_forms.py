@@ -174,7 +174,10 @@ def test_counting_user_stops_as_preemptions_underestimates_lifetimes() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_the_default_fits_nearly_as_well_as_its_special_cases(data: st.DataObject) -> None:
-    """The default contains the exponential and the Weibull as special cases, so its fit must be about as good."""
+    """The default has the exponential and the Weibull as special cases.
+
+    Its fit must be about as good.
+    """
     n = data.draw(st.integers(30, 80))
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     hours = Weibull(data.draw(st.floats(1.0, 50.0)), data.draw(st.floats(0.4, 3.0))).sample(n, rng)

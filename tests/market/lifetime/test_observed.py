@@ -1,4 +1,4 @@
-"""Tests of Kaplan-Meier, of fits with relatives, of records, and of change detection."""
+"""Tests of Kaplan-Meier, relatives, records and change detection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thriftune.market.lifetime.records import family_of
 
 
 def test_kaplan_meier_by_hand() -> None:
-    """A textbook example: remission times of treated patients (Freireich et al. 1963)."""
+    """A textbook example: remission times of patients (Freireich et al. 1963)."""
     hours = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
     ended = [1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
     fitted = KaplanMeier.fit(hours, ended)

@@ -23,7 +23,10 @@ class Prices:
 
 
 def spiky(days: float, seed: int = 0, after: float = START) -> Prices:
-    """Return a market with a change about every ten minutes, and frequent spikes from 14 to 18 h."""
+    """Return a market with frequent spikes from 14 to 18 h.
+
+    Prices change about every ten minutes.
+    """
     rng = np.random.default_rng(seed)
     gaps = rng.exponential(600.0, round(days * 144 * 1.5) + 10)
     times = after + np.concatenate([[0.0], np.cumsum(gaps)])
@@ -43,7 +46,7 @@ def changed_after(series: Prices, t: float, factor: float) -> Prices:
 
 @st.composite
 def small_markets(draw: st.DrawFn) -> Prices:
-    """Draw a market of some hours with a few prices at whole seconds, some of them equal."""
+    """Draw a market with a few prices at whole seconds, some of them equal."""
     gaps = draw(st.lists(st.integers(1, 4000), min_size=0, max_size=30))
     times = START + np.concatenate([[0.0], np.cumsum(np.array(gaps, float))])
     cents = draw(st.lists(st.integers(1, 9), min_size=len(times), max_size=len(times)))

@@ -153,7 +153,7 @@ def test_each_feature_follows_the_maximum_price_in_its_direction(day: float, pri
 
 
 def test_probabilities_are_reliable_on_later_days() -> None:
-    """The default is reliable, and better than the constant rate and the logistic baseline."""
+    """The default is reliable and better than the simple baselines."""
     series = spiky(40.0, seed=3)
     cut = START + 28 * DAY
     seen = series.times <= cut

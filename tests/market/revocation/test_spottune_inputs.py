@@ -1,4 +1,4 @@
-"""Tests of the price records and maximum prices of the SpotTune paper, and of Eq. 3."""
+"""Tests of SpotTune's price records, maximum prices and Eq. 3."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def test_past_records_are_59_minutes_oldest_first() -> None:
 
 
 def test_algorithm_2_by_hand() -> None:
-    """The price rises a cent each minute for half an hour, then stays: 29 deltas of a cent and 30 of zero."""
+    """The price rises a cent each minute for half an hour, then stays.
+
+    That gives 29 deltas of a cent and 30 of zero.
+    """
     times = START + 60.0 * np.arange(31.0)
     curve = PriceCurve(Prices(times, 0.1 + 0.01 * np.arange(31.0), START + 9000.0))
     deltas = np.sort([0.01] * 29 + [0.0] * 30)
@@ -55,7 +58,7 @@ def test_algorithm_2_by_hand() -> None:
 
 
 def test_algorithm_2_interpolates_only_known_changes() -> None:
-    """Interpolation turns a jump after a constant hour into a slope, but only once the jump is known."""
+    """Interpolation turns a known jump after a constant hour into a slope."""
     series = Prices(START + np.array([0.0, 7200.0]), np.array([0.1, 0.22]), START + 9000.0)
     result = border_max_prices(PriceCurve(series), START + np.array([7100.0, 7200.0]))
     assert result[0] == pytest.approx(0.1)
@@ -84,7 +87,10 @@ def test_training_times_have_a_past_and_a_future_hour() -> None:
 
 @given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_the_correction_undoes_the_class_weights(p: float, share: float) -> None:
-    """The minimum of the weighted loss is p' with p' / (1 - p') = p phi- / ((1 - p) phi+)."""
+    """The minimum of the weighted loss is p'.
+
+    It satisfies p' / (1 - p') = p phi- / ((1 - p) phi+).
+    """
     weighted = p * (1.0 - share) / (p * (1.0 - share) + (1.0 - p) * share)
     result = expit(unweighted_log_odds(np.array([logit(weighted)]), share))
     assert result[0] == pytest.approx(p)

@@ -20,7 +20,10 @@ MARGINS = (1e-3, 0.01, 0.05, 0.2, 1.0, 9.0)
 
 
 class Margin:
-    """A model whose probability falls with the margin above the price; `latest` is the latest queried time."""
+    """A model whose probability falls with the margin above the price.
+
+    `latest` is the latest queried time.
+    """
 
     def __init__(self) -> None:
         self.latest = -np.inf
