@@ -1,1 +1,1 @@
-"""How well does the market's room know what machines cost and how long they live?"""
+"""How accurate are the models of prices and lifetimes?"""

@@ -1,9 +1,9 @@
-"""Keep the machine for the next job, or take a new one? Policies on recorded lifetimes (SciSpot Fig. 7 and 8).
+"""Reuse policies on recorded lifetimes (SciSpot Fig. 7 and 8).
 
-As `python -m benchmarks.reproduce scispot` judges them, for each type, with bars. Jobs of 0.5 to 12 hours,
-machines of all ages from 0 to 24 hours that are still alive. *memoryless* keeps the machine whatever its age;
-*knowing* decides by the very curve that judges; *least* is the fewest failures that any decision could have,
-whatever time it takes.
+They are evaluated as in `python -m benchmarks.reproduce scispot`, for each type. Jobs have 0.5 to 12 hours.
+Machines have all ages from 0 to 24 hours at which some are alive. *memoryless* always reuses the machine.
+*knowing* decides by the curve that evaluates it. *least* has the fewest failures of all possible decisions,
+whatever the time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.common import Row, main, say
 from benchmarks.market.lifetimes import recorded
-from benchmarks.reproduce.scispot_studies import FEWEST, by_halves, mean_of
+from benchmarks.reproduce.scispot_studies import MIN_PREEMPTIONS, by_halves, mean_of
 
 FAILURE_BAR, TIME_BAR = 0.5, 1.03
 SHOWN = ("memoryless", "ours", "knowing", "least")
@@ -24,11 +24,11 @@ def measure(options: argparse.Namespace) -> list[Row]:
     lives = recorded(options.quick)
     rows, ratios, times = [], [], []
     for type in lives.types:
-        if lives.ended[lives.type == type].sum() < FEWEST and not options.quick:
+        if lives.ended[lives.type == type].sum() < MIN_PREEMPTIONS and not options.quick:
             continue
         say(type)
         halves = by_halves(lives, type)
-        failure, hours = ([mean_of(halves, policy, part) for policy in SHOWN] for part in ("failure", "hours"))
+        failure, hours = ([mean_of(halves, policy, name) for policy in SHOWN] for name in ("failure", "hours"))
         ratios.append(failure[1] / failure[0])
         times.append(hours[1] / hours[2])
         rows.append(
@@ -39,12 +39,12 @@ def measure(options: argparse.Namespace) -> list[Row]:
                 data={"failure": failure, "hours": hours},
             )
         )
-    judge = not options.quick
+    check_bars = not options.quick
     ratio, time = float(np.mean(ratios)), float(np.mean(times))
     bar = f"at most {FAILURE_BAR:g} of memoryless"
-    rows.append(Row("failures, over types", f"{ratio:.3f}", bar, ratio <= FAILURE_BAR if judge else None))
+    rows.append(Row("failures, over types", f"{ratio:.3f}", bar, ratio <= FAILURE_BAR if check_bars else None))
     bar = f"at most {TIME_BAR:g} of the knowing policy's"
-    rows.append(Row("expected hours, over types", f"{time:.4f}", bar, time <= TIME_BAR if judge else None))
+    rows.append(Row("expected hours, over types", f"{time:.4f}", bar, time <= TIME_BAR if check_bars else None))
     return rows
 
 

@@ -1,7 +1,7 @@
-"""Do synthetic prices and lifetimes look like the recorded ones? Each figure of both, side by side.
+"""The comparison of synthetic prices and lifetimes with recorded ones.
 
-Prices: a figure of each market, and of these over the markets the tenth percentile, the median, the ninetieth
-percentile and the mean. Lifetimes: of each machine type, the share that had ended by an age (Kaplan-Meier).
+For prices, each figure is computed per market. A row has its tenth percentile, median, ninetieth percentile and
+mean over the markets. For lifetimes, a row has the share of a type's machines lost by several ages (Kaplan-Meier).
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ ON_DEMAND_2016 = {
     "r3.large": 0.166,
     "t1.micro": 0.02,
 }
-"""us-east-1, Linux, dollars an hour, as published early in 2016."""
+"""On-demand dollars per hour in us-east-1, Linux, as published early in 2016."""
 AGES = (0.25, 1.0, 4.0, 12.0, 23.9, 24.25, 24.5)
-ASKED = 3000  # instants at which each market's one-hour revocation is looked at
+SAMPLED_TIMES = 3000  # per market, at which a machine is started to see whether it is lost within the hour
 
 
 def data() -> Path:
+    """Return the folder of recorded data."""
     return Path(os.environ.get("THRIFTUNE_DATA") or ROOT.parent / "shared" / "data")
 
 
@@ -71,32 +72,35 @@ def _prices(era: Era, file: str, on_demand: Mapping[str, float], days: int, seed
     if recorded is None:
         say(f"no {file}: set THRIFTUNE_DATA to the folder that holds it")
     types = dict(list(on_demand.items())[: 3 if quick else None])
-    made = [
+    synthetic = [
         one
         for seed in range(seeds)
         for one in synthetic_prices(types, np.random.default_rng(seed), days=days, era=era).values()
     ]
     real = [one for one in recorded.values() if one.type in types] if recorded else []
     figures = {
-        kind: [_figures(one, types[one.type]) for one in those]
-        for kind, those in (("recorded", real), ("synthetic", made))
-        if those
+        kind: [_figures(one, types[one.type]) for one in series]
+        for kind, series in (("recorded", real), ("synthetic", synthetic))
+        if series
     }
     correlation = {
-        kind: _correlation(those)
-        for kind, those in (("recorded", real), ("synthetic", made[: len(types) * 3]))
-        if those
+        kind: _correlation(series)
+        for kind, series in (("recorded", real), ("synthetic", synthetic[: len(types) * 3]))
+        if series
     }
-    say(f"{era}: {len(real)} recorded markets, {len(made)} synthetic ones")
+    say(f"{era}: {len(real)} recorded markets, {len(synthetic)} synthetic ones")
     rows = []
-    for name in dict.fromkeys(name for those in figures.values() for figure in those for name in figure):
-        of = {kind: [figure[name] for figure in those if name in figure] for kind, those in figures.items()}
-        told = "; ".join(f"{kind} {_spread(values)}" for kind, values in of.items())
-        rows.append(Row(f"{era} prices: {name}", told, data={kind: list(values) for kind, values in of.items()}))
-    told = "; ".join(f"{kind} {value:.2f}" for kind, value in correlation.items())
+    for name in dict.fromkeys(name for markets in figures.values() for figure in markets for name in figure):
+        values_of = {
+            kind: [figure[name] for figure in markets if name in figure] for kind, markets in figures.items()
+        }
+        text = "; ".join(f"{kind} {_spread(values)}" for kind, values in values_of.items())
+        data_of = {kind: list(values) for kind, values in values_of.items()}
+        rows.append(Row(f"{era} prices: {name}", text, data=data_of))
+    text = "; ".join(f"{kind} {value:.2f}" for kind, value in correlation.items())
     return [
         *rows,
-        Row(f"{era} prices: correlation of two markets' hourly log prices, mean", told, data=correlation),
+        Row(f"{era} prices: correlation of two markets' hourly log prices, mean", text, data=correlation),
     ]
 
 
@@ -108,21 +112,24 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _figures(one: PriceSeries, on_demand: float) -> dict[str, float]:
-    """Of one market. Spikes are what is above twice the median price."""
-    held = np.diff(one.times, append=one.end)
+    """Return the figures of one market.
+
+    A spike is a time above twice the median price.
+    """
+    durations = np.diff(one.times, append=one.end)
     order = np.argsort(one.prices)
-    share = np.cumsum(held[order]) / held.sum()
+    share = np.cumsum(durations[order]) / durations.sum()
     quantile = {q: float(one.prices[order][np.searchsorted(share, q)]) for q in (0.1, 0.5, 0.9, 0.99)}
     moves = np.diff(np.log(one.prices))
     moves = np.abs(moves[moves != 0])
-    asked = np.linspace(one.start, one.end - 3600, ASKED)
-    lost = one.next_above(1.1 * one.price_at(asked), asked) < asked + 3600
+    times = np.linspace(one.start, one.end - 3600, SAMPLED_TIMES)
+    lost = one.next_above(1.1 * one.price_at(times), times) < times + 3600
     spikes = _minutes_above(one, 2 * quantile[0.5])
     days = (one.end - one.start) / 86400
     figures = {
         "median price over on-demand": quantile[0.5] / on_demand,
         "changes a day": len(moves) / days,
-        "share of time above on-demand": float(held[one.prices > on_demand].sum() / held.sum()),
+        "share of time above on-demand": float(durations[one.prices > on_demand].sum() / durations.sum()),
         "highest price over on-demand": float(one.prices.max() / on_demand),
         "q10 of price over median": quantile[0.1] / quantile[0.5],
         "q90 of price over median": quantile[0.9] / quantile[0.5],
@@ -148,15 +155,19 @@ def _minutes_above(one: PriceSeries, price: float) -> Floats:
     return minutes
 
 
-def _correlation(those: Sequence[PriceSeries]) -> float:
-    start, end = max(one.start for one in those), min(one.end for one in those)
-    hourly = np.array([np.log(one.price_at(np.arange(start, end, 3600.0))) for one in those[:200]])
+def _correlation(series: Sequence[PriceSeries]) -> float:
+    """Return the mean correlation of hourly log prices over pairs of markets."""
+    start, end = max(one.start for one in series), min(one.end for one in series)
+    hourly = np.array([np.log(one.price_at(np.arange(start, end, 3600.0))) for one in series[:200]])
     matrix = np.corrcoef(hourly[hourly.std(axis=1) > 0])
     return float(matrix[np.triu_indices_from(matrix, k=1)].mean())
 
 
 def _on_demand_today() -> dict[str, float]:
-    """The on-demand prices of us-east-1 change so rarely that the catalog of 2026 serves for 2021."""
+    """Return on-demand prices of us-east-1 in 2026.
+
+    They are also used for 2021, because they rarely change.
+    """
     path = data() / "catalog_aws_us_2026-08.csv.gz"
     if not path.exists():
         return {"c5.xlarge": 0.17, "m5.large": 0.096, "p3.2xlarge": 3.06}
@@ -177,19 +188,20 @@ def _lifetimes(n: int) -> list[Row]:
                 cores = int(row["machine_type"].rpartition("-")[2])
                 recorded[cores].append((float(row["lifetime_s"]) / 3600, row["end_kind"] == "preempted"))
     rows = []
-    for cores, seen in recorded.items():
-        told = {}
-        if seen:
-            told["recorded"] = (np.array([hours for hours, _ in seen]), np.array([ended for _, ended in seen]))
-        told["synthetic"] = synthetic_lifetimes(n, np.random.default_rng(cores), cores=cores)
-        by_age = {kind: _ended_by(*those) for kind, those in told.items()}
+    for cores, observed in recorded.items():
+        lifetimes = {}
+        if observed:
+            hours, ended = zip(*observed, strict=True)
+            lifetimes["recorded"] = (np.array(hours), np.array(ended))
+        lifetimes["synthetic"] = synthetic_lifetimes(n, np.random.default_rng(cores), cores=cores)
+        by_age = {kind: _lost_by_age(*columns) for kind, columns in lifetimes.items()}
         figure = "; ".join(
             f"{kind} {' '.join(f'{share:.2f}' for share in by_age[kind])}, stopped {1 - ended.mean():.0%}"
-            for kind, (_, ended) in told.items()
+            for kind, (_, ended) in lifetimes.items()
         )
         rows.append(
             Row(
-                f"{cores} cores ({len(seen)} seen): ended by {'/'.join(f'{age:g}' for age in AGES)} h",
+                f"{cores} cores ({len(observed)} observed): lost by {'/'.join(f'{age:g}' for age in AGES)} h",
                 figure,
                 data=by_age,
             )
@@ -197,8 +209,8 @@ def _lifetimes(n: int) -> list[Row]:
     return rows
 
 
-def _ended_by(hours: Floats, ended: NDArray[np.bool_]) -> list[float]:
-    """Kaplan-Meier."""
+def _lost_by_age(hours: Floats, ended: NDArray[np.bool_]) -> list[float]:
+    """Return the shares lost by AGES, by the Kaplan-Meier estimate."""
     order = np.lexsort((~ended, hours))
     alive = np.cumprod(1 - ended[order] / np.arange(len(hours), 0, -1))
     row = np.searchsorted(hours[order], AGES, side="right") - 1
