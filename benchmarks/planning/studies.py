@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from benchmarks.common import OUT, Row, main, say
 from benchmarks.reproduce.rubberband import draw_study
-from benchmarks.reproduce.rubberband_studies import SCALING_FILE, STUDIES, Costs, Study, made_up, recorded
+from benchmarks.reproduce.rubberband_studies import SCALING_FILE, STUDIES, Costs, Study, amdahl_scaling, recorded
 from benchmarks.search.tables import data
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    scaling = made_up if options.quick else recorded(data() / SCALING_FILE)
+    scaling = amdahl_scaling if options.quick else recorded(data() / SCALING_FILE)
     folder = OUT / "planning" / ("quick" if options.quick else "")
     folder.mkdir(parents=True, exist_ok=True)
     judged = {"stragglers": _stragglers, "data price": _data, "trials": _trials, "waits": _waits}

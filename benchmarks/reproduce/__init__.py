@@ -1,6 +1,6 @@
-"""Do the papers' results come out here, too? Their tables and figures beside ours, and what differs.
+"""Can the results of the papers be reproduced?
 
-Each paper is a module with a function of its name, which gives a Reproduction.
+Each paper has a module with a function of the same name, which returns a `Reproduction`.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ PAPERS = ("spottune", "rubberband", "scispot", "earlycurve")
 
 @dataclass(frozen=True)
 class Entry:
-    """One number. `paper`: what the paper reports, None where it gives none. `spread`: of ours over starts and
-    seeds, one standard deviation. `unit`: "$", "%" (then 0.41 is 41 %), "h", "times" or ""."""
+    """One reproduced number beside the paper's."""
 
-    what: str
+    what: str  # what the number measures
     ours: float
-    paper: float | None = None
-    spread: float | None = None
-    unit: str = ""
+    paper: float | None = None  # None if the paper gives no number
+    spread: float | None = None  # standard deviation of our number over starts and seeds
+    unit: str = ""  # "$", "%" (0.41 is 41 %), "h", "times" or ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """One table or figure of the paper. `told`: in a sentence or two, what it shows, and why ours is not theirs.
-    `draw`: makes its picture at that path."""
+    """One table or figure of the paper."""
 
     title: str
     entries: Sequence[Entry]
-    told: str = ""
-    name: str = ""  # of its picture
-    draw: Callable[[Path], None] | None = None
+    comment: str = ""  # what the section shows, and why our numbers differ
+    name: str = ""  # of the picture
+    draw: Callable[[Path], None] | None = None  # draws the picture to a path
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """`paper`: which one. `differs`: what differs in data and method, one sentence each."""
+    """The reproduced sections of a paper.
+
+    `differs` has the differences in data and method, one sentence each.
+    """
 
     paper: str
     sections: Sequence[Section]
@@ -50,22 +51,24 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Request:
-    """`data`: the folder of records, None: none is there, so that markets and machines are made up.
-    `quick`: few seeds and cases, to see it run. `told`: how it goes on."""
+    """The options of a reproduction."""
 
-    data: Path | None
-    quick: bool = False
-    told: Callable[[str], object] = lambda _: None
+    data: Path | None  # the folder of records; without it, synthetic data is used
+    quick: bool = False  # run only a few seeds and cases
+    progress: Callable[[str], object] = lambda _: None  # is called with a message before each long step
 
     def record(self, name: str) -> Path | None:
-        """The file of that name among the records; None: it is not there."""
+        """Return the path of a record, or None if the folder does not have it."""
         path = None if self.data is None else self.data / name
         return path if path is not None and path.is_file() else None
 
 
 def reproduce(paper: str, request: Request) -> Reproduction:
-    """Takes seconds if it is to be quick, else up to some minutes."""
+    """Reproduce a paper.
+
+    This takes seconds with `quick`, and up to some minutes without.
+    """
     if paper not in PAPERS:
         raise SettingError(f"paper: {paper!r} is not known; use one of {', '.join(PAPERS)}")
-    made: Callable[[Request], Reproduction] = getattr(import_module(f"{__name__}.{paper}"), paper)
-    return made(request)
+    reproduce_paper: Callable[[Request], Reproduction] = getattr(import_module(f"{__name__}.{paper}"), paper)
+    return reproduce_paper(request)

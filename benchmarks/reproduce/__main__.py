@@ -1,4 +1,4 @@
-"""`python -m benchmarks.reproduce PAPER` prints a paper's tables and figures beside ours, and draws them."""
+"""The command `python -m benchmarks.reproduce PAPER`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class _Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. An expected error becomes one line and status 1."""
+        """Run the command; an expected error becomes one line and exit status 1."""
         try:
             return super().invoke(ctx)
         except ThriftuneError as error:
@@ -32,7 +32,7 @@ class _Command(click.Command):
     type=click.Path(path_type=Path),
     envvar="THRIFTUNE_DATA",
     metavar="FOLDER",
-    help="Of recorded prices, lifetimes and curves; $THRIFTUNE_DATA by default. Without: made up, or shipped.",
+    help="Recorded prices, lifetimes and curves; default $THRIFTUNE_DATA. Missing data is synthetic or shipped.",
 )
 @click.option(
     "--to",
@@ -40,32 +40,32 @@ class _Command(click.Command):
     default="reproduced",
     show_default=True,
     metavar="FOLDER",
-    help="Where the pictures go.",
+    help="Folder for the pictures.",
 )
-@click.option("--quick", is_flag=True, help="Few cases, to see it run: seconds.")
+@click.option("--quick", is_flag=True, help="Run only a few cases, in seconds.")
 @json_option
 def reproduce_command(paper: str, data: Path | None, to: Path, quick: bool, as_json: bool) -> None:
-    """Compute a paper's tables and figures anew, beside the paper's own.
+    """Compute a paper's tables and figures again and show them beside the paper's.
 
-    PAPER is spottune, rubberband, scispot or earlycurve. Then comes what differs in data and method. Takes up to
-    some minutes, and needs no money: machines are simulated.
+    PAPER is spottune, rubberband, scispot or earlycurve. The output ends with the differences in data and method.
+    It takes up to some minutes. Machines are simulated, so it costs nothing.
     """
     from benchmarks.reproduce import Request, reproduce
 
     if data is not None and not data.is_dir():
-        raise SettingError(f"data: {str(data)!r} is no folder; give that of the records, or leave it out")
+        raise SettingError(f"data: {str(data)!r} is not a folder; give the folder of the records, or omit --data")
     if to.exists() and not to.is_dir():
         raise SettingError(f"to: {str(to)!r} is a file; give a folder for the pictures")
-    if _can_draw():  # that nothing can be written there is told before it is computed
+    if _can_draw():  # a folder that cannot be created is an error before the long computation
         to.mkdir(parents=True, exist_ok=True)
-    found = reproduce(paper, Request(data, quick, lambda what: click.echo(f"{what} ...", err=True)))
-    written, missing = _draw(found, to)
+    reproduction = reproduce(paper, Request(data, quick, lambda step: click.echo(f"{step} ...", err=True)))
+    pictures, missing = _draw(reproduction, to)
     if as_json:
-        print_json(_as_json(found, written))
+        print_json(_as_json(reproduction, pictures))
         if missing:
             click.echo(missing, err=True)
     else:
-        _show(found, written, missing)
+        _show(reproduction, pictures, missing)
 
 
 def _can_draw() -> bool:
@@ -78,52 +78,58 @@ def _can_draw() -> bool:
     return True
 
 
-def _draw(found: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
-    """The pictures by their names; and why there are none."""
+def _draw(reproduction: Reproduction, to: Path) -> tuple[dict[str, Path], str]:
+    """Draw the pictures and return their paths by name.
+
+    Also return the reason if none can be drawn.
+    """
     from thriftune.show.plot_style import check
 
-    written: dict[str, Path] = {}
-    for section in found.sections:
+    pictures: dict[str, Path] = {}
+    for section in reproduction.sections:
         if section.draw is None:
             continue
-        path = to / f"{found.paper}_{section.name}.png"
+        path = to / f"{reproduction.paper}_{section.name}.png"
         try:
             check(path)
         except MissingExtra as error:
             return {}, f"no pictures: {error}"
         section.draw(path)
-        written[section.name] = path
-    return written, ""
+        pictures[section.name] = path
+    return pictures, ""
 
 
-def _show(found: Reproduction, written: dict[str, Path], missing: str) -> None:
+def _show(reproduction: Reproduction, pictures: dict[str, Path], missing: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from thriftune.cli.screen import open_console, section, table
 
     console = open_console()
-    for each in found.sections:
+    for each in reproduction.sections:
         section(console, each.title)
         rows = [(entry.what, *_cells(entry)) for entry in each.entries]
         table(console, ("what", "paper", "ours", "+-"), rows)
-        if each.told:
-            console.print(Text(each.told, style="dim"))
+        if each.comment:
+            console.print(Text(each.comment, style="dim"))
     section(console, "What differs")
     differs = Table.grid(padding=(0, 1))
-    for line in found.differs:
+    for line in reproduction.differs:
         differs.add_row("-", Text(line))
     console.print(differs)
-    if written or missing:
+    if pictures or missing:
         section(console, "Pictures")
-    for path in written.values():
+    for path in pictures.values():
         console.print(Text(str(path)))
     if missing:
         console.print(Text(missing))
 
 
 def _cells(entry: Entry) -> list[str]:
-    """Paper, ours, and how far ours spreads: the paper's as printed, the others to as many places."""
+    """Return the texts of the paper's number, ours and its spread.
+
+    The last two have the same number of decimals.
+    """
     scale = 100.0 if entry.unit == "%" else 1.0
     places = {"$": 2, "%": 1}.get(entry.unit, _places(entry.ours))
     paper = None if entry.paper is None else f"{scale * entry.paper:.6g}"
@@ -135,7 +141,7 @@ def _cells(entry: Entry) -> list[str]:
 
 
 def _places(value: float) -> int:
-    """So that three digits are shown."""
+    """Return the number of decimals that shows three digits."""
     return max(0, 2 - math.floor(math.log10(abs(value)))) if value and math.isfinite(value) else 2
 
 
@@ -143,11 +149,11 @@ def _with_unit(number: str, unit: str) -> str:
     return f"${number}" if unit == "$" else f"{number} {unit}".rstrip()
 
 
-def _as_json(found: Reproduction, written: dict[str, Path]) -> dict[str, Any]:
+def _as_json(reproduction: Reproduction, pictures: dict[str, Path]) -> dict[str, Any]:
     return {
-        "paper": found.paper,
-        "sections": [_section_json(each, written.get(each.name)) for each in found.sections],
-        "differs": list(found.differs),
+        "paper": reproduction.paper,
+        "sections": [_section_json(each, pictures.get(each.name)) for each in reproduction.sections],
+        "differs": list(reproduction.differs),
     }
 
 
@@ -155,7 +161,7 @@ def _section_json(section: Section, picture: Path | None) -> dict[str, Any]:
     return {
         "title": section.title,
         "entries": [vars(entry) for entry in section.entries],
-        "told": section.told,
+        "told": section.comment,
         "picture": None if picture is None else str(picture),
     }
 

@@ -1,4 +1,4 @@
-"""What do EarlyCurve's figures look like here? Which of sixteen is the best, and how curves go on."""
+"""Pictures of the EarlyCurve reproduction, with the paper's numbers as marks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reproduce.foretelling import Array, Method
+from benchmarks.reproduce.curve_predictions import Array, Method
 from thriftune.show.plot_style import ACCENT, INK, MUTED, SERIES, picture
 
-_COLORS = (ACCENT, SERIES[1])  # ours, and the other
+_COLORS = (ACCENT, SERIES[1])  # of our method and of the other
 
 
-def figure_8c(thetas: Sequence[float], found: Mapping[str, Sequence[tuple[float, float]]], path: Path) -> None:
-    """`found`: by curves and theta, the shares of top 1 and top 3."""
-    with picture(path, "EarlyCurve, SpotTune's Figure 8 (c): the best of 16 is found", len(found)) as panels:
-        for axes, (name, shares) in zip(panels, found.items(), strict=True):
+def figure_8c(thetas: Sequence[float], by_source: Mapping[str, Sequence[tuple[float, float]]], path: Path) -> None:
+    """Draw the shares of top 1 and top 3, by the source of the curves and by theta."""
+    with picture(path, "EarlyCurve, SpotTune's Figure 8 (c): the best of 16 is found", len(by_source)) as panels:
+        for axes, (name, shares) in zip(panels, by_source.items(), strict=True):
             top_1, top_3 = (100 * np.array(each) for each in zip(*shares, strict=True))
             axes.fill_between([0.2, 0.4], 70, 80, color=MUTED, alpha=0.4, linewidth=0, label="paper, top 3")
             axes.plot(thetas, top_3, marker="o", markersize=4, color=ACCENT, label="ours, top 3")
@@ -32,12 +32,12 @@ def figure_8c(thetas: Sequence[float], found: Mapping[str, Sequence[tuple[float,
 def figure_11(
     curve: Array, theta: float, errors: Mapping[str, Array], methods: Mapping[str, Method], path: Path
 ) -> None:
-    """A curve and how each method goes on from theta of it; the errors by configuration."""
+    """Draw an example curve with predictions, and the errors by configuration."""
     steps = np.arange(1.0, len(curve) + 1)
     seen = int(np.ceil(theta * len(curve) - 1e-9))
     with picture(path, "EarlyCurve, SpotTune's Figure 11", 2) as (left, right):
-        left.plot(steps, curve, color=MUTED, linewidth=1.2, label="what came")
-        left.plot(steps[:seen], curve[:seen], color=INK, linewidth=1.4, label="what was seen")
+        left.plot(steps, curve, color=MUTED, linewidth=1.2, label="later values")
+        left.plot(steps[:seen], curve[:seen], color=INK, linewidth=1.4, label="observed values")
         later = range(seen + 1, len(curve) + 1)
         for color, (name, method) in zip(_COLORS, methods.items(), strict=True):
             left.plot(

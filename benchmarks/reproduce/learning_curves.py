@@ -1,6 +1,6 @@
-"""Which learning curves are there to foretell? Those that come with thriftune, recorded ones, and made-up ones.
+"""The shipped, recorded and synthetic learning curves to predict.
 
-Each is an array (configurations, steps); NaN: the training had diverged by then.
+Each function returns an array (configurations, steps). A value is NaN after the training diverged.
 """
 
 from __future__ import annotations
@@ -22,24 +22,32 @@ VALIDATION = "validation_curves.csv.gz"
 
 
 def shipped(name: str) -> Array:
-    """Of one of the six workloads that come with thriftune: 16 configurations. All are to be minimised."""
+    """Return the curves of a workload that ships with thriftune; all are minimised."""
     recording = recorded.load(name)
     metric = recording.objectives[0].metric
     return np.array([[report[metric] for report in curve.metrics] for _, curve in recording.rows])
 
 
 def taskset(path: Path, task: int) -> Array:
-    """Validation losses of a recurrent network under 1,000 configurations of its optimiser, 51 steps each."""
+    """Return the validation losses of a recurrent network in one of TaskSet's tasks.
+
+    They have 1,000 configurations of the optimiser and 51 steps.
+    """
     try:
-        with np.load(path) as found:
-            losses: Array = found["valid_loss"][task].astype(float)
+        with np.load(path) as arrays:
+            losses: Array = arrays["valid_loss"][task].astype(float)
     except (KeyError, IndexError, ValueError, OSError) as error:
-        raise SettingError(f"{path}: has no valid_loss of {task + 1} tasks ({error}); get it again") from None
+        raise SettingError(
+            f"{path}: has no valid_loss with {task + 1} tasks ({error}); get the file again"
+        ) from None
     return losses
 
 
 def validation(path: Path, application: str) -> Array:
-    """Metrics at several batch sizes, to be maximised or not. ImageNet: the rate drops after 30 and 60 epochs."""
+    """Return the metric of an application at several batch sizes.
+
+    On ImageNet, the learning rate drops after 30 and 60 epochs.
+    """
     with gzip.open(path, "rt") as file:
         rows = [row for row in csv.DictReader(file) if row["app"] == application]
     curves: dict[str, list[float]] = {}
@@ -49,8 +57,11 @@ def validation(path: Path, application: str) -> Array:
     return np.array([curve[:shortest] for curve in curves.values()])
 
 
-def made_up(count: int, steps: int = 90) -> Array:
-    """Losses that settle by Eq. 4, and drop after about a third and two thirds of the steps; with noise."""
+def synthetic(count: int, steps: int = 90) -> Array:
+    """Return noisy losses that follow Eq. 4.
+
+    They drop after about a third and two thirds of the steps.
+    """
     random = np.random.default_rng(0)
     curves = np.empty((count, steps))
     for curve in curves:

@@ -1,7 +1,7 @@
-"""Does RubberBand's elasticity save here what it does in the paper? Figures 9 to 12, Tables 2 and 3.
+"""The reproduction of RubberBand: Figures 9 to 12, Tables 2 and 3.
 
-From *RubberBand: Cloud-based Hyperparameter Tuning* (Misra et al., EuroSys 2021), section 6. What it calls the
-elastic policy is the planner `greedy` here; `exact` is the default.
+They are from *RubberBand: Cloud-based Hyperparameter Tuning* (Misra et al., EuroSys 2021), section 6. The paper's
+elastic policy is the planner `greedy` here; `exact` is thriftune's default.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ _TABLE_2 = {20: (34.00, 27.50, 15.68), 30: (17.73, 19.83, 14.70), 40: (14.99, 19
 TABLE_2: dict[int, dict[str, float]] = {
     minutes: dict(zip(map(str, PLANNERS), (*each, each[-1]), strict=True)) for minutes, each in _TABLE_2.items()
 }
-"""By minutes and planner: dollars, as the paper simulated them. Of its elastic planner, which exact is held
-against, too."""
+"""The paper's simulated dollars, by minutes and planner. `exact` has the paper's number of `greedy`."""
 TABLE_3 = (8, 5, 4, 2)
-"""Machines of each stage, for 20 minutes."""
+"""The paper's number of machines in each stage, for 20 minutes."""
 TABLES = "Tables 2 and 3: deadlines, SHA(32, 1, 50, eta 3)"
 BILLED = {"per_instance": "by the machine", "per_function": "by the function"}
 MAGNITUDE = "(about: an order of magnitude)"
@@ -33,27 +32,30 @@ MEASURED_ELSEWHERE = "ResNet-50 on ImageNet, recorded on machines of 8 accelerat
 
 
 def rubberband(request: Request) -> Reproduction:
-    scaling, whence = _scaling(request)
+    scaling, scaling_source = _scaling(request)
     sections = []
-    for made, section in zip(studies.STUDIES, (_figure_9, _figure_10, _figure_11, _figure_12), strict=True):
-        request.told(f"{made.__name__.replace('_', ' ')}: planning")
-        sections.append(section(made(scaling, request.quick)))
-    request.told("deadlines: planning")
+    for run_study, make_section in zip(
+        studies.STUDIES, (_figure_9, _figure_10, _figure_11, _figure_12), strict=True
+    ):
+        request.progress(f"{run_study.__name__.replace('_', ' ')}: planning")
+        sections.append(make_section(run_study(scaling, request.quick)))
+    request.progress("deadlines: planning")
     sections.append(_tables(studies.deadlines(scaling, TABLE_2[40]["static"])))
-    return Reproduction("rubberband", sections, [whence, *DIFFERS])
+    return Reproduction("rubberband", sections, [scaling_source, *DIFFERS])
 
 
 DIFFERS = (
-    "Machines are p3.8xlarge at the list price, $12.24 an hour; which price the paper took is not said.",
-    "Deadlines of Figures 9 and 10 are not given there: ours are 1.5 and 1.1 times the quickest plan. Those of "
-    "Figure 12 begin with the tightest that every plan can make, as its 90 minutes fit its own scaling.",
-    "Stragglers are trials whose mean seconds a step are drawn from a normal law, cut at 5 % of the mean. With a "
-    "std of 10 s at a mean of 4 s a third of the draws would be below zero; what the paper made of these is not "
-    "said.",
-    "Trials that queue start when a place is free, as the paper's executor has it and its simulator has not.",
-    "What the paper calls the elastic policy is the planner greedy; exact is thriftune's own, the cheapest of all "
-    "fair allocations. A fixed cluster is static.",
-    "Tables 1 and 4 and the measured columns of Table 2 are of machines that were rented; here, none are.",
+    "Machines are p3.8xlarge at the list price of $12.24 per hour. The paper does not give its price.",
+    "The paper does not give the deadlines of Figures 9 and 10. Ours are 1.5 and 1.1 times the quickest plan. "
+    "Those of Figure 12 start with the tightest that every plan can meet, because the paper's 90 minutes fit "
+    "its own scaling.",
+    "Stragglers are trials whose mean seconds per step are drawn from a normal distribution, cut at 5 % of the "
+    "mean. With a standard deviation of 10 s and a mean of 4 s, a third of the draws would be below zero. The "
+    "paper does not mention how it treated them.",
+    "Queued trials start when a slot is free, as in the paper's executor but not in its simulator.",
+    "The paper's elastic policy is the planner greedy. exact is thriftune's own, the cheapest of all fair "
+    "allocations. static is a fixed cluster.",
+    "Tables 1 and 4 and the measured columns of Table 2 need rented machines, and are left out.",
 )
 
 
@@ -61,15 +63,13 @@ def _scaling(request: Request) -> tuple[Scaling, str]:
     file = request.record(studies.SCALING_FILE)
     if file is not None:
         return studies.recorded(file), (
-            "How training scales is that of "
-            + MEASURED_ELSEWHERE
-            + "; the paper's own was not published, and that "
-            "of ResNet-101 (Table 2) is taken to be the same."
+            f"The scaling of training is that of {MEASURED_ELSEWHERE}. The paper's own was not published. "
+            "ResNet-101 (Table 2) is assumed to scale equally."
         )
-    return studies.made_up, (
-        f"There is no {studies.SCALING_FILE}, so how training scales is made up: by Amdahl, with a part of each "
-        f"step that takes as long as 100 images on one worker, about that of {MEASURED_ELSEWHERE}. The paper's "
-        "own was not published."
+    return studies.amdahl_scaling, (
+        f"Without {studies.SCALING_FILE}, the scaling of training is synthetic: it follows Amdahl's law, with a "
+        f"part of each step that takes as long as 100 images on one worker, about as in {MEASURED_ELSEWHERE}. The "
+        "paper's own was not published."
     )
 
 
@@ -90,15 +90,15 @@ def _figure_9(study: Study) -> Section:
         for planner in ("static", "greedy", "exact")
         for paper in (10.0 if at else None,)
     ]
-    told = (
-        "Whoever pays by the machine pays for those that wait for the slowest trial: the more trials differ, the "
-        "dearer, as in the paper. Its order of magnitude is not reached. Draws below zero, which nobody can be "
-        "billed for, are cut here, and that alone makes trials 1.6 times as slow on average, while the slowest "
-        "stay as they are; nor do we know its deadline."
+    comment = (
+        "Billing by the machine includes machines that wait for the slowest trial. As in the paper, the cost "
+        "rises with the differences between trials. The paper's order of magnitude is not reached. We cut draws "
+        "below zero, which alone makes trials 1.6 times as slow on average without changing the slowest ones. "
+        "The paper's deadline is not known, either."
     )
     dearest = both[-1][1]["greedy"] * 10.0
-    marks = [Mark("per_instance", study.values[-1], dearest, "10 times as dear as by the function")]
-    return _section(study, entries, told, marks)
+    marks = [Mark("per_instance", study.values[-1], dearest, "10 times the cost by the function")]
+    return _section(study, entries, comment, marks)
 
 
 def _figure_10(study: Study) -> Section:
@@ -115,15 +115,16 @@ def _figure_10(study: Study) -> Section:
         for planner in ("greedy", "exact")
         for paper in (1.5 if at and data.startswith("CIFAR") else None,)
     ]
-    told = (
-        "Where data is dear and large, most of the bill is data, every machine must have it once, and elasticity "
-        "saves little, but never loses; with a small dataset it saves as much as before. All as in the paper. "
-        "That ours saves more with the small one is due to our deadline, which is tight."
+    comment = (
+        "If data is large and expensive, most of the bill is data, because every machine needs one copy. "
+        "Elasticity then saves little, but never costs more. With a small dataset it saves as much as without "
+        "data. All of this is as in the paper. Ours saves more with the small dataset because our deadline is "
+        "tight."
     )
     small = next(data for data in study.costs if data.startswith("CIFAR"))
     dollars = study.costs[small][-1]["static"] / 1.5
     marks = [Mark(small, study.values[-1], dollars, "static over 1.5")]
-    return _section(study, entries, told, marks)
+    return _section(study, entries, comment, marks)
 
 
 def _figure_11(study: Study) -> Section:
@@ -137,12 +138,12 @@ def _figure_11(study: Study) -> Section:
         for at in (0, -1)
         for planner in ("greedy", "exact")
     ]
-    told = (
-        "The paper gives no numbers: elastic is always cheaper, and saves more with more trials. So it is here, "
-        "but for the fewest trials. Billed by the machine, greedy and exact find the same plans for the fewest "
-        "and the most trials."
+    comment = (
+        "The paper gives no numbers: elastic is always cheaper, and saves more with more trials. Ours is the "
+        "same, except for the fewest trials. Billed by the machine, greedy and exact find the same plans for the "
+        "fewest and the most trials."
     )
-    return _section(study, entries, told)
+    return _section(study, entries, comment)
 
 
 def _figure_12(study: Study) -> Section:
@@ -173,58 +174,58 @@ def _figure_12(study: Study) -> Section:
         ),
         *(
             Entry(
-                f"10 s over 1 s to initialise, tightest deadline: cost of {planner} ({words})",
+                f"10 s over 1 s to initialise, tightest deadline: cost of {planner} ({note})",
                 at_tightest(ten, planner) / at_tightest(one, planner),
                 paper,
                 unit="times",
             )
-            for planner, words, paper in (
+            for planner, note, paper in (
                 ("static", "no impact", 1.0),
                 ("greedy", "about: almost 2", 2.0),
                 ("exact", "about: almost 2", 2.0),
             )
         ),
     ]
-    told = (
-        "The paper's 3.5 times stand under the figure and its order of magnitude in the text; ours is nearer to "
-        "that. "
-        "The tighter the deadline, the more elasticity saves, as in the paper. That 10 s in place of 1 s make "
-        "elastic plans twice as dear does not show: 9 s more of every machine that is rented are some dollars of "
-        "hundreds. The paper's had to change its plan, at a deadline that must have left hardly another."
+    comment = (
+        "The paper's 3.5 times is from the figure's caption, and its order of magnitude from the text. Ours is "
+        "nearer to the latter. As in the paper, elasticity saves more with tighter deadlines. In the paper, "
+        "elastic plans cost twice as much with 10 s as with 1 s; ours do not. 9 s more for each rented machine "
+        "are some dollars of hundreds. The paper's planner had to change its plan, at a deadline that hardly "
+        "allowed another one."
     )
     marks = [
         Mark(one, study.values[0], at_tightest(one, "static") / 3.5, "static over 3.5"),
         Mark(hundred, study.values[0], at_tightest(hundred, "static") / 10.0, "static over 10"),
     ]
-    return _section(study, entries, told, marks)
+    return _section(study, entries, comment, marks)
 
 
 # --- the tables
 
 
-def _tables(found: Deadlines) -> Section:
+def _tables(deadlines: Deadlines) -> Section:
     entries = [
         Entry(f"{minutes} minutes: {planner.replace('_', ' ')}", one.cost, TABLE_2[minutes][planner], unit="$")
-        for minutes, plans in found.plans.items()
+        for minutes, plans in deadlines.plans.items()
         for planner, one in plans.items()
     ]
-    twenty = found.plans[20]
+    twenty = deadlines.plans[20]
     for planner in ("greedy", "exact"):
         saved = 1.0 - twenty[planner].cost / twenty["static"].cost
-        entries.append(Entry(f"20 minutes: {planner} saves, of static", saved, 0.53, unit="%"))
+        entries.append(Entry(f"20 minutes: {planner} saves, as a share of static", saved, 0.53, unit="%"))
     entries += [
         Entry(f"20 minutes, stage {number}: machines, {planner}", stage.machines, paper)
         for planner in ("greedy", "exact")
         for number, (stage, paper) in enumerate(zip(twenty[planner].stages, TABLE_3, strict=True), 1)
     ]
-    told = (
-        f"An epoch takes {found.epoch_seconds:.0f} s with one worker, which makes static for 40 minutes cost what "
-        "it does in the paper; all else follows. Elasticity saves the more, the tighter the deadline is, "
-        "as in the paper. It saves less at 20 minutes since static is cheaper here: the paper's has 6 machines, "
-        "which for its 19:24 minutes cost $23.75 at the list price, and not the $34.00 of its table (34 % would "
-        f"then be saved); ours has {twenty['static'].stages[0].machines}."
+    comment = (
+        f"An epoch takes {deadlines.epoch_seconds:.0f} s with one worker, so that static for 40 minutes costs as "
+        "much as in the paper. As in the paper, elasticity saves more with tighter deadlines. At 20 minutes it "
+        "saves less than in the paper, because static is cheaper here. The paper's static cluster has 6 "
+        "machines, which for 19:24 minutes cost $23.75 at the list price, not the $34.00 of its table; "
+        f"elasticity would then save 34 %. Ours has {twenty['static'].stages[0].machines} machines."
     )
-    return Section(TABLES, entries, told, "deadlines", partial(_draw_tables, found))
+    return Section(TABLES, entries, comment, "deadlines", partial(_draw_tables, deadlines))
 
 
 # --- pictures
@@ -232,7 +233,7 @@ def _tables(found: Deadlines) -> Section:
 
 @dataclass(frozen=True)
 class Mark:
-    """What the paper says, at its place in a study's picture."""
+    """The paper's number, marked in a study's picture."""
 
     setting: str
     value: float
@@ -240,13 +241,13 @@ class Mark:
     label: str
 
 
-def _section(study: Study, entries: Sequence[Entry], told: str, marks: Sequence[Mark] = ()) -> Section:
+def _section(study: Study, entries: Sequence[Entry], comment: str, marks: Sequence[Mark] = ()) -> Section:
     name = study.name.replace(" ", "_")
-    return Section(study.title, entries, told, name, partial(draw_study, study, marks=marks))
+    return Section(study.title, entries, comment, name, partial(draw_study, study, marks=marks))
 
 
 def draw_study(study: Study, path: Path, marks: Sequence[Mark] = ()) -> None:
-    """A panel a setting, a line a planner."""
+    """Draw a study with one panel per setting and one line per planner."""
     with picture(path, f"RubberBand, {study.title}", len(study.costs), height=4.6) as panels:
         for axes, (setting, each) in zip(panels, study.costs.items(), strict=True):
             for planner in PLANNERS:
@@ -255,7 +256,7 @@ def draw_study(study: Study, path: Path, marks: Sequence[Mark] = ()) -> None:
                     label = planner.replace("_", " ")
                     axes.plot(study.values, costs, "o-", markersize=4, label=label, **_style(planner))
             for mark in (mark for mark in marks if mark.setting == setting):
-                _paper(axes, [mark.value], [mark.dollars], "the paper's", INK)
+                _draw_paper_marks(axes, [mark.value], [mark.dollars], "the paper's", INK)
                 first = mark.value == study.values[0]
                 style: Any = {"textcoords": "offset points", "va": "center", "color": INK, "fontsize": 9}
                 style |= {"xytext": (9 if first else -9, 0), "ha": "left" if first else "right"}
@@ -267,33 +268,33 @@ def draw_study(study: Study, path: Path, marks: Sequence[Mark] = ()) -> None:
             axes.set(xlabel=study.label, ylabel="expected cost", title=f"{title}\n")
             dollar_axis(axes, log=True)
             legend(axes, columns=5)
-        if study.name != "data price":  # where the small dataset's lines would lie on the axis
+        if study.name != "data price":  # where the small dataset needs its own scale
             lows, highs = zip(*(axes.get_ylim() for axes in panels), strict=True)
             for axes in panels:
                 axes.set_ylim(min(lows), max(highs))
 
 
-def _draw_tables(found: Deadlines, path: Path) -> None:
+def _draw_tables(deadlines: Deadlines, path: Path) -> None:
     with picture(path, f"RubberBand, {TABLES}", 2, height=4.6) as (left, right):
-        minutes = list(found.plans)
+        minutes = list(deadlines.plans)
         for planner in PLANNERS:
-            costs = [found.plans[each][planner].cost for each in minutes]
+            costs = [deadlines.plans[each][planner].cost for each in minutes]
             left.plot(minutes, costs, "o-", markersize=4, label=planner.replace("_", " "), **_style(planner))
             if planner != "exact":
                 paper = [TABLE_2[each][planner] for each in minutes]
-                _paper(left, minutes, paper, None, _style(planner)["color"])
-        _paper(left, [], [], "the paper's", INK)
+                _draw_paper_marks(left, minutes, paper, None, _style(planner)["color"])
+        _draw_paper_marks(left, [], [], "the paper's", INK)
         left.set(xlabel="deadline, minutes", ylabel="expected cost", title="Table 2: cost\n", xticks=minutes)
         left.set_ylim(0.0)
         dollar_axis(left, log=False)
         legend(left, columns=5)
         stages = range(1, len(TABLE_3) + 1)
         for number, name in enumerate(("static", "greedy", "exact")):
-            machines = [stage.machines for stage in found.plans[20][name].stages]
-            at = [stage + 0.2 * (number - 1.5) for stage in stages]
-            right.bar(at, machines, 0.2, label=name, color=_style(name)["color"])
-        at = [stage + 0.3 for stage in stages]
-        right.bar(at, TABLE_3, 0.2, label="the paper's", color="white", edgecolor=INK, hatch="///")
+            machines = [stage.machines for stage in deadlines.plans[20][name].stages]
+            places = [stage + 0.2 * (number - 1.5) for stage in stages]
+            right.bar(places, machines, 0.2, label=name, color=_style(name)["color"])
+        places = [stage + 0.3 for stage in stages]
+        right.bar(places, TABLE_3, 0.2, label="the paper's", color="white", edgecolor=INK, hatch="///")
         right.set(xlabel="stage", ylabel="machines", title="Table 3: 20 minutes\n", xticks=list(stages))
         legend(right, columns=4)
 
@@ -304,5 +305,7 @@ def _style(planner: str) -> dict[str, Any]:
     return {"color": SERIES[list(map(str, PLANNERS)).index(planner)]}
 
 
-def _paper(axes: Any, at: Sequence[float], values: Sequence[Any], label: str | None, color: str) -> None:
-    axes.plot(at, values, "*", markersize=12, markerfacecolor="white", color=color, label=label, zorder=4)
+def _draw_paper_marks(
+    axes: Any, places: Sequence[float], values: Sequence[Any], label: str | None, color: str
+) -> None:
+    axes.plot(places, values, "*", markersize=12, markerfacecolor="white", color=color, label=label, zorder=4)

@@ -1,6 +1,6 @@
-"""What do lifetimes mean for jobs? SciSpot's policies of reuse, judged by machines they do not know, and its bag.
+"""SciSpot's studies: its reuse policies and its bag of jobs.
 
-Ages and lengths of jobs are hours.
+Policies are evaluated on held-out machines. Ages and job lengths are hours.
 """
 
 from __future__ import annotations
@@ -32,35 +32,40 @@ Bools = NDArray[np.bool_]
 LIFETIMES_FILE = "gcp_preemptions_2019_us-central1-c.csv.gz"
 SIZES = (2, 4, 8, 16, 32)
 """Cores of the machines of Figure 2a."""
-FEWEST = 30  # revocations, for a type to be judged
-ON_DEMAND_A_CORE, PREEMPTIBLE_A_CORE = 0.03545, 0.0075
-"""Dollars an hour, of n1-highcpu machines in 2019."""
+MIN_PREEMPTIONS = 30  # of a machine type that is evaluated
+ON_DEMAND_PER_CORE, PREEMPTIBLE_PER_CORE = 0.03545, 0.0075
+"""Dollars per hour for n1-highcpu machines in 2019."""
 JOBS = np.arange(0.5, 12.01, 0.5)
 AGES = np.arange(0.0, 24.0, 0.25)
 FITS = tuple(Bathtub(part, early, 0.8, 24.0, 24.0) for part, early in ((0.4, 0.5), (0.45, 1.0), (0.5, 1.5)))
-"""The range of the paper's fits, section 3.2.1: the smallest A and tau1, some between, and the largest."""
-RESTART_HOURS = 0.1  # of jobs that save checkpoints
-BAG_JOBS, BAG_AT_A_TIME, BAG_MINUTES = 1000, 64, 14.0
+"""The range of the paper's fits, section 3.2.1: the smallest A and tau1, medium ones, and the largest."""
+RESTART_HOURS = 0.1  # of jobs with checkpoints
+BAG_JOBS, BAG_PARALLEL_JOBS, BAG_MINUTES = 1000, 64, 14.0
 
 
 # --- lifetimes
 
 
-def made_up_lifetimes(sizes: Sequence[int], machines: int, rng: np.random.Generator) -> Lifetimes:
-    """So many machines of each size, called synthetic-2 and so on."""
-    told = [synthetic_lifetimes(machines, rng, cores=cores) for cores in sizes]
+def synthetic_record(sizes: Sequence[int], machines: int, rng: np.random.Generator) -> Lifetimes:
+    """Return a synthetic record with `machines` machines of each size.
+
+    Their types are named synthetic-2 and so on.
+    """
+    samples = [synthetic_lifetimes(machines, rng, cores=cores) for cores in sizes]
     types = np.repeat([f"synthetic-{cores}" for cores in sizes], machines)
-    hours, ended = (np.concatenate(part) for part in zip(*told, strict=True))
+    hours, ended = (np.concatenate(arrays) for arrays in zip(*samples, strict=True))
     return Lifetimes(types, np.full(len(types), "zone"), np.zeros(len(types), dtype=bool), hours, ended)
 
 
 def judged_types(lives: Lifetimes) -> dict[int, str]:
-    """By cores: those of the paper's sizes of which enough was seen."""
-    found = {int(type.rpartition("-")[2]): type for type in lives.types if type.rpartition("-")[2].isdigit()}
+    """Return the paper's machine types with enough preemptions, by cores."""
+    type_of_cores = {
+        int(type.rpartition("-")[2]): type for type in lives.types if type.rpartition("-")[2].isdigit()
+    }
     return {
         cores: type
-        for cores, type in sorted(found.items())
-        if cores in SIZES and lives.ended[lives.type == type].sum() >= FEWEST
+        for cores, type in sorted(type_of_cores.items())
+        if cores in SIZES and lives.ended[lives.type == type].sum() >= MIN_PREEMPTIONS
     }
 
 
@@ -69,27 +74,31 @@ def judged_types(lives: Lifetimes) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What comes of a policy: by age and length of the job, the probability that a job fails, and the expected
-    hours over its length. NaN at ages that no machine was seen to reach."""
+    """The results of a policy, by machine age and job length.
 
-    failure: Floats
-    hours: Floats
+    They are NaN at ages that no observed machine reached.
+    """
+
+    failure: Floats  # the probability that the job fails
+    hours: Floats  # the expected hours, divided by the job length
 
 
 def judged(model: Lifetime, bathtub: Bathtub, truth: KaplanMeier) -> dict[str, Judged]:
-    """For JOBS on machines of AGES, if these live as `truth` says.
+    """Evaluate the policies for JOBS on machines of AGES.
 
-    - memoryless: keeps the machine whatever its age.
-    - ours: keeps it where the job is done sooner there, by `model`.
-    - knowing: the same by the truth itself.
-    - least: has the fewest failures there can be, whatever time it takes.
-    - printed: the paper's rule, Eq. 10, by its bathtub.
+    `truth` is the true survival of the machines.
+
+    - memoryless: always reuses the machine.
+    - ours: reuses it if the job is expected to end no later there, by `model`.
+    - knowing: the same with `truth` as the model.
+    - least: has the fewest possible failures, whatever the time.
+    - printed: the paper's rule, Eq. 10, with its bathtub.
     """
     reached = np.asarray(truth.survival(AGES)) > 0.0
     ages = AGES[reached][:, None]
     fails, fresh_fails = (np.asarray(failure_probability(truth, JOBS, age)) for age in (ages, 0.0))
     takes, fresh_takes = (np.asarray(expected_hours(truth, JOBS, age)) for age in (ages, 0.0))
-    kept = {
+    reused = {
         "memoryless": np.ones_like(fails, dtype=bool),
         "ours": np.asarray(reuse(model, JOBS, ages)),
         "knowing": np.asarray(reuse(truth, JOBS, ages)),
@@ -103,28 +112,37 @@ def judged(model: Lifetime, bathtub: Bathtub, truth: KaplanMeier) -> dict[str, J
         return every
 
     return {
-        name: Judged(filled(np.where(keep, fails, fresh_fails)), filled(np.where(keep, takes, fresh_takes) / JOBS))
-        for name, keep in kept.items()
+        name: Judged(
+            filled(np.where(reuses, fails, fresh_fails)), filled(np.where(reuses, takes, fresh_takes) / JOBS)
+        )
+        for name, reuses in reused.items()
     }
 
 
 def by_halves(lives: Lifetimes, type: str, known: Lifetime | None = None) -> list[dict[str, Judged]]:
-    """Decided by one half of a type's machines, with the other types as relatives, and judged by the other half;
-    and the other way round. `known`: decides in place of what would be fitted."""
+    """Evaluate the policies by cross-validation on halves of a type's machines.
+
+    The model is fitted to one half, with the other types as relatives, and evaluated on the other half. `known` is
+    a model to use instead of the fitted one.
+    """
     own = lives.type == type
     order = np.random.default_rng(0).permutation(np.flatnonzero(own))
     halves = order[: len(order) // 2], order[len(order) // 2 :]
-    told = []
-    for fitted, seen in (halves, halves[::-1]):
+    results = []
+    for fitted, evaluated in (halves, halves[::-1]):
         hours, ended = lives.hours[fitted], lives.ended[fitted]
         model = known or fit_lifetime(hours, ended, relatives=[(lives.hours[~own], lives.ended[~own])])
         bathtub = Bathtub.fit(hours, ended, by="least_squares")
-        told.append(judged(model, bathtub, KaplanMeier.fit(lives.hours[seen], lives.ended[seen])))
-    return told
+        truth = KaplanMeier.fit(lives.hours[evaluated], lives.ended[evaluated])
+        results.append(judged(model, bathtub, truth))
+    return results
 
 
 def mean_of(halves: Sequence[Mapping[str, Judged]], policy: str, part: str = "failure") -> float:
-    """Over all jobs, and all ages that machines reach; each half counts as much."""
+    """Return the mean over all jobs and all reached ages.
+
+    Both halves have the same weight.
+    """
     return float(np.mean([np.nanmean(getattr(each[policy], part)) for each in halves]))
 
 
@@ -133,43 +151,55 @@ def mean_of(halves: Sequence[Mapping[str, Judged]], policy: str, part: str = "fa
 
 @dataclass(frozen=True)
 class Bag:
-    """What a bag of jobs comes to under one policy. `overhead`: the time that lost machines took, over the time of
-    the jobs. `lost`: how often a job lost its machine."""
+    """The results of a bag of jobs under one policy."""
 
     policy: str
     dollars: float
-    spread: float
+    spread: float  # standard deviation of the dollars over seeds
     seconds: float
-    overhead: float
-    lost: float
+    overhead: float  # time spent on lost machines, divided by the time of the jobs
+    lost: float  # mean number of times that a job lost its machine
 
 
 def preemptible(lives: Lifetimes) -> Trace:
-    """Machines at the list's prices, which are taken away as these were."""
+    """Return a trace of preemptible machines at list prices.
+
+    They are preempted as the recorded machines were.
+    """
     cores = {type: int(type.rpartition("-")[2]) for type in lives.types}
     cores = {type: each for type, each in cores.items() if each in SIZES}
-    types = {type: TypeData(speed_with_cores(each), ON_DEMAND_A_CORE * each) for type, each in cores.items()}
-    spot = {type: PREEMPTIBLE_A_CORE * each for type, each in cores.items()}
+    types = {type: TypeData(speed_with_cores(each), ON_DEMAND_PER_CORE * each) for type, each in cores.items()}
+    spot = {type: PREEMPTIBLE_PER_CORE * each for type, each in cores.items()}
     return trace_from_lifetimes(lives, types, spot, RentalConditions(notice_seconds=30.0))
 
 
-def bag(trace: Trace, jobs: int, seeds: int, told: Callable[[str], object] = lambda _: None) -> list[Bag]:
-    """Jobs as the paper's Nanoconfinement, on one machine each: 14 minutes on 16 cores. Each is one step, so that
-    a job whose machine is lost is done again from its beginning. On demand first."""
+def bag(trace: Trace, jobs: int, seeds: int, progress: Callable[[str], object] = lambda _: None) -> list[Bag]:
+    """Simulate a bag of jobs under three policies, on-demand first.
+
+    The jobs are like the paper's Nanoconfinement, but on one machine each: 14 minutes on 16 cores. Each job is one
+    step, so a job that loses its machine starts again.
+    """
     trace = trace.billed(GCP_PREEMPTIBLE)
     speed = next(kind.speed for kind in trace.kinds if kind.name.endswith("-16"))
     seconds = 60.0 * BAG_MINUTES * speed
     curve = Curve([1], [{"loss": 1.0}], [seconds])
     spec = Spec("bag", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=jobs, max_steps=1)
-    asked = ReplayedStudy(spec, lambda: lambda _: curve, Random, lambda: None)
-    terms = Workload(BAG_AT_A_TIME, jobs, seconds_per_step=seconds, restart_seconds=10.0)
-    found = compare_policies(asked, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=told)
-    return [_bag(each) for each in found]
+    replayed_study = ReplayedStudy(spec, lambda: lambda _: curve, Random, lambda: None)
+    terms = Workload(BAG_PARALLEL_JOBS, jobs, seconds_per_step=seconds, restart_seconds=10.0)
+    comparisons = compare_policies(replayed_study, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=progress)
+    return [_bag(each) for each in comparisons]
 
 
-def _bag(found: PolicySummary) -> Bag:
-    stays = [trial.past_attempts for outcome in found.outcomes for trial in outcome.replayed.result.trials]
-    spent = sum(stay.ended_at - stay.started_at for own in stays for stay in own)
-    useful = sum(own[-1].ended_at - own[-1].started_at for own in stays)
-    lost = sum(len(own) - 1 for own in stays) / len(stays)
-    return Bag(found.policy, found.cost, found.cost_spread, found.duration, spent / useful - 1.0, lost)
+def _bag(comparison: PolicySummary) -> Bag:
+    attempts = [trial.past_attempts for outcome in comparison.outcomes for trial in outcome.replayed.result.trials]
+    spent = sum(attempt.ended_at - attempt.started_at for job in attempts for attempt in job)
+    useful = sum(job[-1].ended_at - job[-1].started_at for job in attempts)
+    lost = sum(len(job) - 1 for job in attempts) / len(attempts)
+    return Bag(
+        comparison.policy,
+        comparison.cost,
+        comparison.cost_spread,
+        comparison.duration,
+        spent / useful - 1.0,
+        lost,
+    )

@@ -1,4 +1,4 @@
-"""What do SpotTune's figures look like here? Ours as bars and lines, the paper's numbers as marks."""
+"""Pictures of the SpotTune reproduction, with the paper's numbers as marks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _PAPER_MARK: Any = {"marker": "D", "color": INK, "linestyle": "none", "markersiz
 
 
 def averages(entries: Sequence[Entry], path: Path) -> None:
+    """Draw the averages over workloads."""
     saved = [each for each in entries if each.unit == "%"]
     times = [each for each in entries if each.unit == "times"]
     with picture(path, "SpotTune, averages over workloads", 2, width=7.0) as (left, right):
-        _beside(left, saved, 100.0, since=0.0)
+        _bars(left, saved, 100.0, origin=0.0)
         left.set(xlabel="per cent", title="Saved")
         left.set_xlim(left=min(0.0, left.get_xlim()[0]), right=100.0)
         right.set_xscale("log")
-        _beside(right, times, 1.0, since=1.0)
+        _bars(right, times, 1.0, origin=1.0)
         right.set(xlabel="times", title="Speed, and performance for the cost")
         _plain_log(right.xaxis)
         right.axvline(1.0, color=INK, linewidth=0.8)
@@ -31,19 +32,19 @@ def averages(entries: Sequence[Entry], path: Path) -> None:
 
 
 def _plain_log(axis: Any) -> None:
-    """Numbers as they are, not as powers of ten."""
-    from matplotlib.ticker import LogLocator, NullLocator  # late: needs the extra
+    """Label a logarithmic axis with plain numbers, not powers of ten."""
+    from matplotlib.ticker import LogLocator, NullLocator  # lazy: needs the extra
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
-def _beside(axes: Any, entries: Sequence[Entry], scale: float, since: float) -> None:
-    """Bars begin at `since`."""
+def _bars(axes: Any, entries: Sequence[Entry], scale: float, origin: float) -> None:
+    """Draw a bar from `origin` per entry, and the paper's number as a mark."""
     rows = np.arange(len(entries))
     ours = np.array([scale * each.ours for each in entries])
-    axes.barh(rows, ours - since, 0.6, since, color=ACCENT, label="ours")
+    axes.barh(rows, ours - origin, 0.6, origin, color=ACCENT, label="ours")
     spreads = [scale * (each.spread or 0.0) for each in entries]
     axes.errorbar(ours, rows, xerr=spreads, linestyle="none", ecolor=INK, elinewidth=1.0)
     papers = [np.nan if each.paper is None else scale * each.paper for each in entries]
@@ -61,7 +62,10 @@ def figure_7(
     worth: Sequence[Entry],
     path: Path,
 ) -> None:
-    """Entries are by workload, and within it by approach; of `worth` the last approach is 1."""
+    """Draw the costs, the hours and the performance for the cost.
+
+    Entries are ordered by workload, then by approach. `worth` omits the last approach, whose value is 1.
+    """
     with picture(path, "SpotTune, Figure 7", 3, width=6.0) as panels:
         shares = np.column_stack([_shaped(worth, workloads), np.ones(len(workloads))])
         for axes, title, values in (
@@ -96,7 +100,10 @@ def _grouped(axes: Any, workloads: Sequence[str], approaches: Sequence[str], val
 
 
 def figure_8(thetas: Sequence[float], curves: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:
-    """`curves`: of cost and of time by workload, shares of what they are at 1."""
+    """Draw the cost and the time by theta and workload.
+
+    Values are shares of those at theta 1.
+    """
     with picture(path, "SpotTune, Figure 8 (a) and (b)", len(curves)) as panels:
         for axes, (what, by_workload) in zip(panels, curves.items(), strict=True):
             for i, (name, shares) in enumerate(by_workload.items()):
@@ -108,7 +115,7 @@ def figure_8(thetas: Sequence[float], curves: Mapping[str, Mapping[str, Sequence
 
 
 def figure_9(paper: float, free: Mapping[str, float], path: Path) -> None:
-    """The shares of free steps: the paper's on average, and ours by workload."""
+    """Draw the shares of free steps: the paper's average, and ours by workload."""
     with picture(path, "SpotTune, Figure 9: free steps at theta 0.7", width=7.0) as (axes,):
         places = np.arange(len(free))
         bars = axes.bar(places, [100 * each for each in free.values()], 0.55, color=ACCENT, label="ours")

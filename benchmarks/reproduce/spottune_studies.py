@@ -1,8 +1,9 @@
-"""What do studies cost under SpotTune's policy, and on one spot machine for all trials? What Fig. 7 to 9 show.
+"""Simulated studies for SpotTune's Figures 7 to 9.
 
-Workloads of 16 configurations, trained for real and recorded, their steps stretched so that a trial takes ten
-hours on two cores. How much faster more cores are was measured with one and two, and goes on by Amdahl. Billed by
-the second, the first hour let off if the machine is taken away in it.
+Studies use SpotTune's policy or a fixed spot machine. The workloads have 16 recorded configurations each. Their
+steps are stretched so that a trial takes ten hours on two cores. Speeds were measured with one and two cores, and
+follow Amdahl's law for more. Machines are billed by the second and are free if they are preempted within their
+first hour.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ THETA, TOP, HOURS = 0.7, 3, 10.0
 CHEAPEST, FASTEST, WHOLE, EARLY = "cheapest_spot", "fastest_spot", "theta 1.0", "theta 0.7"
 
 Machines = Mapping[str, tuple[int, float]]
-"""Cores, and dollars an hour on demand, by type."""
+"""Cores and on-demand dollars per hour, by type."""
 
 TABLE_3: Machines = {
     "r4.large": (2, 0.133), "r3.xlarge": (4, 0.33), "r4.xlarge": (4, 0.266), "m4.2xlarge": (8, 0.4),
@@ -44,49 +45,56 @@ ON_DEMAND_2016: Machines = {
 PRICES_2016 = "spot_prices_useast1_2016-02-25_2016-04-09.csv.gz"
 
 _QUICK_DAYS, _DAYS = 20.0, 45.0
-_ASKED = 4000  # times at which a market is asked whether a machine would be lost
-_BIT = 0.0001  # dollars an hour: the least that a maximum price can be above the price
+_SAMPLED_TIMES = 4000  # per market, at which machines are started to see whether they are lost
+_PRICE_TICK = 0.0001  # dollars per hour: the smallest difference of a maximum price from the price
 _HOUR = 3600.0
 
 
-# --- where ------------------------------------------------------------------------------------------------
+# --- the market --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Market:
+    """The prices and the machines on which studies are simulated."""
+
     prices: PriceHistory
     machines: Machines
     recorded: bool
 
     def trace(self, name: str) -> Trace:
-        """As fast as its machines are for that workload."""
+        """Return the trace of this market, with the machines' speeds for a workload."""
         return trace_from_prices(self.prices, types(name, self.machines))
 
-    def outbid(self, delta: tuple[float, float]) -> list[float]:
-        """Of each market: the share of machines that are lost within an hour, whose maximum price is the price and
-        so many dollars, evenly spread."""
+    def lost_within_hour(self, delta: tuple[float, float]) -> list[float]:
+        """Return the share of machines lost within an hour, by market.
+
+        The maximum price exceeds the price by a uniform random amount in the range `delta`, in dollars.
+        """
         rng = np.random.default_rng(0)
-        found = []
+        shares = []
         for series in self.prices.values():
-            at = rng.uniform(series.start, series.end - _HOUR, _ASKED)
-            price = series.price_at(at) + rng.uniform(*delta, _ASKED)
-            found.append(float(np.mean(series.next_above(price, at) < at + _HOUR)))
-        return found
+            times = rng.uniform(series.start, series.end - _HOUR, _SAMPLED_TIMES)
+            max_price = series.price_at(times) + rng.uniform(*delta, _SAMPLED_TIMES)
+            shares.append(float(np.mean(series.next_above(max_price, times) < times + _HOUR)))
+        return shares
 
 
-RANDOM_DELTA, LEAST_DELTA = (LOWEST_DELTA, HIGHEST_DELTA), (_BIT, _BIT)
+RANDOM_DELTA, LEAST_DELTA = (LOWEST_DELTA, HIGHEST_DELTA), (_PRICE_TICK, _PRICE_TICK)
 
 
 def market(request: Request) -> Market:
-    """The recorded prices of 2016, or made-up ones of the paper's machines. If quick, one zone of each type."""
+    """Return the recorded prices of 2016, or synthetic ones of the paper's machines.
+
+    A quick run uses one zone of each type.
+    """
     path = request.record(PRICES_2016)
     if path is None:
-        request.told("making up prices")
+        request.progress("drawing synthetic prices")
         on_demand = {type: price for type, (_, price) in TABLE_3.items()}
         zones, days = (ZONES[:1], _QUICK_DAYS) if request.quick else (ZONES, _DAYS)
         rng = np.random.default_rng(0)
         return Market(synthetic_prices(on_demand, rng, zones=zones, days=days), TABLE_3, recorded=False)
-    request.told("reading the prices of 2016")
+    request.progress("reading the prices of 2016")
     history = PriceHistory.read(path)
     markets = [each for each in history.markets if each[0] in ON_DEMAND_2016]
     if request.quick:
@@ -95,102 +103,114 @@ def market(request: Request) -> Market:
 
 
 def types(name: str, machines: Machines) -> dict[str, TypeData]:
-    """As fast as they are for that workload."""
+    """Return the machine types with their speeds for a workload."""
     return {type: TypeData(1.0 / recorded.pace(name, cores), price) for type, (cores, price) in machines.items()}
 
 
 def paced(trace: Trace, types: Mapping[str, TypeData]) -> Trace:
-    """The same machines, as fast as they are for another workload: the market is learnt once."""
+    """Return the trace with other speeds.
+
+    The models of preemptions are not fitted again.
+    """
     kinds = [replace(kind, speed=types[kind.name.split(" ")[0]].speed) for kind in trace.kinds]
     return replace(trace, kinds=kinds)
 
 
-# --- what is run ------------------------------------------------------------------------------------------
+# --- the simulations --------------------------------------------------------------------------------------
 
 
 def compared(name: str, trace: Trace, seeds: int) -> dict[str, PolicySummary]:
-    """The four approaches of Fig. 7."""
+    """Simulate the four approaches of Figure 7 for a workload."""
     whole = simulate(
         recorded.load(name),
         cloud=trace,
         policies=[CHEAPEST, FASTEST, "step_cost"],
         stopping="none",
-        **_given(name, seeds),
+        **_simulation_options(name, seeds),
     )
-    found = {each.policy: each for each in whole}
-    found[WHOLE] = found.pop("step_cost")
-    found[EARLY] = at_theta(name, trace, THETA, seeds)
-    return found
+    by_approach = {each.policy: each for each in whole}
+    by_approach[WHOLE] = by_approach.pop("step_cost")
+    by_approach[EARLY] = at_theta(name, trace, THETA, seeds)
+    return by_approach
 
 
 def at_theta(name: str, trace: Trace, theta: float, seeds: int) -> PolicySummary:
-    """SpotTune's policy and rule; the best three go on to their end."""
+    """Simulate SpotTune's policy and stopping rule.
+
+    The best three trials continue to their end.
+    """
     rule = EarlyCurve(theta=theta, top=TOP)
-    (found,) = simulate(
-        recorded.load(name), cloud=trace, policies=["step_cost"], stopping=rule, **_given(name, seeds)
+    (comparison,) = simulate(
+        recorded.load(name), cloud=trace, policies=["step_cost"], stopping=rule, **_simulation_options(name, seeds)
     )
-    return found
+    return comparison
 
 
-def _given(name: str, seeds: int) -> dict[str, Any]:
+def _simulation_options(name: str, seeds: int) -> dict[str, Any]:
     per_trial = statistics.median(sum(curve.seconds) for _, curve in recorded.load(name).rows)
     slower = HOURS * _HOUR / per_trial / recorded.pace(name, 2)
     return {"workers": 16, "seeds": seeds, "slower": slower, "restart_seconds": 30.0, "save_seconds": 10.0}
 
 
-# --- what came of it --------------------------------------------------------------------------------------
+# --- the results ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Selected:
-    """One run until the best are selected, as the paper counts: those that go on after it are not in it.
+    """The figures of one run until the best trials are selected.
 
-    `free_steps`: the share of the steps that were done on machines that cost nothing in the end.
-    `refunded`: the share of the dollars that was let off.
+    As in the paper, the work of the best trials after their selection does not count.
     """
 
     dollars: float
     seconds: float
-    free_steps: float
-    refunded: float
+    free_steps: float  # share of the steps that were done on refunded machines
+    refunded: float  # refunded share of the dollars
 
 
 def until_selected(run: CloudReplay, theta: float) -> Selected:
-    """The best are selected when the last trial has come to theta of its steps, or to its own end before."""
+    """Return the figures of a run until the best trials are selected.
+
+    That is when each trial has done theta of its steps, or has ended earlier.
+    """
     steps = run.result.spec.max_steps
     assert steps is not None, "a recording has a last step"
     early = math.ceil(theta * steps)
-    at = max(_arrived(trial, early) for trial in run.result.trials)
-    paid, let_off, free, done = 0.0, 0.0, 0.0, 0.0
+    selected_at = max(_reached_at(trial, early) for trial in run.result.trials)
+    paid, refunded, free, done = 0.0, 0.0, 0.0, 0.0
     for row in run.result.ledger.rows:
-        if row.since >= at:
+        if row.since >= selected_at:
             continue
-        gone = row.end <= at
-        # One that is still there would be given back then, and paid.
-        paid += row.dollars if gone else row.price_per_hour * (at - row.since) / _HOUR
-        let_off += row.refunded if gone else 0.0
-        kept = math.fsum(work.steps_done - work.steps_lost for work in row.work if work.since < at)
-        done += kept
-        free += kept if gone and row.refunded > 0.0 else 0.0
-    return Selected(paid, at - run.start, free / done, let_off / (paid + let_off) if let_off else 0.0)
+        ended = row.end <= selected_at
+        # A machine that still runs at the selection would be released then, and its time paid.
+        paid += row.dollars if ended else row.price_per_hour * (selected_at - row.since) / _HOUR
+        refunded += row.refunded if ended else 0.0
+        steps = math.fsum(work.steps_done - work.steps_lost for work in row.work if work.since < selected_at)
+        done += steps
+        free += steps if ended and row.refunded > 0.0 else 0.0
+    refunded_share = refunded / (paid + refunded) if refunded else 0.0
+    return Selected(paid, selected_at - run.start, free / done, refunded_share)
 
 
-def _arrived(trial: TrialRecord, step: int) -> float:
-    """When it was set aside at that step, or ended before."""
-    return next(
-        (stay.ended_at for stay in trial.past_attempts if stay.last_step >= step), trial.past_attempts[-1].ended_at
-    )
+def _reached_at(trial: TrialRecord, step: int) -> float:
+    """Return when the trial was paused at this step, or when it ended before."""
+    attempts = trial.past_attempts
+    return next((attempt.ended_at for attempt in attempts if attempt.last_step >= step), attempts[-1].ended_at)
 
 
 Runs = Sequence[Selected]
-"""Of one workload and approach, by seed."""
+"""The runs of one workload and approach, by seed."""
 
 
-def runs_of(found: PolicySummary, theta: float) -> Runs:
-    return [until_selected(each.replayed, theta) for each in found.outcomes]
+def runs_of(comparison: PolicySummary, theta: float) -> Runs:
+    """Return the figures of each simulated run until the best trials are selected."""
+    return [until_selected(outcome.replayed, theta) for outcome in comparison.outcomes]
 
 
 def by_seed(ratios: Iterable[Sequence[float]]) -> tuple[float, float | None]:
-    """Of numbers by workload and seed: the mean over all, and how far the means over workloads differ by seed."""
+    """Return the mean of numbers by workload and seed, and its spread over seeds.
+
+    The deviation is that of the means over workloads; it is None for a single seed.
+    """
     means = [statistics.fmean(each) for each in zip(*ratios, strict=True)]
     return statistics.fmean(means), statistics.stdev(means) if len(means) > 1 else None

@@ -21,19 +21,19 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import OUT, Row, main, say
-from benchmarks.reproduce.foretelling import (
-    CURVES,
+from benchmarks.reproduce.curve_predictions import (
     GROUP,
+    MAX_CURVES,
     THETA,
     TOP,
     Array,
-    Foretold,
-    foretold,
+    PredictionScores,
     last_value,
     one_stage,
     power_law,
+    score_predictions,
 )
-from benchmarks.reproduce.learning_curves import VALIDATION, made_up, validation
+from benchmarks.reproduce.learning_curves import VALIDATION, synthetic, validation
 from benchmarks.search.tables import data
 from benchmarks.stopping import staged, tables
 from thriftune.stopping.curve_fits import plateau, predict
@@ -55,7 +55,7 @@ class Family:
 
 
 def families(quick: bool) -> list[Family]:
-    made = [Family("made up, with drops", True, [made_up(20 if quick else 400)])]
+    made = [Family("made up, with drops", True, [synthetic(20 if quick else 400)])]
     if not data().is_dir():
         say("no recorded curves: set THRIFTUNE_DATA to the folder that holds them")
         return made
@@ -93,7 +93,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     ]
     say(f"{len(jobs)} tasks and thetas")
     with ProcessPoolExecutor(max_workers=2) as pool:
-        answers = iter(pool.map(foretold, *zip(*jobs, strict=True)))
+        answers = iter(pool.map(score_predictions, *zip(*jobs, strict=True)))
     told = {family.name: [[next(answers) for _ in thetas] for _ in family.curves] for family in chosen}
     judged = not options.quick
     rows = []
@@ -113,10 +113,10 @@ def measure(options: argparse.Namespace) -> list[Row]:
 class _Mean:
     """Over tasks, by theta."""
 
-    def __init__(self, told: list[list[Foretold]], thetas: list[float]) -> None:
+    def __init__(self, told: list[list[PredictionScores]], thetas: list[float]) -> None:
         self._told, self.thetas = told, thetas
 
-    def __call__(self, what: Callable[[Foretold], float]) -> Array:
+    def __call__(self, what: Callable[[PredictionScores], float]) -> Array:
         values: Array = np.array([[what(each) for each in task] for task in self._told])
         return np.asarray(values.mean(axis=0))
 
@@ -164,7 +164,7 @@ def _error_rows(family: Family, mean: _Mean, judged: bool) -> list[Row]:
     return rows
 
 
-def _std_row(chosen: list[Family], told: dict[str, list[list[Foretold]]], thetas: list[float]) -> Row:
+def _std_row(chosen: list[Family], told: dict[str, list[list[PredictionScores]]], thetas: list[float]) -> Row:
     real = [family.name for family in chosen if family.staged is not True]
     shares = {name: float(_Mean(told[name], thetas)(lambda told: told.within)[:-1].mean()) for name in real}
     mean = float(np.mean(list(shares.values())))
@@ -181,7 +181,7 @@ def _plateau_rows(chosen: list[Family]) -> list[Row]:
         spared, lost, curves = 0.0, [], 0
         for table in family.curves:
             steps = np.arange(1.0, table.shape[1] + 1)
-            for curve in table[np.isfinite(table).all(axis=1)][:CURVES]:
+            for curve in table[np.isfinite(table).all(axis=1)][:MAX_CURVES]:
                 curves += 1
                 checks = range(10, len(steps))
                 end = next((seen for seen in checks if plateau(steps[:seen], curve[:seen])), None)

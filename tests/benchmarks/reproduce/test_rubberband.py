@@ -1,4 +1,4 @@
-"""RubberBand's studies without a record of its scaling: what must hold by construction, and what is told."""
+"""Tests of the RubberBand reproduction, most of them with the synthetic scaling."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ HEAD = "app,cluster,num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
 
 
 @pytest.fixture(scope="module")
-def found() -> Reproduction:
+def reproduction() -> Reproduction:
     return reproduce("rubberband", Request(None, quick=True))
 
 
 @pytest.fixture(scope="module")
 def by_name() -> dict[str, studies.Study]:
-    return {study.name: study for study in (made(studies.made_up, True) for made in studies.STUDIES)}
+    return {
+        study.name: study for study in (run_study(studies.amdahl_scaling, True) for run_study in studies.STUDIES)
+    }
 
 
-def section(found: Reproduction, name: str) -> Section:
-    return next(each for each in found.sections if each.name == name)
+def section(reproduction: Reproduction, name: str) -> Section:
+    return next(each for each in reproduction.sections if each.name == name)
 
 
-def entry(found: Reproduction, name: str, what: str) -> Entry:
-    (one,) = (each for each in section(found, name).entries if each.what == what)
+def entry(reproduction: Reproduction, name: str, what: str) -> Entry:
+    (one,) = (each for each in section(reproduction, name).entries if each.what == what)
     return one
 
 
@@ -45,7 +47,10 @@ def record(path: Path, rows: str) -> Path:
 
 
 def small_record(folder: Path) -> Path:
-    """Steps of 1 s for 100 images a worker and of 2 s for 200, of which 0.5 s are waits for each other."""
+    """Write a record with 0.5 s of synchronisation per step.
+
+    A step takes 1 s for 100 images per worker, and 2 s for 200.
+    """
     rows = [
         f"imagenet,dgx-ext,{max(1, workers // 8)},{workers},{images},{images / 100},{waits}\n"
         for workers in studies.WORKERS
@@ -56,34 +61,40 @@ def small_record(folder: Path) -> Path:
     return record(folder / studies.SCALING_FILE, others + "".join(rows))
 
 
-# --- what is told
+# --- the output
 
 
-def test_every_number_is_one(found: Reproduction) -> None:
-    assert found.paper == "rubberband"
-    assert [each.name for each in found.sections] == ["stragglers", "data_price", "trials", "waits", "deadlines"]
-    for each in found.sections:
-        assert each.told
+def test_every_figure_is_finite(reproduction: Reproduction) -> None:
+    assert reproduction.paper == "rubberband"
+    assert [each.name for each in reproduction.sections] == [
+        "stragglers",
+        "data_price",
+        "trials",
+        "waits",
+        "deadlines",
+    ]
+    for each in reproduction.sections:
+        assert each.comment
         assert each.entries
         for one in each.entries:
             assert math.isfinite(one.ours), one
             assert one.unit in ("", "$", "%", "times")
 
 
-def test_what_differs_begins_with_the_data(found: Reproduction, tmp_path: Path) -> None:
-    assert "made up" in found.differs[0]
-    assert studies.SCALING_FILE in found.differs[0]
+def test_the_source_of_the_data_is_the_first_difference(reproduction: Reproduction, tmp_path: Path) -> None:
+    assert "synthetic" in reproduction.differs[0]
+    assert studies.SCALING_FILE in reproduction.differs[0]
     small_record(tmp_path)
     recorded = reproduce("rubberband", Request(tmp_path, quick=True))
     assert "recorded" in recorded.differs[0]
-    assert recorded.differs[1:] == found.differs[1:]
-    assert reproduce("rubberband", Request(tmp_path / "empty", quick=True)).differs == found.differs
+    assert recorded.differs[1:] == reproduction.differs[1:]
+    assert reproduce("rubberband", Request(tmp_path / "empty", quick=True)).differs == reproduction.differs
 
 
-def test_it_is_told_how_it_goes_on() -> None:
-    told: list[str] = []
-    reproduce("rubberband", Request(None, quick=True, told=told.append))
-    assert [each.partition(":")[0] for each in told] == [
+def test_progress_is_reported() -> None:
+    messages: list[str] = []
+    reproduce("rubberband", Request(None, quick=True, progress=messages.append))
+    assert [each.partition(":")[0] for each in messages] == [
         "stragglers",
         "data price",
         "trials",
@@ -92,19 +103,19 @@ def test_it_is_told_how_it_goes_on() -> None:
     ]
 
 
-def test_programs_can_have_it(found: Reproduction) -> None:
-    told = json.loads(
-        json.dumps([asdict(one) for each in found.sections for one in each.entries], allow_nan=False)
+def test_entries_can_be_written_as_json(reproduction: Reproduction) -> None:
+    entries = json.loads(
+        json.dumps([asdict(one) for each in reproduction.sections for one in each.entries], allow_nan=False)
     )
-    assert {one["unit"] for one in told} == {"", "$", "%", "times"}
+    assert {one["unit"] for one in entries} == {"", "$", "%", "times"}
 
 
-def test_every_section_has_its_picture(found: Reproduction, tmp_path: Path) -> None:
+def test_every_section_has_its_picture(reproduction: Reproduction, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    for each in found.sections:
+    for each in reproduction.sections:
         assert each.draw is not None
         each.draw(tmp_path / f"{each.name}.png")
-    assert len(list(tmp_path.glob("*.png"))) == len(found.sections)
+    assert len(list(tmp_path.glob("*.png"))) == len(reproduction.sections)
     assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
 
 
@@ -121,24 +132,25 @@ def test_no_planner_is_cheaper_than_the_exact_one(by_name: dict[str, studies.Stu
                 assert costs["exact"] <= min(known) * (1.0 + 1e-9)
 
 
-def test_stragglers_make_whole_machines_dear(by_name: dict[str, studies.Study]) -> None:
+def test_stragglers_raise_the_cost_of_whole_machines(by_name: dict[str, studies.Study]) -> None:
     costs = by_name["stragglers"].costs
     for planner in ("static", "greedy", "exact"):
         calm, wild = (costs["per_instance"][at][planner] / costs["per_function"][at][planner] for at in (0, -1))
         assert 1.0 - 1e-9 <= calm < wild
 
 
-def test_elasticity_saves_less_where_data_is_dear(by_name: dict[str, studies.Study]) -> None:
+def test_elasticity_saves_less_if_data_is_expensive(by_name: dict[str, studies.Study]) -> None:
     study = by_name["data price"]
     large, small = (study.ratios(setting, "static", "exact") for setting in study.costs)
-    assert large[0] == small[0]  # where data is free its size makes no difference
+    assert large[0] == small[0]  # the size of free data makes no difference
     assert large[0] > large[-1] >= 1.0
     assert small[-1] == pytest.approx(small[0], rel=0.1)
 
 
-def test_elasticity_saves_more_with_more_trials(found: Reproduction) -> None:
+def test_elasticity_saves_more_with_more_trials(reproduction: Reproduction) -> None:
     saved = [
-        entry(found, "trials", f"{n} trials, billed by the function: static less exact").ours for n in (16, 512)
+        entry(reproduction, "trials", f"{n} trials, billed by the function: static less exact").ours
+        for n in (16, 512)
     ]
     assert 0.0 <= saved[0] < saved[1]
 
@@ -152,14 +164,16 @@ def test_elasticity_saves_most_at_the_tightest_deadline(by_name: dict[str, studi
     assert all(math.isnan(costs["naive_elastic"]) for costs in study.costs["1 s to initialise"])
 
 
-def test_table_2_is_held_to_the_paper_at_one_number_only(found: Reproduction) -> None:
-    anchored = entry(found, "deadlines", "40 minutes: static")
+def test_table_2_equals_the_paper_in_one_number(reproduction: Reproduction) -> None:
+    anchored = entry(reproduction, "deadlines", "40 minutes: static")
     assert anchored.paper == TABLE_2[40]["static"] == 14.99
     assert anchored.ours == pytest.approx(14.99, abs=0.01)
     for planner in ("static", "greedy", "exact"):
-        costs = [entry(found, "deadlines", f"{minutes} minutes: {planner}").ours for minutes in (20, 30, 40)]
+        costs = [
+            entry(reproduction, "deadlines", f"{minutes} minutes: {planner}").ours for minutes in (20, 30, 40)
+        ]
         assert costs == sorted(costs, reverse=True)
-    saved = entry(found, "deadlines", "20 minutes: exact saves, of static")
+    saved = entry(reproduction, "deadlines", "20 minutes: exact saves, as a share of static")
     assert (saved.paper, saved.unit) == (0.53, "%")
     assert 0.0 < saved.ours < 1.0
 
@@ -168,37 +182,37 @@ def test_table_2_is_held_to_the_paper_at_one_number_only(found: Reproduction) ->
 
 
 @given(batch=st.integers(128, 4096), workers=st.integers(1, 64))
-def test_made_up_scaling_is_sublinear_and_better_with_large_batches(batch: int, workers: int) -> None:
+def test_amdahl_scaling_is_sublinear_and_better_with_large_batches(batch: int, workers: int) -> None:
     def speedup(images: int) -> float:
-        return studies.made_up(images, 1) / studies.made_up(images, workers)
+        return studies.amdahl_scaling(images, 1) / studies.amdahl_scaling(images, workers)
 
     assert 1.0 <= speedup(batch) <= workers
     assert speedup(2 * batch) >= speedup(batch)
 
 
-def test_a_recorded_step_is_that_of_the_images_of_a_worker(tmp_path: Path) -> None:
+def test_recorded_steps_depend_on_the_images_per_worker(tmp_path: Path) -> None:
     seconds = studies.recorded(small_record(tmp_path))
     assert seconds(200, 1) == 2.0
     assert seconds(150, 1) == pytest.approx(1.5)
     assert seconds(300, 2) == pytest.approx(1.5)
-    # 800 images in four parts of 200; of two workers, 400 each in two parts, of which one is synchronised.
+    # One worker does 800 images in four passes of 200. Two workers do 400 each in two passes, one synchronised.
     assert seconds(800, 1) == pytest.approx(8.0)
     assert seconds(800, 2) == pytest.approx(2.0 + 1.5)
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
-        ("imagenet,dgx-ext,1,1,100,1.0,0.0\n", r"no step times of \[2, 4, 8, 16\] workers"),
-        ("imagenet,dgx-ext,1,one,100,1.0,0.0\n", "no record of step times"),
-        ("imagenet,dgx-ext\n", "no record of step times"),
+        ("imagenet,dgx-ext,1,1,100,1.0,0.0\n", r"no step times for \[2, 4, 8, 16\] workers"),
+        ("imagenet,dgx-ext,1,one,100,1.0,0.0\n", "is not a record of step times"),
+        ("imagenet,dgx-ext\n", "is not a record of step times"),
     ],
 )
-def test_a_record_that_makes_no_sense_is_named(tmp_path: Path, rows: str, says: str) -> None:
+def test_an_invalid_record_is_refused(tmp_path: Path, rows: str, message: str) -> None:
     file = record(tmp_path / studies.SCALING_FILE, rows)
-    with pytest.raises(SettingError, match=says) as refused:
+    with pytest.raises(SettingError, match=message) as error:
         reproduce("rubberband", Request(tmp_path))
-    assert str(file) in str(refused.value)
+    assert str(file) in str(error.value)
     file.write_bytes(b"not gzipped")
-    with pytest.raises(SettingError, match="no record of step times"):
+    with pytest.raises(SettingError, match="is not a record of step times"):
         studies.recorded(file)

@@ -1,4 +1,4 @@
-"""SpotTune's figures: on made-up prices, in seconds; and what is counted until the best are selected."""
+"""Tests of the SpotTune reproduction on synthetic prices."""
 
 from __future__ import annotations
 
@@ -22,73 +22,73 @@ HOUR = 3600.0
 
 
 @pytest.fixture(scope="module")
-def told() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture(scope="module")
-def found(told: list[str]) -> Reproduction:
-    return reproduce("spottune", Request(None, quick=True, told=told.append))
+def reproduction(messages: list[str]) -> Reproduction:
+    return reproduce("spottune", Request(None, quick=True, progress=messages.append))
 
 
-def section(found: Reproduction, title: str) -> Section:
-    (one,) = (each for each in found.sections if each.title.startswith(title))
+def section(reproduction: Reproduction, title: str) -> Section:
+    (one,) = (each for each in reproduction.sections if each.title.startswith(title))
     return one
 
 
-def entry(found: Reproduction, title: str, what: str) -> Entry:
-    (one,) = (each for each in section(found, title).entries if each.what == what)
+def entry(reproduction: Reproduction, title: str, what: str) -> Entry:
+    (one,) = (each for each in section(reproduction, title).entries if each.what == what)
     return one
 
 
 # --- the reproduction
 
 
-def test_every_number_is_one(found: Reproduction) -> None:
-    assert found.paper == "spottune"
-    assert len(found.sections) >= 5
-    for each in (entry for one in found.sections for entry in one.entries):
+def test_every_figure_is_finite(reproduction: Reproduction) -> None:
+    assert reproduction.paper == "spottune"
+    assert len(reproduction.sections) >= 5
+    for each in (entry for one in reproduction.sections for entry in one.entries):
         assert math.isfinite(each.ours), each
-        assert each.spread is None  # once each, when quick
+        assert each.spread is None  # a quick run has one start
         assert each.unit in ("$", "%", "h", "times", "")
 
 
-def test_what_the_paper_reports_stands_beside_ours(found: Reproduction) -> None:
-    papers = [each.paper for each in section(found, "Figure 7, averages").entries]
+def test_entries_have_the_papers_numbers(reproduction: Reproduction) -> None:
+    papers = [each.paper for each in section(reproduction, "Figure 7, averages").entries]
     assert papers == [0.415, 0.8604, 0.7564, 0.9418, 0.5716, 2.14, 0.6459, 2.65, 3.36, 13.11, 16.61]
-    assert entry(found, "Figure 9", "free steps, on average, theta 0.7").paper == 0.775
+    assert entry(reproduction, "Figure 9", "free steps, on average, theta 0.7").paper == 0.775
     assert set(SAVED) == {
         (a, b) for a in ("theta 1.0", "theta 0.7") for b in ("cheapest_spot", "fastest_spot")
     } | {("theta 0.7", "theta 1.0")}
 
 
-def test_fewer_steps_cost_less_and_end_sooner(found: Reproduction) -> None:
+def test_fewer_steps_cost_less_and_end_sooner(reproduction: Reproduction) -> None:
     for what in ("cost", "time"):
-        shares = [each.ours for each in section(found, "Figure 8").entries if f": {what}," in each.what]
+        shares = [each.ours for each in section(reproduction, "Figure 8").entries if f": {what}," in each.what]
         assert shares == sorted(shares)
         assert shares[-1] == 1.0
-    assert entry(found, "Figure 7, averages", "theta 0.7: saved, against theta 1.0").ours > 0.0
+    assert entry(reproduction, "Figure 7, averages", "theta 0.7: saved, against theta 1.0").ours > 0.0
 
 
-def test_the_three_panels_agree(found: Reproduction) -> None:
+def test_the_three_panels_agree(reproduction: Reproduction) -> None:
     def number(panel: str, approach: str) -> float:
-        return entry(found, f"Figure 7 ({panel})", f"trees (GBTR), {approach}").ours
+        return entry(reproduction, f"Figure 7 ({panel})", f"trees (GBTR), {approach}").ours
 
     early = number("a", "theta 0.7") * number("b", "theta 0.7")
     fastest = number("a", "the fastest spot machine") * number("b", "the fastest spot machine")
     assert number("c", "the fastest spot machine") == pytest.approx(early / fastest)
 
 
-def test_that_prices_are_made_up_is_said_first(found: Reproduction, told: list[str]) -> None:
-    assert found.differs[0].startswith("Prices are made up")
-    assert "Quick" in found.differs[-1]
-    assert told[0] == "making up prices"
-    assert any(line.startswith("trees: ") for line in told)
+def test_the_source_of_the_prices_is_the_first_difference(reproduction: Reproduction, messages: list[str]) -> None:
+    assert reproduction.differs[0].startswith("Prices are synthetic")
+    assert "Quick" in reproduction.differs[-1]
+    assert messages[0] == "drawing synthetic prices"
+    assert any(line.startswith("trees: ") for line in messages)
 
 
-def test_every_picture_is_drawn(found: Reproduction, tmp_path: Path) -> None:
+def test_every_picture_is_drawn(reproduction: Reproduction, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = [each for each in found.sections if each.draw is not None]
+    drawn = [each for each in reproduction.sections if each.draw is not None]
     assert len({each.name for each in drawn}) == len(drawn) == 4
     for each in drawn:
         assert each.draw is not None
@@ -97,20 +97,20 @@ def test_every_picture_is_drawn(found: Reproduction, tmp_path: Path) -> None:
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_paper_that_is_not_known() -> None:
+def test_an_unknown_paper_is_refused() -> None:
     with pytest.raises(SettingError, match=r"'alexnet' is not known; use one of spottune, rubberband"):
         reproduce("alexnet", Request(None))
     assert set(PAPERS) == {"spottune", "rubberband", "scispot", "earlycurve"}
 
 
-def test_the_workloads_are_those_that_come_with_thriftune() -> None:
+def test_the_workloads_are_the_shipped_ones() -> None:
     assert sorted(WORKLOADS) == recorded.names()
 
 
 # --- the market
 
 
-def test_recorded_prices_are_taken_where_they_are(tmp_path: Path) -> None:
+def test_recorded_prices_are_used_if_available(tmp_path: Path) -> None:
     series = [
         PriceSeries(type, zone, [0.0], [0.01], end=10 * HOUR)
         for type in (*studies.ON_DEMAND_2016, "m9.odd")
@@ -126,16 +126,18 @@ def test_recorded_prices_are_taken_where_they_are(tmp_path: Path) -> None:
     assert {type for type, _ in empty.prices.markets} == set(studies.TABLE_3)
 
 
-def test_a_machine_is_outbid_when_the_price_passes_its_own() -> None:
+def test_a_machine_is_lost_when_the_price_exceeds_its_maximum() -> None:
     times = np.arange(0.0, 100 * HOUR, HOUR / 2)
     steady = PriceSeries("a.large", "z", [0.0], [0.1], end=100 * HOUR)
     jumps = PriceSeries("b.large", "z", times, np.where(np.arange(len(times)) % 2, 0.15, 0.05), end=100 * HOUR)
-    where = studies.Market(PriceHistory([steady, jumps]), {}, recorded=False)
-    assert where.outbid(studies.LEAST_DELTA) == [0.0, pytest.approx(0.5, abs=0.03)]
-    assert where.outbid((0.2, 0.2)) == [0.0, 0.0]
-    calm, lost = where.outbid(studies.RANDOM_DELTA)
+    market = studies.Market(PriceHistory([steady, jumps]), {}, recorded=False)
+    assert market.lost_within_hour(studies.LEAST_DELTA) == [0.0, pytest.approx(0.5, abs=0.03)]
+    assert market.lost_within_hour((0.2, 0.2)) == [0.0, 0.0]
+    calm, lost = market.lost_within_hour(studies.RANDOM_DELTA)
     assert calm == 0.0
-    assert 0.15 < lost < 0.35  # half of the times the price is low, and then half of the maximum prices are passed
+    assert (
+        0.15 < lost < 0.35
+    )  # a quarter: the price is low half of the time, and then exceeds half of the maximum prices
 
 
 # --- until the best are selected
@@ -143,7 +145,10 @@ def test_a_machine_is_outbid_when_the_price_passes_its_own() -> None:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    """The price jumps every other hour above any maximum price, so that machines are lost and refunded."""
+    """Return a trace with a price peak in one hour of four.
+
+    The peak is above any maximum price, so machines are lost and refunded.
+    """
     hours = np.arange(200.0)
     busy = PriceSeries("r4.large", "z", hours * HOUR, np.where(hours % 4 == 3, 0.9, 0.02), end=200 * HOUR)
     calm = PriceSeries("m4.4xlarge", "z", [0.0], [0.2], end=200 * HOUR)
@@ -156,7 +161,7 @@ def compared(trace: Trace) -> dict[str, PolicySummary]:
     return studies.compared(LINEAR, trace, 1)
 
 
-def test_without_early_selection_it_is_the_whole_bill(compared: dict[str, PolicySummary]) -> None:
+def test_without_early_selection_the_whole_bill_counts(compared: dict[str, PolicySummary]) -> None:
     for approach in (studies.CHEAPEST, studies.FASTEST, studies.WHOLE):
         for outcome in compared[approach].outcomes:
             counted = studies.until_selected(outcome.replayed, 1.0)
@@ -164,14 +169,14 @@ def test_without_early_selection_it_is_the_whole_bill(compared: dict[str, Policy
             assert counted.seconds == pytest.approx(outcome.replayed.seconds)
 
 
-def test_what_goes_on_after_the_selection_is_not_counted(compared: dict[str, PolicySummary]) -> None:
+def test_work_after_the_selection_does_not_count(compared: dict[str, PolicySummary]) -> None:
     (outcome,) = compared[studies.EARLY].outcomes
     counted = studies.until_selected(outcome.replayed, studies.THETA)
     assert counted.dollars < outcome.replayed.dollars
     assert counted.seconds < outcome.replayed.seconds
 
 
-def test_steps_on_machines_that_were_taken_within_the_hour_are_free(compared: dict[str, PolicySummary]) -> None:
+def test_steps_on_refunded_machines_are_free(compared: dict[str, PolicySummary]) -> None:
     (run,) = studies.runs_of(compared[studies.WHOLE], 1.0)
     ledger = compared[studies.WHOLE].outcomes[0].replayed.result.ledger
     free = sum(row.steps_done - row.steps_lost for row in ledger.rows if row.refunded)
@@ -179,10 +184,10 @@ def test_steps_on_machines_that_were_taken_within_the_hour_are_free(compared: di
     assert run.refunded == pytest.approx(ledger.refunded / (ledger.refunded + ledger.dollars))
     assert 0.0 < run.free_steps < 1.0
     (single,) = studies.runs_of(compared[studies.CHEAPEST], 1.0)
-    assert (single.free_steps, single.refunded) == (0.0, 0.0)  # never outbid
+    assert (single.free_steps, single.refunded) == (0.0, 0.0)  # no machine is lost
 
 
-def test_the_same_machines_at_another_pace(trace: Trace) -> None:
+def test_paced_changes_only_the_speeds(trace: Trace) -> None:
     types = studies.types("trees", studies.TABLE_3)
     other = studies.paced(trace, types)
     assert [kind.name for kind in other.kinds] == [kind.name for kind in trace.kinds]

@@ -1,8 +1,8 @@
-"""How well is it foretold where a learning curve ends, and which is the best of sixteen? SpotTune Fig. 8 (c), 11.
+"""Predictions of learning curves, and their scores.
 
-Groups of 16 configurations are drawn from one task; at theta of the steps, the value at the last step is
-predicted, and the three best go on. The truly best should be among them. A relative error counts as 1 at most:
-diverged curves end anywhere.
+SpotTune's Figures 8 (c) and 11 use them. Groups of 16 configurations are drawn from one task. At theta of the
+steps, a method predicts the value at the last step, and the three best configurations continue. The truly best one
+should be among them. A relative error counts as at most 1, because diverged curves may end at any value.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from thriftune.stopping.curve_stages import stage_starts
 
 Array = npt.NDArray[np.float64]
 Method = Callable[[Array, Array, int], float]
-"""The value to be expected at a step, from steps and the values there."""
+"""A function of the observed steps, the values there, and a later step; it predicts the value at that step."""
 
 GROUP, TOP, THETA = 16, 3, 0.7
-CURVES = 200  # of a table, that all methods are fitted to
+MAX_CURVES = 200  # of a table, on which errors are measured
 
 
 # --- the predictions --------------------------------------------------------------------------------------
@@ -36,71 +36,82 @@ def last_value(_steps: Array, values: Array, _at: int) -> float:
 
 
 def one_stage(steps: Array, values: Array, at: int) -> float:
-    """SLAQ's."""
+    """Predict by SLAQ's method."""
     return predict_one_stage(steps, values, at).mean
 
 
 def as_printed(steps: Array, values: Array, at: int) -> float:
-    """SpotTune's: Eq. 4 fitted to the last stage, where stages begin by Eq. 7."""
+    """Predict by SpotTune's method.
+
+    Eq. 4 is fitted to the last stage, and Eq. 7 finds the stages.
+    """
     start = stage_starts(values)[-1]
     return predict_one_stage(steps[start:], values[start:], at).mean
 
 
 def power_law(steps: Array, values: Array, at: int) -> float:
-    """c + b k^-g by least squares: linear but in g, of which there is a grid."""
+    """Predict by a least-squares fit of c + b k^-g; g is searched on a grid."""
     if len(values) < 3:
         return float(values[-1])
     powers = np.linspace(0.05, 3, 60)[:, None]
-    bases, there = steps**-powers, at ** -powers[:, 0]
+    bases, bases_at = steps**-powers, at ** -powers[:, 0]
     centred, level = bases - bases.mean(axis=1, keepdims=True), values.mean()
     b = centred @ (values - level) / np.sum(centred**2, axis=1)
     errors = np.sum((values - level - b[:, None] * centred) ** 2, axis=1)
     best = int(np.argmin(errors))
-    return float(level + b[best] * (there[best] - bases[best].mean()))
+    return float(level + b[best] * (bases_at[best] - bases[best].mean()))
 
 
-# --- how good they are ------------------------------------------------------------------------------------
+# --- their scores ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """Of one task at one theta."""
+class PredictionScores:
+    """The scores of our predictions for one task at one theta."""
 
-    top_1: float
-    top_3: float
-    last_top_1: float  # ranked by the last value seen
+    top_1: float  # how often the best configuration of a group is predicted to be the best
+    top_3: float  # how often the best configuration is among the predicted three
+    last_top_1: float  # the same two shares if configurations are ranked by their last observed value
     last_top_3: float
-    error: float
-    baselines: Mapping[str, float]  # their errors, on the same curves as `error`
-    within: float  # one standard deviation
+    error: float  # mean relative error of the predicted last value
+    baselines: Mapping[str, float]  # errors of other methods on the same curves
+    within: float  # how often the error is at most the predicted standard deviation
 
 
-def foretold(curves: Array, sign: int, theta: float, groups: int, baselines: Mapping[str, Method]) -> Foretold:
-    """`curves`: (configurations, steps). `groups`: how many are drawn."""
+def score_predictions(
+    curves: Array, sign: int, theta: float, groups: int, baselines: Mapping[str, Method]
+) -> PredictionScores:
+    """Score our predictions for an array of curves (configurations, steps).
+
+    `sign` is 1 if values are minimised, -1 if they are maximised. `groups` groups are drawn.
+    """
     steps, seen, at = _split(curves, theta)
     alive = np.isfinite(curves[:, :seen]).all(axis=1)
-    found = [predict(steps[:seen], curve[:seen], at) for curve in curves]
-    means, stds = np.array([each.mean for each in found]), np.array([each.std for each in found])
+    predictions = [predict(steps[:seen], curve[:seen], at) for curve in curves]
+    means, stds = np.array([each.mean for each in predictions]), np.array([each.std for each in predictions])
     means[~alive] = np.inf
     last = np.where(alive, curves[:, seen - 1], np.inf)
     by_mean, by_last = (tops(guess, curves[:, -1], sign, groups) for guess in (means, last))
-    whole = np.flatnonzero(np.isfinite(curves).all(axis=1))[:CURVES]
+    whole = np.flatnonzero(np.isfinite(curves).all(axis=1))[:MAX_CURVES]
     true = curves[whole, -1]
     errors = {
         name: float(relative_errors(method, curves[whole], theta).mean()) for name, method in baselines.items()
     }
     within = float(np.mean(np.abs(means[whole] - true) <= stds[whole]))
-    return Foretold(*by_mean, *by_last, float(_relative(means[whole], true).mean()), errors, within)
+    return PredictionScores(*by_mean, *by_last, float(_relative(means[whole], true).mean()), errors, within)
 
 
 def relative_errors(method: Method, curves: Array, theta: float) -> Array:
-    """Of the predicted last value of each curve, 1 at most."""
+    """Return the relative error of the predicted last value of each curve, at most 1."""
     steps, seen, at = _split(curves, theta)
     return _relative(np.array([method(steps[:seen], curve[:seen], at) for curve in curves]), curves[:, -1])
 
 
 def tops(guesses: Array, true: Array, sign: int, groups: int) -> tuple[float, float]:
-    """How often the truly best of a group is the best by the guesses, and among the best three."""
+    """Return how often the best of a group has the best guess.
+
+    Also return how often it has one of the best three guesses.
+    """
     random = np.random.default_rng(0)
     size = min(GROUP, len(true))
     drawn = np.array([random.choice(len(true), size, replace=False) for _ in range(groups)])
@@ -112,7 +123,7 @@ def tops(guesses: Array, true: Array, sign: int, groups: int) -> tuple[float, fl
 
 
 def _split(curves: Array, theta: float) -> tuple[Array, int, int]:
-    """The steps, how many of them are seen, and the last one."""
+    """Return all steps, the number of observed steps, and the last step."""
     at = curves.shape[1]
     return np.arange(1.0, at + 1), int(np.ceil(theta * at - 1e-9)), at
 
