@@ -1,9 +1,8 @@
 """Billing rules of providers and the bills that they give.
 
-`Billing` computes the bill of one machine from its start, its end and its price. A rule is data (`Billing`);
-`Billing.bill` returns a `Bill`. Amounts are exact fractions: each float counts as the decimal it is written as,
-and only `Bill.rounded` rounds, once. Times are rounded to microseconds, so float noise cannot start another billed
-hour.
+A rule is data (`Billing`). Its method `bill` computes the bill of one machine from its start, end and price.
+Amounts are exact fractions: each float counts as the decimal that it is written as, and only `Bill.rounded`
+rounds. Times are rounded to microseconds, so float noise cannot start another billed hour.
 """
 
 from __future__ import annotations

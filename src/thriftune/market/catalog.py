@@ -193,8 +193,8 @@ class Catalog:
 def reference_offer(cores: int) -> Offer:
     """Return the smallest c7i machine of AWS with at least `cores` cores.
 
-    If none is large enough, return the largest one. Its price estimates what a machine costs that has no price of
-    its own.
+    If none is large enough, return the largest one. The price of this offer estimates the cost of a machine that
+    has no known price.
     """
     family = sorted((o for o in Catalog.shipped() if o.name.startswith(_REFERENCE_FAMILY)), key=lambda o: o.cores)
     return next((offer for offer in family if offer.cores >= cores), family[-1])

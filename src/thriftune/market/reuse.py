@@ -1,9 +1,9 @@
 """The choice between the present machine and a new one (SciSpot section 4.2).
 
 A job of T hours ends sooner on the present machine, of age s, if E[T, s] <= r + E[T, 0], because a new machine
-needs a restart of r hours. With the renewal equations of `running_time` this is lived(T, s) <= S(T, s) (r + E[T,
-0]), or
+needs a restart of r hours. With the renewal equations of `running_time` this is
 
+    lived(T, s) <= S(T, s) (r + E[T, 0]), or
     saved(s, T) = S(T, s) - lived(T, s) / (r + E[T, 0]) >= 0,
 
 where saved(s, T) is the share of the new machine's hours that reuse saves. If the hazard is a simple bathtub, the
@@ -35,8 +35,8 @@ rounding errors."""
 def reuse(survival: Survival, hours: ArrayLike, age: ArrayLike, *, restart_hours: float = 0.0) -> bool | Bools:
     """Return whether a job should run on the present machine, not on a new one.
 
-    The job of `hours` is then expected to end no later on the present machine, of age `age`. It is false if the
-    machine cannot live until the job's end.
+    The job of `hours` is then expected to end no later on the present machine, of age `age`. The answer is false
+    if the machine cannot live until the job's end.
     """
     hours, age = checked("hours", hours), checked("age", age)
     new_hours = restart_hours + np.asarray(expected_hours(survival, hours, restart_hours=restart_hours))

@@ -80,7 +80,7 @@ def expected_hours(
 
     The job starts on a machine of age `age`. The result is infinite if no new machine can live long enough, such
     as for a job of 24 h on machines that end at 24 h, unless the first machine is certain to live until the job's
-    end. Such a job needs checkpoints. A result above `NEVER_HOURS` is infinite, too.
+    end. A job with an infinite result needs checkpoints. A result above `NEVER_HOURS` counts as infinite, too.
     """
     hours, age = checked("hours", hours), checked("age", age)
     restart = float(checked("restart_hours", restart_hours))

@@ -1,6 +1,6 @@
 """The ranking of offers by the cost of a useful step.
 
-It generalises SpotTune Eq. 1-2 and SciSpot Eq. 11.
+The method generalises SpotTune Eq. 1-2 and SciSpot Eq. 11.
 
 A job uses machines of one offer, one after the other. On each machine it starts (`restart_seconds`), then
 alternates between work and checkpoints. Its stint on the machine ends with a checkpoint, when its steps are done
@@ -14,9 +14,11 @@ By renewal,
 - Work is saved if the machine lives until the end of the next checkpoint. If the notice is long enough for a
   checkpoint, the checkpoint is made at the notice and saves all work until then.
 
-SciSpot's n c E[T] is the case of one stint for the whole job, without refund, notice or checkpoints. SpotTune's M
-(1 - p) price is the case of a stint of one hour, with refund and notice, in which machines are lost at its end: it
-counts the steps of a whole hour even for a machine that is lost within the hour.
+The papers' formulas are special cases:
+
+- SciSpot's n c E[T] has one stint for the whole job, without refund, notice or checkpoints.
+- SpotTune's M (1 - p) price has a stint of one hour, with refund and notice, and machines are lost at its end. The
+  formula counts the steps of a whole hour even for a machine that is lost within the hour.
 """
 
 from __future__ import annotations
@@ -203,10 +205,10 @@ def _segments(candidate: Candidate, stint: Stint) -> tuple[Array, Array, Array]:
 
 
 def _billing_hours(billing: Billing, survival: Survival, stint_end: float) -> tuple[float, float]:
-    """Return the hours per stint that billing adds and refunds, as expectations.
+    """Return the expected hours per stint that billing adds, and those it refunds.
 
-    The first are billed beyond the machine's life. The lifetimes refunded as a whole are exact. Effects that
-    depend on the position within a billing unit are summed over short pieces of the stint.
+    The added hours are billed beyond the machine's life. Lifetimes that are refunded as a whole are exact. Effects
+    that depend on the position within a billing unit are summed over short pieces of the stint.
     """
     free_until, unit = billing.refunded_first_seconds / _HOUR, billing.granularity_seconds / _HOUR
     edges = [

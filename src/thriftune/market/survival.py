@@ -70,7 +70,7 @@ class ScaledSurvival:
 
 
 class LifetimeSampler:
-    """Draws lifetimes in hours from any survival model.
+    """A sampler of lifetimes in hours for any survival model.
 
     It inverts a table of the model's CDF.
     """
@@ -94,7 +94,7 @@ class LifetimeSampler:
 def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
     """Return the value as an array of floats.
 
-    Raise a SettingError if a number is negative or NaN, or infinite despite `finite`.
+    Raise a SettingError if a number is negative or NaN, or if it is infinite and `finite` is true.
     """
     try:
         array = np.asarray(value, dtype=float)
@@ -110,7 +110,7 @@ def checked(name: str, value: ArrayLike, *, finite: bool = True) -> Array:
 def checked_above_zero(name: str, value: float, *, finite: bool = True) -> float:
     """Return the value if it is a number above 0.
 
-    Otherwise, or if it is infinite despite `finite`, raise a SettingError.
+    Otherwise, or if it is infinite and `finite` is true, raise a SettingError.
     """
     if not isinstance(value, Real):
         raise SettingError(f"{name} {value!r} must be a number above 0")

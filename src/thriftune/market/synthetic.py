@@ -1,8 +1,8 @@
 """Synthetic price histories and lifetimes, drawn from a seed.
 
-They are for users without records. They resemble records in what matters to a tuner: how often and how far prices
-change, how often machines with a given maximum price are preempted, and how long machines live. `python -m
-benchmarks.market.synthetic` compares them with the records.
+Use them if you have no records. They resemble records in what matters to a tuner: how often and how far prices
+change, how often machines with a given maximum price are preempted, and how long machines live. The benchmark
+benchmarks.market.synthetic compares them with the records.
 
 - "spiky" prices resemble EC2 in 2016. Each market is calm, busy or stormy. The price wanders above a floor, in
   bursts of rapid changes. Spikes come in clusters and rise above the on-demand price. Some stay at the cap of ten

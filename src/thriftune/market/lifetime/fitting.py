@@ -205,7 +205,7 @@ class Fitted(Lifetime):
     def _gradient(self, i: int, free: Array, t: Array) -> Array:
         """Return the gradient of parameter i in the parameters of the search.
 
-        Parameter i is on its own scale. It is a unit vector unless a subclass overrides `from_free`.
+        Parameter i is on its own scale. The gradient is a unit vector unless a subclass overrides `from_free`.
         """
         parameter, step = self.PARAMETERS[i], 1e-4
         steps = step * np.eye(len(free))
@@ -238,8 +238,9 @@ class Fitted(Lifetime):
 def rounding_hours(t: Array, died: Any) -> float:
     """Return the rounding error of recorded hours.
 
-    It is 0 if few preemptions share an hour. It is half of the smallest difference between two hours. Without it,
-    a distribution could concentrate its density on the few distinct hours and gain likelihood without limit.
+    The error is half of the smallest difference between two hours, or 0 if few preemptions share an hour. Without
+    a rounding error, a distribution could concentrate its density on the few distinct hours and gain likelihood
+    without limit.
     """
     distinct, counts = np.unique(t[died], return_counts=True)
     if counts[counts > 1].sum() <= MAX_TIED_SHARE * counts.sum():

@@ -38,7 +38,7 @@ class Exponential(Fitted):
 class Weibull(Fitted):
     """A distribution whose hazard falls or rises with age.
 
-    It falls if `shape` is below 1, and rises if `shape` is above 1.
+    The hazard falls if `shape` is below 1, and rises if `shape` is above 1.
     """
 
     scale_hours: float
