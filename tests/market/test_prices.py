@@ -103,8 +103,8 @@ def test_a_window_has_the_same_prices_and_ends(one: PriceSeries, a: float, b: fl
     low, high = sorted(one.start + share * (one.end - one.start) for share in (a, b))
     part = one.window(low, high)
     assert (part.start, part.end) == (low, high)
-    inside = np.linspace(low, high, 9)
-    assert part.price_at(inside).tolist() == one.price_at(inside).tolist()
+    times = np.linspace(low, high, 9)
+    assert part.price_at(times).tolist() == one.price_at(times).tolist()
     with pytest.raises(SettingError):
         part.price_at(high + 1)
 

@@ -10,7 +10,7 @@ import numpy as np
 from thriftune.errors import SettingError
 from thriftune.market.lifetime.forms import Exponential
 
-# Probabilities are kept this far from 0 and 1, where the mean lifetime would be infinite or zero.
+# Probabilities are clipped to this range: at 0 and 1 the mean lifetime would be infinite or zero.
 _MIN_PROBABILITY, _MAX_PROBABILITY = 1e-9, 1.0 - 1e-9
 
 
