@@ -36,7 +36,7 @@ class RevocationPredictor(Protocol):
     def probability(self, series: Series, t: ArrayLike, max_price: ArrayLike) -> float | NDArray[np.float64]:
         """Return the probability of a preemption in the hour after `t`.
 
-        Only prices up to `t` are used. A machine with this maximum price is revoked when the price rises above it.
-        `t` and `max_price` are broadcast; floats give a float. Where the price at `t` is already above the
+        Only prices up to `t` are used. A machine with this maximum price is preempted when the price rises above
+        it. `t` and `max_price` are broadcast; floats give a float. Where the price at `t` is already above the
         maximum, the probability is 1.
         """

@@ -124,8 +124,9 @@ class _Past:
     def exceeded_shares(self, t: Floats, price: Narrow, maximum: Narrow) -> list[Narrow]:
         """Return how often the maximum was exceeded within an hour in the past.
 
-        The values are shares of past grid points. They come in pairs: the maximum price itself was exceeded; its
-        ratio to the present price was exceeded, applied to the price at the grid point.
+        The values are shares of past grid points, in pairs. The first of a pair is the share of points after which
+        the price exceeded the maximum. The second is the share after which the price rose by a greater ratio than
+        that of the maximum to the present price.
         """
         above, by_ratio, known, distance = self._look_up(t, _PAST_WEEK, price, maximum)
         # Weight grid points by how near their price is to the present one. The scale follows the market: a third

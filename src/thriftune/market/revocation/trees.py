@@ -86,7 +86,8 @@ def boost(
     """Fit `tree_count` trees, or fewer if they do not improve the validation loss.
 
     `directions` has one entry per feature: 1 rising, -1 falling, 0 free. With `validation` (features and labels),
-    only the trees up to its smallest log loss remain, and fitting stops after `patience` trees without improvement.
+    only the trees up to its smallest log loss remain, and fitting stops after `patience` trees without
+    improvement.
     """
     odds = (y.sum() + 0.5) / (len(y) - y.sum() + 0.5)
     model = Trees([_bin_edges(column) for column in x.T], float(np.log(odds)), growth.depth)
