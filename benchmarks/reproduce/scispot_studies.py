@@ -186,7 +186,9 @@ def bag(trace: Trace, jobs: int, seeds: int, progress: Callable[[str], object] =
     spec = Spec("bag", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=jobs, max_steps=1)
     replayed_study = ReplayedStudy(spec, lambda: lambda _: curve, Random, lambda: None)
     terms = Workload(BAG_PARALLEL_JOBS, jobs, seconds_per_step=seconds, restart_seconds=10.0)
-    comparisons = compare_policies(replayed_study, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=progress)
+    comparisons = compare_policies(
+        replayed_study, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=progress
+    )
     return [_bag(each) for each in comparisons]
 
 

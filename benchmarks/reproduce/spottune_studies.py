@@ -185,9 +185,11 @@ def until_selected(run: CloudReplay, theta: float) -> Selected:
         # A machine that still runs at the selection would be released then, and its time paid.
         paid += row.dollars if ended else row.price_per_hour * (selected_at - row.since) / _HOUR
         refunded += row.refunded if ended else 0.0
-        steps = math.fsum(work.steps_done - work.steps_lost for work in row.work if work.since < selected_at)
-        done += steps
-        free += steps if ended and row.refunded > 0.0 else 0.0
+        useful_steps = math.fsum(
+            work.steps_done - work.steps_lost for work in row.work if work.since < selected_at
+        )
+        done += useful_steps
+        free += useful_steps if ended and row.refunded > 0.0 else 0.0
     refunded_share = refunded / (paid + refunded) if refunded else 0.0
     return Selected(paid, selected_at - run.start, free / done, refunded_share)
 
