@@ -105,17 +105,17 @@ def _ranking(name: str, thetas: Sequence[float], shares: Shares) -> Section:
 def _resnet() -> Section:
     curves = shipped(RESNET)
     errors = {name: relative_errors(METHODS[name], curves, THETA) for name in ("ours", "SLAQ's one stage")}
-    mine, slaq = errors.values()
+    ours_errors, slaq_errors = errors.values()
     entries = [
         *(Entry(f"mean error, {name}", float(each.mean()), None, None, "%") for name, each in errors.items()),
         *(Entry(f"largest error, {name}", float(each.max()), None, None, "%") for name, each in errors.items()),
-        Entry("configurations on which ours is lower", float(np.mean(mine < slaq)), None, None, "%"),
+        Entry("configurations on which ours is lower", float(np.mean(ours_errors < slaq_errors)), None, None, "%"),
     ]
     comment = (
         "The paper has bars without numbers; SLAQ's are significantly higher. Ours show the same. The learning "
         "rate drops, but one curve for the whole training continues as before the drop."
     )
-    example = int(np.argsort(slaq - mine)[len(curves) // 2])  # a median case
+    example = int(np.argsort(slaq_errors - ours_errors)[len(curves) // 2])  # a median case
     draw = partial(plot.figure_11, curves[example], THETA, errors, {name: METHODS[name] for name in errors})
     title = f"Figure 11: error of the predicted last value at theta {THETA:g}, {RESNET} (ResNet)"
     return Section(title, entries, comment, "figure_11", draw)

@@ -30,7 +30,7 @@ WriteCatalog = Callable[[str], Path]
 @pytest.fixture
 def catalog_file(tmp_path: Path) -> WriteCatalog:
     def write(text: str) -> Path:
-        path = tmp_path / "mine.csv"
+        path = tmp_path / "own.csv"
         path.write_text(text, encoding="utf-8")
         return path
 
@@ -152,11 +152,11 @@ def test_a_users_csv_is_read(catalog_file: WriteCatalog) -> None:
 
 
 def test_extended_adds_and_replaces_offers() -> None:
-    dearer = replace(LARGE, price_per_hour=0.2)
+    more_expensive = replace(LARGE, price_per_hour=0.2)
     elsewhere = replace(LARGE, region="eu-west-1")
     old = Catalog([LARGE, SMALL])
-    new = old.extended(Catalog([elsewhere, dearer]))
-    assert list(new) == [dearer, SMALL, elsewhere]
+    new = old.extended(Catalog([elsewhere, more_expensive]))
+    assert list(new) == [more_expensive, SMALL, elsewhere]
     assert list(old) == [LARGE, SMALL]
     longer = Catalog.shipped().extended(old)
     assert len(longer) == len(Catalog.shipped()) + 2

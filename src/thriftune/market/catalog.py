@@ -40,7 +40,7 @@ COLUMNS = (
 )
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?")
 _SHIPPED = Path(__file__).with_name("catalog.csv")
-_REFERENCE_FAMILY = "c7i."  # AWS's plain compute machines, used to price a machine that nobody bills
+_REFERENCE_FAMILY = "c7i."  # AWS's plain compute machines, used to estimate the cost of a machine without a price
 
 
 @dataclass(frozen=True, slots=True)

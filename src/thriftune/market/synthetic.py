@@ -94,40 +94,28 @@ MARKET_KINDS = (
 MIN_GAP_SECONDS = 50.0
 GAP_SIGMA = 1.0  # of the log of the independent factor
 BURST_SIGMA, BURST_MEMORY = 1.0, 0.97  # of the log of the correlated factor, and its correlation from row to row
-SPIKE_MINUTES, SPIKE_SIGMA = (
-    14.0,
-    1.9,
-)  # log-normal length; for g2, m4 and r3 the median is 4 to 30, the mean 20 to 140
+# The log-normal length of spikes. For g2, m4 and r3 the median is 4 to 30 minutes, the mean 20 to 140.
+SPIKE_MINUTES, SPIKE_SIGMA = 14.0, 1.9
 SPIKE_ROW_SECONDS = 300.0  # mean time between rows during a spike
 CLUSTERED_SHARE, CLUSTER_GAP_HOURS = 0.5, 1.5  # share of spikes that follow another one, and the mean gap
 SPIKE_HEIGHT, HEIGHT_SIGMA = 1.3, 0.9  # log-normal height below the cap, as a multiple of the on-demand price
 CAPPED_SPIKE_SHARE = 0.15  # the share of spikes that reach the cap
 CAP = 10.0  # EC2 allowed no bid above ten times the on-demand price
-CAPPED_MARKET_SHARE, UNCAPPED_MAX_BIDS = (
-    0.6,
-    (2.5, 7.0),
-)  # in other markets, the highest bid is in this range instead
+# The share of markets whose prices can reach the cap, and the range of the highest bid in the others.
+CAPPED_MARKET_SHARE, UNCAPPED_MAX_BIDS = 0.6, (2.5, 7.0)
 
 CONSTANT_SHARE = 0.36  # of 1,241 markets of 2021, those with less than a change every other day
 CONSTANT_BASE = 0.3  # share of the on-demand price; the lowest in the smooth record
 MOVING_BASE = (0.3, 0.5)  # share of the on-demand price at the start
 UPDATE_HOURS = (4.6, 7.6)  # between changes: from the first percentile to the third quartile of the record
-STEP, STEP_SIGMA = (
-    0.0022,
-    1.0,
-)  # log-normal size of changes of the log price, by market: the median change is 0.14 %
+# The size of changes of the log price, log-normal by market. The median change is 0.14 %.
+STEP, STEP_SIGMA = 0.0022, 1.0
 MOMENTUM = 0.7  # correlation of changes; three in four have the sign of the one before: 1/2 + asin(0.7) / pi
 LOWEST, HIGHEST = 0.1, 0.95  # bounds of smooth prices as shares of the on-demand price
 
 CORES = (2, 4, 8, 16, 32, 64)
-EARLY = (
-    0.12,
-    0.18,
-    0.21,
-    0.20,
-    0.26,
-    0.55,
-)  # share lost in SciSpot's initial phase, by cores: Kaplan-Meier at 1 h
+# The share lost in SciSpot's initial phase, by cores: Kaplan-Meier at 1 h.
+EARLY = (0.12, 0.18, 0.21, 0.20, 0.26, 0.55)
 LATE = (0.20, 0.15, 0.27, 0.38, 0.42, 0.30)  # share lost later in the day, by cores: Kaplan-Meier at 24 h
 EARLY_HOURS = 0.4  # tau1; SciSpot fits 0.5 or more, because its form has no slow phase
 LATE_HOURS = 8.0

@@ -113,7 +113,7 @@ class _Past:
         first = max(
             np.floor(t.min() / _GRID_SECONDS) - _PAST_DAYS[-1, 0] - 2, np.ceil(curve.start / _GRID_SECONDS)
         )
-        # The grid point of index 0 stands for all times before the series, or before any query needs them.
+        # Index 0 stands for all times before the series, and before the past that any query needs.
         self._origin = round(first) - 1
         last = max(round(np.floor(t.max() / _GRID_SECONDS)) - _HOUR, self._origin)  # its next hour is over
         grid = np.arange(self._origin, last + 1) * _GRID_SECONDS

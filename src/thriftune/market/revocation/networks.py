@@ -32,7 +32,7 @@ from thriftune.market.revocation.spottune_inputs import (
     training_times,
 )
 
-_WIDTH = 32  # of every layer; the papers do not say
+_WIDTH = 32  # of every layer; the papers do not give it
 _BORDER_SHARE = 0.25  # of RevPred's training rows, with a maximum price of Algorithm 2
 _MIN_MARGIN = 1e-6  # of the maximum above the price, as a share of the price; its logarithm is an input
 _BATCH_QUERIES = 4096
@@ -110,7 +110,7 @@ class _Network(ABC):
         labels = torch.as_tensor(y, dtype=torch.float32, device=device)
         share = self._positive_share
         weights = torch.where(labels > 0.5, 1.0 - share, share)
-        weights = weights / weights.mean().clamp(min=1e-6)  # scales the loss; its minimum stays
+        weights = weights / weights.mean().clamp(min=1e-6)  # scales the loss without moving its minimum
         optimizer = torch.optim.Adam(self._network.parameters(), lr=1e-3)
         weighted_loss = torch.nn.functional.binary_cross_entropy_with_logits
         batch, seconds = self._limits["batch"], self._limits["seconds"]

@@ -19,8 +19,8 @@ Bins = NDArray[np.uint8]
 
 _BINS = 48
 _ALL_LEFT = 255  # the bin of a node without a split: no row's bin is above it
-# Improvement of the log loss that counts. Without it, where no label is positive, each tree would still lower the
-# loss a little, without end.
+# Smaller improvements of the log loss do not count. Otherwise, if no label is positive, every tree would improve
+# the loss a little, without end.
 _MIN_IMPROVEMENT = 1e-6
 _MIN_GAIN = 1e-9  # of a split, above the noise of float sums
 
