@@ -42,11 +42,8 @@ FITTED_SHARE = 0.7  # of a market's time
 MIN_CHANGES_PER_DAY = 100  # in the fitted part
 QUERIED_TIMES = 4000  # in the later part
 OURS = "RevocationModel"
-NETWORKS = (
-    "Tributary",
-    "RevPred",
-    "RevPred as printed",
-)  # these depend more on chance, so they are fitted once per seed
+# These depend more on chance, so they are fitted once per seed.
+NETWORKS = ("Tributary", "RevPred", "RevPred as printed")
 
 
 def measure(options: argparse.Namespace) -> list[Row]:

@@ -36,9 +36,8 @@ def draw_fits(fits: Mapping[str, Fitted], curve: KaplanMeier, type: str, path: P
         left.step(np.append(0.0, curve.ages), np.append(0.0, 1.0 - curve.alive), **step_style)
         for (name, fit), color in zip(fits.items(), SERIES, strict=False):
             style: Any = {"color": color, "linewidth": 2.2 if name == "Bathtub" else 1.2}
-            style["linestyle"] = (
-                "--" if name == "GompertzMakeham" else "-"
-            )  # its line may coincide with the exponential's
+            # Its line may coincide with the exponential's.
+            style["linestyle"] = "--" if name == "GompertzMakeham" else "-"
             left.plot(ages, fit.cdf(ages), label=name, **style)
             right.plot(ages, np.exp(fit.log_density(ages)), **style)
         left.set(xlabel="age, hours", ylabel="share preempted", ylim=(0, 1.02), title="CDF\n\n")

@@ -84,9 +84,8 @@ def test_expected_hours_equal_a_simulation(machine: Machine, age: float) -> None
 def test_work_that_cannot_be_saved_takes_forever() -> None:
     job = Job(30.0, 0.1)
     assert even_schedule(job, Bathtub(), math.inf).expected_hours == math.inf
-    assert (
-        even_schedule(job, Bathtub(), 23.95).expected_hours == math.inf
-    )  # long enough for the work, but not for the checkpoint
+    # Long enough for the work, but not for the checkpoint.
+    assert even_schedule(job, Bathtub(), 23.95).expected_hours == math.inf
     assert best_schedule(job, Bathtub(), resolution_hours=0.25).expected_hours < 40.0
     surely = Steps((6.0,), (1.0,))
     assert fixed_schedule(Job(5.0, 0.1), surely, [5.0]).expected_hours == pytest.approx(5.0)  # no loss is possible

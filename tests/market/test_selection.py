@@ -102,9 +102,8 @@ def test_the_components_for_a_machine_that_is_never_lost() -> None:
 def test_the_components_for_a_machine_that_lives_40_minutes() -> None:
     stint = Stint(hours=1.0, checkpoint_every_seconds=840, checkpoint_seconds=60, restart_seconds=60)
     machine = Steps((40 / 60,), (1.0,))
-    cost = step_cost(
-        offer(machine), stint
-    )  # minutes: 1 restart, 14 work, 1 checkpoint, 14 work, 1 checkpoint, 9 lost
+    # Minutes: 1 restart, 14 work, 1 checkpoint, 14 work, 1 checkpoint, 9 lost.
+    cost = step_cost(offer(machine), stint)
     assert components(cost) == pytest.approx([0.1 / 120 * x / 28 for x in (28, 9, 2, 1, 0, 0)], abs=1e-12)
     with_notice = step_cost(offer(machine, notice_seconds=60), stint)  # the last of the 9 minutes is a checkpoint
     assert components(with_notice) == pytest.approx([0.1 / 120 * x / 36 for x in (36, 1, 2, 1, 0, 0)], abs=1e-12)

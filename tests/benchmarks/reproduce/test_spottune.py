@@ -135,9 +135,8 @@ def test_a_machine_is_lost_when_the_price_exceeds_its_maximum() -> None:
     assert market.lost_within_hour((0.2, 0.2)) == [0.0, 0.0]
     calm, lost = market.lost_within_hour(studies.RANDOM_DELTA)
     assert calm == 0.0
-    assert (
-        0.15 < lost < 0.35
-    )  # a quarter: the price is low half of the time, and then exceeds half of the maximum prices
+    # A quarter: the price is low half of the time, and then exceeds half of the maximum prices.
+    assert 0.15 < lost < 0.35
 
 
 # --- until the best are selected

@@ -15,9 +15,8 @@ GROWTH = Growth()
 def test_trees_learn_true_probabilities() -> None:
     rng = np.random.default_rng(0)
     x = rng.uniform(-1.0, 1.0, (20_000, 3)).astype(np.float32)
-    truth = expit(
-        4.0 * x[:, 0] * x[:, 1]
-    )  # an interaction, which a linear model cannot express; the third feature is noise
+    # An interaction, which a linear model cannot express; the third feature is noise.
+    truth = expit(4.0 * x[:, 0] * x[:, 1])
     y = rng.random(len(x)) < truth
     model = boost(
         x[:10_000], y[:10_000], np.zeros(3, np.int8), rng, 80, GROWTH, (x[10_000:15_000], y[10_000:15_000])
