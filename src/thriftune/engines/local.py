@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import selectors
@@ -11,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +21,7 @@ from thriftune.common.threads import thread_limits
 from thriftune.engines import recovery
 from thriftune.engines.exit_causes import ExitCause, MemoryKills, exit_cause
 from thriftune.engines.protocol import WorkerStatus
+from thriftune.engines.supervisor_process import start_supervisor
 from thriftune.engines.worker_output import WorkerOutput
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import (
@@ -197,46 +196,16 @@ class LocalEngine:
         return recovery.spool_folder(self._folder)
 
     def _start_supervisor(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # The file is locked before the supervisor starts, so that a supervisor always holds the lock.
-        with (
-            theirs,
-            os.fdopen(
-                os.memfd_create("settings"), "w+"
-            ) as settings_file,  # settings may be too long for an argument
-            recovery.alive_file(self._folder).open("a") as lock,
-        ):
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            settings = {
-                "target": self._target,
-                "spools": str(self._spools),
-                "durable": self._durable,
-                "clock_offset": self._clock.offset,
-            }
-            json.dump([sys.path, theirs.fileno(), lock.fileno(), settings], settings_file)
-            settings_file.seek(0)
-            code = (
-                "import sys, json\n"
-                "with open(int(sys.argv[1])) as file: path, control, alive, settings = json.load(file)\n"
-                "sys.path[:] = path\n"
-                "from thriftune.engines.supervisor import main; main(control, alive, settings)"
-            )
-            threads = thread_limits(len(os.sched_getaffinity(0)) // self._slots)
-            try:
-                self._supervisor = subprocess.Popen(
-                    [sys.executable, "-c", code, str(settings_file.fileno())],
-                    pass_fds=[theirs.fileno(), lock.fileno(), settings_file.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                    env={**threads, **os.environ},  # the user's own variables win
-                )
-            except OSError as error:
-                ours.close()
-                raise ThriftuneError(
-                    f"the supervisor process of the workers cannot be started: {error}"
-                ) from error
-        self._control = ours
-        self._selector.register(ours, selectors.EVENT_READ, self._read_supervisor)
+        settings = {
+            "target": self._target,
+            "spools": str(self._spools),
+            "durable": self._durable,
+            "clock_offset": self._clock.offset,
+        }
+        threads = thread_limits(len(os.sched_getaffinity(0)) // self._slots)
+        alive_file = recovery.alive_file(self._folder)
+        self._supervisor, self._control = start_supervisor(alive_file, settings, threads)
+        self._selector.register(self._control, selectors.EVENT_READ, self._read_supervisor)
 
     def _spawn(self) -> _LocalWorker:
         """Ask the supervisor for a new worker, and return it.

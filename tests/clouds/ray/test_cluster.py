@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cluster import hold
-from thriftune.clouds.ray import cluster
+from thriftune.clouds.ray import connecting
 from thriftune.clouds.ray.cluster import Cluster
 from thriftune.errors import SettingError, ThriftuneError
 
@@ -64,7 +64,7 @@ def test_uses_a_token_only_if_the_cluster_requires_one(
         file.write_text(TOKEN)
     if source != "file":
         monkeypatch.setenv(source, TOKEN if source == "RAY_AUTH_TOKEN" else str(file))
-    cluster._set_token_mode(clusters[required])
+    connecting.set_token_mode(clusters[required])
     assert os.environ.get("RAY_AUTH_MODE") == ("token" if required else None)
 
 
@@ -97,23 +97,23 @@ def test_fails_if_the_process_at_the_address_never_answers(
     no_token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    monkeypatch.setattr(cluster, "_TOKEN_CHECK_SECONDS", 2.0)
+    monkeypatch.setattr(connecting, "_TOKEN_CHECK_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(
             ThriftuneError, match=f"no Ray cluster answers at {address}, although a process listens"
         ):
-            cluster._set_token_mode(address)
+            connecting.set_token_mode(address)
     assert "RAY_AUTH_MODE" not in os.environ
 
 
 def test_uses_no_token_if_this_machine_has_none(no_token: Path) -> None:
-    cluster._set_token_mode("not contacted")
+    connecting.set_token_mode("not contacted")
     assert "RAY_AUTH_MODE" not in os.environ
 
 
 def test_keeps_the_token_mode_that_the_user_has_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    cluster._set_token_mode("not contacted")
+    connecting.set_token_mode("not contacted")
     assert os.environ["RAY_AUTH_MODE"] == "disabled"

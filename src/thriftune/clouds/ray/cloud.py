@@ -22,16 +22,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from thriftune.clouds.ray.cluster import MARKET, NODE, PRICE, Cluster, ClusterNode, NodeType, ResourceClaim
-from thriftune.clouds.ray.node_types import (
-    SPOT,
-    NodePrice,
-    billing_of,
-    find_type,
-    labels_of,
-    price_of,
-    type_of,
-)
+from thriftune.clouds.ray.cluster import NODE, PRICE, Cluster, ClusterNode, NodeType, ResourceClaim
+from thriftune.clouds.ray.cluster_machine import ClusterMachine, bill_events, bill_of
+from thriftune.clouds.ray.node_types import NodePrice, billing_of, find_type, labels_of, price_of, type_of
 from thriftune.clouds.ray.other_studies import OtherStudy, RentedNode, StudyNotes, fair_share
 from thriftune.clouds.ray.sharing import Want, workers_that_fit
 from thriftune.errors import SettingError
@@ -39,7 +32,6 @@ from thriftune.market.billing import Billing
 from thriftune.market.catalog import Catalog
 from thriftune.state.events import (
     Event,
-    MachineBilled,
     MachineLost,
     MachineNotice,
     MachineReady,
@@ -70,27 +62,6 @@ _TAKEN_OVER = "another study has rented it", True
 
 _MEMORY_RESOURCES = ("memory", "object_store_memory")
 """Resources of which a node has less than its type states, because Ray and the system use some."""
-
-
-@dataclass(slots=True)
-class _ClusterMachine:
-    """A node that is a machine of this study."""
-
-    id: str
-    node: ClusterNode
-    price_per_hour: float
-    since: float  # unix seconds
-    billing: Billing
-    claim: ResourceClaim | None = None  # the claim that keeps a rented node alive; None: the node is shared
-    releasing: bool = False  # it was released, and its node has not ended yet
-    notice_deadline: float | None = None  # of the drain that the last MachineNotice reported; None: no notice yet
-    reported_others: int = 0  # slots that other studies use, by the last MachineShared
-    seen_others: int = 0  # slots that other studies used at the last look
-    seen_since: float = 0.0  # when seen_others last changed
-
-    @property
-    def spot(self) -> bool:
-        return self.node.labels.get(MARKET) == SPOT
 
 
 @dataclass(slots=True)
@@ -140,7 +111,7 @@ class RayCloud:
         self._driven_until = driven_until
         self._types = {node_type.name: node_type for node_type in types}
         self._catalog = Catalog.shipped() if catalog is None else catalog
-        self._machines: dict[str, _ClusterMachine] = {}  # by id, also those that are being released
+        self._machines: dict[str, ClusterMachine] = {}  # by id, also those that are being released
         self._orders: dict[str, _Order] = {}  # by the id of the machine
         self._left_nodes: set[str] = set()  # ids of shared nodes that this study has released
         self._share: int | None = (
@@ -268,7 +239,7 @@ class RayCloud:
         for present in list(self._machines.values()):
             if present.releasing or present.claim is None:
                 del self._machines[present.id]
-                events += [MachineReleased(now, present.id), *_bill_events(present, now, preempted=False)]
+                events += [MachineReleased(now, present.id), *bill_events(present, now, preempted=False)]
         self._write_rented()
         self.release_claims()
         self._notes.delete_want()
@@ -299,10 +270,10 @@ class RayCloud:
         if node.id in self._left_nodes or node.drains_at is not None:
             return []
         price = self._price(node)
-        self._machines[machine] = _ClusterMachine(machine, node, price.per_hour, now, Billing())
+        self._machines[machine] = ClusterMachine(machine, node, price.per_hour, now, Billing())
         return [MachineReady(now, machine, price.title, self._slots(node), price.per_hour, price.known)]
 
-    def _use_by_others(self, machine: _ClusterMachine, node: ClusterNode, now: float) -> list[Event]:
+    def _use_by_others(self, machine: ClusterMachine, node: ClusterNode, now: float) -> list[Event]:
         """Return a MachineShared if other studies use more or fewer slots than reported.
 
         A change is reported once it has lasted for _SETTLED_SECONDS.
@@ -353,13 +324,13 @@ class RayCloud:
         taken_over = rented.node in taken
         why, preempted = _TAKEN_OVER if taken_over else self._cluster.why_ended(rented.node)
         rules = billing_of(rented.offer, self._types, self._catalog)
-        bill = _bill(machine, rules, rented.since, ended_at, rented.price_per_hour, preempted and not taken_over)
+        bill = bill_of(machine, rules, rented.since, ended_at, rented.price_per_hour, preempted and not taken_over)
         if rented.released:
             return [MachineReleased(ended_at, machine), bill]
         return [MachineLost(ended_at, machine, f"while no driver ran: {why}", revoked=preempted), bill]
 
     def _machine_events(
-        self, machine: _ClusterMachine, node: ClusterNode | None, taken: frozenset[str], now: float
+        self, machine: ClusterMachine, node: ClusterNode | None, taken: frozenset[str], now: float
     ) -> list[Event]:
         """Return the end of a machine, or a new notice.
 
@@ -372,7 +343,7 @@ class RayCloud:
         machine.notice_deadline = node.drains_at
         return [MachineNotice(now, machine.id, node.drains_at if node.drains_at > 0 else now)]
 
-    def _remove(self, machine: _ClusterMachine, taken_over: bool, now: float) -> list[Event]:
+    def _remove(self, machine: ClusterMachine, taken_over: bool, now: float) -> list[Event]:
         """Remove a machine that has ended; return its end and its bill."""
         del self._machines[machine.id]
         if machine.claim is not None:
@@ -382,10 +353,10 @@ class RayCloud:
         why, preempted = _TAKEN_OVER if taken_over else self._cluster.why_ended(machine.node.id)
         if machine.releasing:
             refundable = preempted and not taken_over  # its provider preempted it before the idle timeout
-            return [MachineReleased(now, machine.id), *_bill_events(machine, now, preempted=refundable)]
+            return [MachineReleased(now, machine.id), *bill_events(machine, now, preempted=refundable)]
         # Few providers tell Ray of a preemption: a spot node that vanishes counts as preempted.
         revoked = preempted or machine.spot or machine.notice_deadline is not None
-        bills = _bill_events(machine, now, preempted=revoked and not taken_over)
+        bills = bill_events(machine, now, preempted=revoked and not taken_over)
         return [MachineLost(now, machine.id, why, revoked=revoked), *bills]
 
     # --- orders -------------------------------------------------------------------------------------------
@@ -453,10 +424,10 @@ class RayCloud:
     def _unreleased_nodes(self) -> set[str]:
         return {each.node.id for each in self._machines.values() if not each.releasing}
 
-    def _rented_machine(self, machine: str, node: ClusterNode, price: float, since: float) -> _ClusterMachine:
+    def _rented_machine(self, machine: str, node: ClusterNode, price: float, since: float) -> ClusterMachine:
         rules = billing_of(type_of(node), self._types, self._catalog)
         claim = self._cluster.claim(_KEEP_ALIVE_BUNDLE, {NODE: node.id})
-        return _ClusterMachine(machine, node, price, since, rules, claim)
+        return ClusterMachine(machine, node, price, since, rules, claim)
 
     def _ready_events(self, machine: str, offer: str, now: float) -> list[Event]:
         present = self._machines[machine]
@@ -491,22 +462,6 @@ class RayCloud:
 
 def _no_workers(machine: str) -> int:  # noqa: ARG001
     return 0
-
-
-def _bill_events(machine: _ClusterMachine, now: float, *, preempted: bool) -> list[Event]:
-    """Return the bill of a machine that has ended.
-
-    Returns an empty list for a machine that was not rented.
-    """
-    if machine.claim is None:
-        return []
-    return [_bill(machine.id, machine.billing, machine.since, now, machine.price_per_hour, preempted)]
-
-
-def _bill(machine: str, rules: Billing, since: float, until: float, price: float, preempted: bool) -> Event:
-    """Return an estimated bill, by the price and the rules of the provider."""
-    bill = rules.bill(since, max(since, until), price, revoked=preempted)
-    return MachineBilled(until, machine, bill.dollars, float(bill.data), float(bill.refunded), estimated=True)
 
 
 def _nodes_of(others: Mapping[str, OtherStudy]) -> frozenset[str]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
+from thriftune.clouds.ray.connecting import check_reachable, import_ray, set_token_mode
 from thriftune.errors import SettingError, ThriftuneError
 
 NAMESPACE = "thriftune"
@@ -35,12 +33,6 @@ HEALTH_CHECKS = {
 A node that does not answer three times in a row, for three seconds each, is dead. A busy node still answers. Dead
 nodes are thus noticed within seconds; with Ray's defaults it takes half a minute.
 """
-
-_CONNECT_SECONDS = 10.0
-"""How long to wait for a connection to the cluster's address."""
-
-_TOKEN_CHECK_SECONDS = 60.0
-"""How long to wait for the process that tries to connect without a token."""
 
 _PREEMPTED = 3
 """AUTOSCALER_DRAIN_PREEMPTED of Ray's NodeDeathInfo. Its module differs between versions of Ray."""
@@ -99,8 +91,8 @@ class Cluster:
                 "cluster, with address 'auto'"
             )
         if wanted is not None and "ray" not in sys.modules:  # Ray reads the token mode once, when it is imported
-            _set_token_mode(wanted)
-        ray = _ray()
+            set_token_mode(wanted)
+        ray = import_ray()
         if ray.is_initialized():
             connected = ray.get_runtime_context().gcs_address
             if wanted not in (None, "auto", connected):
@@ -116,7 +108,7 @@ class Cluster:
             options["_system_config"] = HEALTH_CHECKS
         else:
             options["address"] = wanted
-            _check_reachable(wanted)
+            check_reachable(wanted)
         try:
             ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -134,7 +126,7 @@ class Cluster:
         """
         if self._owns_connection:
             self._owns_connection = False
-            _ray().shutdown()
+            import_ray().shutdown()
 
     # --- nodes ------------------------------------------------------------------------------------------
 
@@ -169,7 +161,7 @@ class Cluster:
 
         Only a preemption with a notice is known.
         """
-        record: dict[str, Any] = next((node for node in _ray().nodes() if node["NodeID"] == node_id), {})
+        record: dict[str, Any] = next((node for node in import_ray().nodes() if node["NodeID"] == node_id), {})
         preempted = record.get("DeathReason") == _PREEMPTED
         return str(record.get("DeathReasonMessage") or "the node has ended"), preempted
 
@@ -240,7 +232,7 @@ class Cluster:
 
     def end_actors(self, prefix: str) -> None:
         """End all actors whose names begin with the prefix, also those of other processes."""
-        ray = _ray()
+        ray = import_ray()
         from ray.util import list_named_actors
 
         for actor in list_named_actors(all_namespaces=True):
@@ -303,7 +295,7 @@ class ActorGroup:
         - `resources`: of each actor.
         - `name`: the actors are called NAME-0, NAME-1 and so on.
         """
-        ray = _ray()
+        ray = import_ray()
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -353,11 +345,11 @@ class ActorGroup:
 
         The group holds its resources until end() is called.
         """
-        _ray().kill(self._actors[index])
+        import_ray().kill(self._actors[index])
 
     def end(self) -> None:
         """End all actors at once, and return their resources to the cluster."""
-        ray = _ray()
+        ray = import_ray()
         from ray.util.placement_group import remove_placement_group
 
         for actor in self._actors:
@@ -368,72 +360,6 @@ class ActorGroup:
 def _pass_on(future: Any, on_result: OnResult) -> None:
     error = future.exception()
     on_result(None if error else future.result(), error)
-
-
-def _ray() -> Any:
-    """Import Ray and return it; raise SettingError if it is not installed."""
-    try:
-        import ray
-    except ImportError:
-        raise SettingError("engine: 'ray' needs Ray; install it with: pip install 'thriftune[ray]'") from None
-    return ray
-
-
-def _set_token_mode(address: str) -> None:
-    """Set RAY_AUTH_MODE=token if the cluster requires a token, and one is known.
-
-    Ray sends a token only in this mode. With a cluster that requires none, the mode must not be set: this process
-    would then require a token from the cluster, and reject its messages.
-    """
-    token = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
-    if "RAY_AUTH_MODE" in os.environ or not (token or (Path.home() / ".ray" / "auth_token").exists()):
-        return
-    _check_reachable(address)
-    environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
-    command = [sys.executable, "-c", _CONNECT_WITHOUT_TOKEN, address]
-    try:
-        process = subprocess.run(
-            command, env=environment, capture_output=True, timeout=_TOKEN_CHECK_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise ThriftuneError(
-            f"no Ray cluster answers at {address}, although a process listens there; run `ray status` on the "
-            "cluster's head to see whether Ray runs, and at which address"
-        ) from None
-    if process.returncode:
-        os.environ["RAY_AUTH_MODE"] = "token"
-
-
-_CONNECT_WITHOUT_TOKEN = """
-import sys
-from ray._raylet import GcsClient
-address = sys.argv[1]
-if address == "auto":
-    from ray._private.services import canonicalize_bootstrap_address_or_die
-    address = canonicalize_bootstrap_address_or_die(address)
-GcsClient(address=address).internal_kv_exists(b"", None, timeout=10)
-"""
-"""A script that fails if the cluster requires a token.
-
-It runs in a process of its own, because Ray decides only once in a process whether it sends a token.
-"""
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ThriftuneError if no process listens at the address.
-
-    Ray itself would try for minutes.
-    """
-    host, _, port = address.rpartition(":")
-    if not (host and port.isdigit()):
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ThriftuneError(
-            f"no Ray cluster can be reached at {address}: {error.strerror or error}; run `ray status` on the "
-            "cluster's head to see whether Ray runs, and at which address"
-        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -21,12 +21,12 @@ from thriftune.common.formatting import format_resources
 from thriftune.common.threads import thread_limits
 from thriftune.engines import recovery
 from thriftune.engines.protocol import WorkerStatus
+from thriftune.engines.ray.actor_errors import error_line
 from thriftune.engines.ray.remote_workers import (
     RemoteWorker,
     RemoteWorkerPool,
-    error_line,
     spooled_events,
-    wait_for_processes,
+    wait_for_actor_processes,
 )
 from thriftune.state.events import Ended, Event, Failed, Killed, Lost
 from thriftune.training.run import Run
@@ -353,7 +353,9 @@ class RayEngine:
         if rank in gang.ends:
             return
         folder, run = gang.workers[rank].folder, gang.run
-        wait_for_processes(folder, _PROCESSES_END_SECONDS if deadline is None else deadline - time.monotonic())
+        wait_for_actor_processes(
+            folder, _PROCESSES_END_SECONDS if deadline is None else deadline - time.monotonic()
+        )
         for event in spooled_events(folder):
             self._take_in(gang, rank, event)
         if rank not in gang.ends:

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from thriftune.clouds.ray.cluster import ActorGroup, Cluster, ClusterNode
 from thriftune.engines import recovery
+from thriftune.engines.ray.actor_errors import error_line, is_out_of_memory, is_temporary, unsuitable_node
 from thriftune.engines.ray.worker_actor import Order, WorkerActor
 from thriftune.errors import ThriftuneError
 from thriftune.state.events import Event
@@ -271,7 +272,7 @@ class RemoteWorkerPool:
         deadline = time.monotonic() + timeout_seconds
         for worker in workers:
             worker.ended = True
-            wait_for_processes(worker.folder, deadline - time.monotonic())
+            wait_for_actor_processes(worker.folder, deadline - time.monotonic())
 
     def _remove(self, worker: RemoteWorker) -> None:
         worker.ended = True
@@ -381,7 +382,7 @@ class RemoteWorkerPool:
             self.poll(worker)
             self._listener.worker_ready(worker)
             return
-        if why := _unsuitable_node(error):
+        if why := unsuitable_node(error):
             raise ThriftuneError(_cannot_start(worker, why))
         self.call_later(_NODE_SECONDS, lambda: self._start_failed(worker, error_line(error)))
 
@@ -409,11 +410,11 @@ class RemoteWorkerPool:
             return
         now = time.monotonic()
         worker.unreachable_since = worker.unreachable_since or now
-        if _is_temporary(error) and now < worker.unreachable_since + _UNREACHABLE_SECONDS:
+        if is_temporary(error) and now < worker.unreachable_since + _UNREACHABLE_SECONDS:
             worker.unsent_orders = [*orders, *worker.unsent_orders]
             self.call_later(_RETRY_SECONDS, lambda: self.poll(worker))
         elif worker.busy:
-            why, out_of_memory = error_line(error), _is_out_of_memory(error)
+            why, out_of_memory = error_line(error), is_out_of_memory(error)
             self.call_later(_NODE_SECONDS, lambda: self._lost(worker, why, out_of_memory=out_of_memory))
         else:
             self.end([worker])
@@ -430,7 +431,7 @@ class RemoteWorkerPool:
 # --- folders of ended workers -----------------------------------------------------------------------------
 
 
-def wait_for_processes(folder: Path, seconds: float) -> None:
+def wait_for_actor_processes(folder: Path, seconds: float) -> None:
     """Wait at most this long for the processes of an actor that has ended.
 
     They end with the actor.
@@ -448,39 +449,5 @@ def spooled_events(folder: Path) -> list[Event]:
     ]
 
 
-# --- errors of Ray ----------------------------------------------------------------------------------------
-
-
-def _is_temporary(error: BaseException) -> bool:
-    """Return whether the actor may be reachable again later."""
-    return type(error).__name__ == "ActorUnavailableError"
-
-
-def _unsuitable_node(error: BaseException) -> str:
-    """Return why no worker can ever start on the node.
-
-    Returns an empty string if the error has another cause.
-    """
-    why = error_line(error)
-    if "No module named 'thriftune" in why:
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        return f"{why}; install the same thriftune there, for Python {version}"
-    return why.partition("SettingError: ")[2]
-
-
 def _cannot_start(worker: RemoteWorker, why: str) -> str:
     return f"no worker can be started on {worker.machine} ({worker.address}): {why}"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return "OutOfMemory" in type(error).__name__ or "running low on memory" in str(error)
-
-
-def error_line(error: BaseException) -> str:
-    """Return the most useful line of an error of Ray's.
-
-    That is the line of the exception in the actor, or else the first line.
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
-    return next((line for line in reversed(lines) if "Error:" in line), first)

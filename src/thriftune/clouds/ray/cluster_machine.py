@@ -1,0 +1,47 @@
+"""The machine that a node of a Ray cluster is, and its bill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thriftune.clouds.ray.cluster import MARKET, ClusterNode, ResourceClaim
+from thriftune.clouds.ray.node_types import SPOT
+from thriftune.market.billing import Billing
+from thriftune.state.events import Event, MachineBilled
+
+
+@dataclass(slots=True)
+class ClusterMachine:
+    """A node that is a machine of this study."""
+
+    id: str
+    node: ClusterNode
+    price_per_hour: float
+    since: float  # unix seconds
+    billing: Billing
+    claim: ResourceClaim | None = None  # the claim that keeps a rented node alive; None: the node is shared
+    releasing: bool = False  # it was released, and its node has not ended yet
+    notice_deadline: float | None = None  # of the drain that the last MachineNotice reported; None: no notice yet
+    reported_others: int = 0  # slots that other studies use, by the last MachineShared
+    seen_others: int = 0  # slots that other studies used at the last look
+    seen_since: float = 0.0  # when seen_others last changed
+
+    @property
+    def spot(self) -> bool:
+        return self.node.labels.get(MARKET) == SPOT
+
+
+def bill_events(machine: ClusterMachine, now: float, *, preempted: bool) -> list[Event]:
+    """Return the bill of a machine that has ended.
+
+    Returns an empty list for a machine that was not rented.
+    """
+    if machine.claim is None:
+        return []
+    return [bill_of(machine.id, machine.billing, machine.since, now, machine.price_per_hour, preempted)]
+
+
+def bill_of(machine: str, rules: Billing, since: float, until: float, price: float, preempted: bool) -> Event:
+    """Return an estimated bill, by the price and the rules of the provider."""
+    bill = rules.bill(since, max(since, until), price, revoked=preempted)
+    return MachineBilled(until, machine, bill.dollars, float(bill.data), float(bill.refunded), estimated=True)
