@@ -66,6 +66,7 @@ class Command:
         self._folder = folder
 
     def __call__(self, trial: Trial) -> None:
+        """Run the command to its end. Raises TrialFailed or TrialLost."""
         trial.warns_past_end = False
         memory_kills = MemoryKills()
         with (
@@ -164,9 +165,8 @@ class _Session:
                         selector.unregister(key.fileobj)
                 self._end_if_requested()
         self._exited = True
-        _signal(
-            self._process, signal.SIGKILL
-        )  # before it is waited for, as long as no other process can have its id
+        # The process group is killed before the process is waited for, while no other process can have its id.
+        _signal(self._process, signal.SIGKILL)
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(_PIPE_READS):  # no more, because a child of another process group may go on printing
@@ -330,9 +330,8 @@ def _listening_socket(folder: Path, rank: int) -> Iterator[socket.socket]:
     socket is among the temporary files.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, contextlib.ExitStack() as stack:
-        path = folder.absolute() / (
-            f"socket-{rank}" if rank else "socket"
-        )  # the workers of a gang share the folder
+        # The workers of a gang share the folder.
+        path = folder.absolute() / (f"socket-{rank}" if rank else "socket")
         try:
             path.unlink(missing_ok=True)
             listener.bind(str(path))
@@ -364,5 +363,6 @@ def _exit_descriptor(pid: int) -> Iterator[int | None]:
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to the process group of the command, unless it has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)

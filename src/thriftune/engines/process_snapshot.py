@@ -56,7 +56,7 @@ class ProcessSnapshot:
 
         Returns False if something is left that may affect the next trial.
         """
-        faulthandler.cancel_dump_traceback_later()  # first: it may be about to end this process
+        faulthandler.cancel_dump_traceback_later()  # first, because its timer may end this process
         for stream in (sys.stdout, sys.stderr, self._stdout, self._stderr):
             with contextlib.suppress(Exception):  # a trial may have closed or replaced them
                 stream.flush()

@@ -139,9 +139,8 @@ class RemoteWorkerPool:
         self._reservation_count = 0  # reservations made to date
         self._workers: dict[RemoteWorker, None] = {}  # all that have not ended, in order of start
         self._idle: dict[str, dict[RemoteWorker, None]] = {}  # those that are not busy, by machine
-        self._results: queue.SimpleQueue[Callable[[], None] | None] = (
-            queue.SimpleQueue()
-        )  # None: wake() was called
+        # Actions that process the results of calls to actors; None: wake() was called.
+        self._results: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._to_poll: list[RemoteWorker] = []  # workers whose last events the driver has not recorded yet
         self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap of (when due, number, action)
         self._timer_numbers = itertools.count()
@@ -204,10 +203,8 @@ class RemoteWorkerPool:
         self._reservation_count += 1
         folders = [self._folder / f"{self._reservation_count}-{index}" for index in range(len(machines))]
         paths = [str(Path(path or ".").absolute()) for path in sys.path]
-        for folder in folders:
-            folder.mkdir(
-                parents=True, exist_ok=True
-            )  # an actor that does not see it knows the storage is not shared
+        for folder in folders:  # made here, because an actor that does not see its folder reports that
+            folder.mkdir(parents=True, exist_ok=True)
         arguments = [(str(folder), self._target, self._variables, paths) for folder in folders]
         name = f"{self._name_prefix}{self._reservation_count}"
         node_ids = [node.id for node in nodes]
