@@ -71,8 +71,8 @@ class _Order:
     offer: str
     bundle: Mapping[str, float]
     labels: Mapping[str, str]
-    since: float
-    claim: ResourceClaim
+    since: float  # unix seconds
+    claim: ResourceClaim  # to a node with these labels
 
 
 class RayCloud:
@@ -114,9 +114,7 @@ class RayCloud:
         self._machines: dict[str, ClusterMachine] = {}  # by id, also those that are being released
         self._orders: dict[str, _Order] = {}  # by the id of the machine
         self._left_nodes: set[str] = set()  # ids of shared nodes that this study has released
-        self._share: int | None = (
-            None  # workers that this study may have, by the last ShareChanged; None: no limit
-        )
+        self._share: int | None = None  # workers of this study by the last ShareChanged; None: no limit
         self._polled_at = float("-inf")
         self._wants = wants
         self._gang = gang
