@@ -67,15 +67,15 @@ def measure(options: argparse.Namespace) -> list[Row]:
     with autoscaled(types, idle_seconds=IDLE_SECONDS, most=settings.most, apart=apart) as cluster:
         say(f"a cluster of up to {settings.most} nodes with {settings.slots} CPUs each")
         output = cluster.run(Path(__file__), "inside", json.dumps(asdict(settings)), seconds=3000.0, echo=True)
-    found = rows(json.loads(output.splitlines()[-1]))
-    return [replace(row, met=None) for row in found] if options.quick else found
+    report = rows(json.loads(output.splitlines()[-1]))
+    return [replace(row, met=None) for row in report] if options.quick else report
 
 
-def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
-    """Return the rows of the report. `found`: the predictions and the measurements of each seed."""
-    made = []
+def rows(results: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the rows of the report. `results`: the predictions and the measurements of each seed."""
+    report = []
     for name in NAMES:
-        runs = [each[name] for each in found]
+        runs = [each[name] for each in results]
         runs_text = "; ".join(
             f"{run['predicted']['seconds']:.0f} s and ${run['predicted']['dollars']:.4f} predicted, "
             f"{run['seen']['seconds']:.0f} s and ${run['seen']['dollars']:.4f} seen, machines {run['machines']}"
@@ -84,26 +84,26 @@ def rows(found: Sequence[dict[str, Any]]) -> list[Row]:
         off = _off(runs, "predicted")
         met = max(map(abs, off)) <= BAR_OFF
         figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%} ({runs_text})"
-        made.append(Row(f"{name}, seen against predicted", figure, "within 10 %", met, {"runs": runs}))
+        report.append(Row(f"{name}, seen against predicted", figure, "within 10 %", met, {"runs": runs}))
         # The speed of the machine may change after the profile was measured, which the model cannot know.
         off = _off(runs, "at the pace seen")
         figure = f"time {off[0]:+.1%}, cost {off[1]:+.1%}"
-        made.append(Row(f"{name}, had steps been measured as they took", figure))
-    predicted, saved = ([_saved(each, what) for each in found] for what in ("predicted", "seen"))
+        report.append(Row(f"{name}, had steps been measured as they took", figure))
+    predicted, saved = ([_saved(each, what) for each in results] for what in ("predicted", "seen"))
     figure = f"{mean(saved):.1%} cheaper ({_each(saved)}); predicted {mean(predicted):.1%} ({_each(predicted)})"
     met = mean(saved) >= mean(predicted) - BAR_POINTS
-    made.append(Row("elastic against static, same deadline", figure, "predicted less 5 points", met))
-    late = sum(each[name]["seen"]["seconds"] > each["deadline"] for each in found for name in NAMES)
-    made.append(Row("deadline", f"missed in {late} of {len(NAMES) * len(found)} runs"))
-    return made
+    report.append(Row("elastic against static, same deadline", figure, "predicted less 5 points", met))
+    late = sum(each[name]["seen"]["seconds"] > each["deadline"] for each in results for name in NAMES)
+    report.append(Row("deadline", f"missed in {late} of {len(NAMES) * len(results)} runs"))
+    return report
 
 
 def _off(runs: Sequence[dict[str, Any]], model: str) -> list[float]:
     return [mean(run["seen"][unit] / run[model][unit] - 1.0 for run in runs) for unit in UNITS]
 
 
-def _saved(found: dict[str, Any], what: str) -> float:
-    return float(1.0 - found["elastic"][what]["dollars"] / found["static"][what]["dollars"])
+def _saved(result: dict[str, Any], what: str) -> float:
+    return float(1.0 - result["elastic"][what]["dollars"] / result["static"][what]["dollars"])
 
 
 def _each(parts: Sequence[float]) -> str:
@@ -145,7 +145,7 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
         target=target, trials=settings.trials, max_steps=settings.last, engine=where,
     )  # fmt: skip
     job, _ = job_of(spec)
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:
         for seed in range(settings.seeds):
             _wait_until_empty(cluster)
@@ -184,8 +184,8 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
                     "machines": machines,
                     "stages": [asdict(stage) for stage in made.stages],
                 }
-            found.append(result)
-    return found
+            results.append(result)
+    return results
 
 
 def carry_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> dict[str, Any]:

@@ -142,12 +142,12 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def _run(system: System, address: str, quick: bool, number: int, rounds: int) -> Run:
-    found = system.run(address, max(4, system.trials // 40) if quick else system.trials)
+    result = system.run(address, max(4, system.trials // 40) if quick else system.trials)
     say(
-        f"round {number} of {rounds}: {system.name}: {found.rate:,.1f} trials a second, the first after "
-        f"{found.from_call:.2f} s, {found.from_start:.2f} s with imports"
+        f"round {number} of {rounds}: {system.name}: {result.rate:,.1f} trials a second, the first after "
+        f"{result.from_call:.2f} s, {result.from_start:.2f} s with imports"
     )
-    return found
+    return result
 
 
 def _alone(runs: list[Run]) -> Row:

@@ -159,11 +159,11 @@ def change_decimal() -> None:
 
 def read_decimal_default() -> object:
     """Return the decimal context of a new thread."""
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(read_decimal()))
+    values: list[object] = []
+    thread = threading.Thread(target=lambda: values.append(read_decimal()))
     thread.start()
     thread.join()
-    return found
+    return values
 
 
 def change_decimal_default() -> None:

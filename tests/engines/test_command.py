@@ -126,9 +126,9 @@ def test_a_missing_command(stage: Stage) -> None:
     outcome = stage.run("no-such-command")
     assert (outcome.kind, "'no-such-command' cannot be started" in outcome.error) == ("raised", True)
     run = Run(3, 1, {}, 0, ("loss",), None, 7, str(stage.folder / "trial"), 2)
-    outcome = attempt(Command(["true"], {}, str(stage.folder / "gone")), run, stage.link)
+    outcome = attempt(Command(["true"], {}, str(stage.folder / "missing")), run, stage.link)
     assert isinstance(outcome, Failed)
-    assert "/gone" in outcome.error
+    assert "/missing" in outcome.error
 
 
 REPORTS_ON_SIGTERM = """
@@ -233,7 +233,7 @@ def test_a_missing_metric_is_explained(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "name", "found", "values"),
+    ("printed", "name", "text", "values"),
     [
         ("loss=much", "loss", "much", []),
         ("loss=0.5\\nloss=--", "loss", "--", [(1, 0.5)]),
@@ -243,13 +243,13 @@ def test_a_missing_metric_is_explained(stage: Stage) -> None:
     ],
 )
 def test_a_match_that_is_no_number_is_an_error(
-    printed: str, name: str, found: str, values: list[tuple[int, float]], stage: Stage, mark: str
+    printed: str, name: str, text: str, values: list[tuple[int, float]], stage: Stage, mark: str
 ) -> None:
     failed = stage.shell(f"printf '{printed}\\n'; sleep 600", patterns=LOSS)
     assert (failed.kind, stage.values) == ("raised", values)
     pattern = LOSS[name]
     assert failed.error.startswith(
-        f"metrics: {name}: the pattern {pattern!r} found {found!r}, which is no number; "
+        f"metrics: {name}: the pattern {pattern!r} found {text!r}, which is no number; "
     )
     assert failed.error.endswith(r"(\d+)" if name == "step" else "([-+0-9.eE]+|nan)")
     wait_for_no_process(mark)
@@ -345,9 +345,9 @@ def test_a_reported_0_after_other_steps_is_an_error(stage: Stage, capfd: pytest.
 def test_a_step_0_from_python_is_saved_as_step_1(stage: Stage) -> None:
     assert isinstance(stage.python(REPORTS_BY_THRIFTUNE), Ended)
     assert stage.values == [(1, 0.0), (2, 1.0), (3, 2.0)]
-    found = Checkpoints(stage.folder / "trial" / "checkpoints", keep=2).load(at_most=2)
-    assert found.folder is not None
-    assert (found.step, (found.folder / "epoch").read_text()) == (2, "1")
+    loaded = Checkpoints(stage.folder / "trial" / "checkpoints", keep=2).load(at_most=2)
+    assert loaded.folder is not None
+    assert (loaded.step, (loaded.folder / "epoch").read_text()) == (2, "1")
     stage.link.heard.clear()
     goes_on = (
         "start = thriftune.current_trial().restore(lambda folder: None); thriftune.report(loss=9, step=start)"
@@ -438,8 +438,8 @@ def test_a_trial_ends_between_two_lines_with_slow_matches(stage: Stage, monkeypa
     feed = PrintedMetrics.feed
 
     def told_after_one(metrics: PrintedMetrics, output: bytes) -> Iterator[list[tuple[str, str]]]:
-        for found in feed(metrics, output):
-            yield found
+        for matches in feed(metrics, output):
+            yield matches
             stage.link.end.set()
 
     monkeypatch.setattr(PrintedMetrics, "feed", told_after_one)
@@ -455,21 +455,21 @@ def test_a_trial_ends_between_two_lines_with_slow_matches(stage: Stage, monkeypa
 def test_values_of_placeholders_are_single_arguments(stage: Stage) -> None:
     name = "a b 'c' \"d\" $HOME; `id` \n{x} ü"
     script = "import sys, json; json.dump(sys.argv[1:], open('arguments', 'w'))"
-    stage.run(PYTHON, "-c", script, "--name={name}", "{x}", "{gone}", "{}", "{1}", name=name, x=0.1)
+    stage.run(PYTHON, "-c", script, "--name={name}", "{x}", "{missing}", "{}", "{1}", name=name, x=0.1)
     assert json.loads((stage.folder / "arguments").read_text()) == [f"--name={name}", "0.1", "{}", "{1}"]
 
 
 def test_the_environment_of_a_command(stage: Stage) -> None:
     script = "import os, json; json.dump(dict(os.environ), open('environment', 'w'))"
     stage.python(script, attempt_number=2, max_steps=9, lr=0.1, act="relu")
-    found = json.loads((stage.folder / "environment").read_text())
-    assert found["THRIFTUNE_TRIAL"] == "3"
-    assert found["THRIFTUNE_ATTEMPT"] == "2"
-    assert json.loads(found["THRIFTUNE_CONFIG"]) == {"lr": 0.1, "act": "relu"}
-    assert found["THRIFTUNE_CONFIG_FILE"] == ""
-    assert found["THRIFTUNE_SEED"] == "7"
-    assert found["THRIFTUNE_MAX_STEPS"] == "9"
-    assert found["THRIFTUNE_CHECKPOINT_DIR"] == str(stage.folder / "trial" / "state")
+    variables = json.loads((stage.folder / "environment").read_text())
+    assert variables["THRIFTUNE_TRIAL"] == "3"
+    assert variables["THRIFTUNE_ATTEMPT"] == "2"
+    assert json.loads(variables["THRIFTUNE_CONFIG"]) == {"lr": 0.1, "act": "relu"}
+    assert variables["THRIFTUNE_CONFIG_FILE"] == ""
+    assert variables["THRIFTUNE_SEED"] == "7"
+    assert variables["THRIFTUNE_MAX_STEPS"] == "9"
+    assert variables["THRIFTUNE_CHECKPOINT_DIR"] == str(stage.folder / "trial" / "state")
     assert (stage.folder / "trial" / "state").is_dir()
     stage.python(script)
     assert json.loads((stage.folder / "environment").read_text())["THRIFTUNE_MAX_STEPS"] == ""
@@ -627,10 +627,10 @@ def test_a_command_learns_by_thriftune_that_it_is_to_end(stage: Stage) -> None:
 def test_wrong_messages_are_answered_and_harmless(stage: Stage) -> None:
     script = """
 import os, socket, thriftune
-for said in (b"nonsense\\n", b"\\xff\\n", b"", b'Ended {"at": 1, "trial": 3, "attempt": 1, "seconds": 1}\\n'):
+for message in (b"nonsense\\n", b"\\xff\\n", b"", b'Ended {"at": 1, "trial": 3, "attempt": 1, "seconds": 1}\\n'):
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(os.environ["THRIFTUNE_SOCKET"])
-        line.sendall(said)
+        line.sendall(message)
         line.shutdown(socket.SHUT_WR)
         assert b"error" in line.recv(4096)
 thriftune.report(loss=1)
@@ -727,7 +727,7 @@ def test_a_command_is_killed_with_all_its_processes(
             and not workers & left.keys()
         )
 
-    eventually(only_keepers, "the worker and all it started are gone")
+    eventually(only_keepers, "the worker and all its processes have ended")
 
 
 def test_a_worker_is_reused_after_a_command(engine_for: Callable[..., LocalEngine], tmp_path: Path) -> None:

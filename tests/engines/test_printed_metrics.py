@@ -26,7 +26,7 @@ def short_pieces() -> Iterable[None]:
         yield
 
 
-def found(chunks: Iterable[bytes], **patterns: str) -> list[tuple[str, str]]:
+def matches_of(chunks: Iterable[bytes], **patterns: str) -> list[tuple[str, str]]:
     return [pair for piece in pieces(chunks, patterns) for pair in piece]
 
 
@@ -36,7 +36,7 @@ def pieces(chunks: Iterable[bytes], patterns: Mapping[str, str]) -> list[list[tu
 
 
 def numbers(text: str, pattern: str) -> list[str]:
-    return [number for _, number in found([text.encode()], loss=pattern)]
+    return [number for _, number in matches_of([text.encode()], loss=pattern)]
 
 
 @given(
@@ -52,7 +52,7 @@ def test_pieces_have_the_same_matches_as_the_whole_line(words: list[str], sizes:
     assume(not re.search(r"[0-9.]{12,}", printed))  # a match longer than the overlap may be missed
     lines = re.split(r"[\r\n]", printed)
     expected = [match.group(1) for line in lines for match in re.finditer(pattern, line)]
-    assert [number for _, number in found(chunks, loss=pattern)] == expected
+    assert [number for _, number in matches_of(chunks, loss=pattern)] == expected
 
 
 @pytest.mark.parametrize("before", range(2 * PIECE))
@@ -80,8 +80,8 @@ def test_a_carriage_return_ends_a_line() -> None:
 
 def test_characters_and_groups_that_are_incomplete() -> None:
     euro = "€".encode()
-    assert found([euro[:1], euro[1:] + b" loss=1", euro[:2]], loss=r"€ loss=(\d+)") == [("loss", "1")]
-    assert found([b"loss=none loss=2"], loss=r"loss=(?:none|(\d))") == [("loss", "2")]
+    assert matches_of([euro[:1], euro[1:] + b" loss=1", euro[:2]], loss=r"€ loss=(\d+)") == [("loss", "1")]
+    assert matches_of([b"loss=none loss=2"], loss=r"loss=(?:none|(\d))") == [("loss", "2")]
 
 
 def test_a_pattern_that_backtracks_endlessly_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_pattern_that_backtracks_endlessly_is_an_error(monkeypatch: pytest.Mon
     handler = signal.getsignal(signal.SIGVTALRM)
     slow = r"loss=((?:a+)+|[0-9.]+)$"
     with pytest.raises(TrialFailed) as raised:
-        found([b"loss=" + b"a" * 50 + b"!"], accuracy="acc=(.*)", loss=slow)
+        matches_of([b"loss=" + b"a" * 50 + b"!"], accuracy="acc=(.*)", loss=slow)
     assert f"metrics: loss: the pattern {slow!r} took more than 0.05 s" in str(raised.value)
     assert "Use a simpler one" in str(raised.value)
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)

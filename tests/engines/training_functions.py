@@ -339,8 +339,8 @@ def change_process(trial: Trial) -> float:
 
 
 def leave_socket(trial: Trial) -> float:
-    with socket.socket() as kept:
-        os.dup(kept.fileno())
+    with socket.socket() as sock:
+        os.dup(sock.fileno())
     return 1.0
 
 

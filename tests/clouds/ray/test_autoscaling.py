@@ -82,8 +82,8 @@ wait_until(lambda: study.poll() is None or not study.fleet.present)
 write(bills=[machine.bill.dollars > 0 for machine in study.fleet.past], end=len(workers()))
 study.close()
 """
-    found = written(cluster.run(BEGIN + script, str(IDLE_SECONDS)))
-    assert found == {
+    values = written(cluster.run(BEGIN + script, str(IDLE_SECONDS)))
+    assert values == {
         "types": {"m1": "c7i.large_spot", "m2": "c7i.large_spot", "m3": "c7i.large_on-demand"},
         "nodes": 3,
         "slots": [2, 2, 2],
@@ -120,8 +120,8 @@ write(events=[type(event).__name__ for event in cloud.open(time.time())])
 cloud.close(time.time())
 """
     node = written(cluster.run(BEGIN + first))["node"]
-    found = written(cluster.run(BEGIN + second, str(IDLE_SECONDS)))
-    assert found == {"events": 0, "node": node, "kept": True, "polled": 0}
+    values = written(cluster.run(BEGIN + second, str(IDLE_SECONDS)))
+    assert values == {"events": 0, "node": node, "kept": True, "polled": 0}
     assert written(cluster.run(BEGIN + third)) == {"events": ["MachineLost", "MachineBilled"]}
 
 
@@ -141,10 +141,10 @@ study.wait_for(ev.MachineReleased)
 study.close()
 """
     running = [cluster.start(BEGIN + script, name) for name in ("one", "two")]
-    found = [written(each.communicate(timeout=120)[0]) for each in running]
+    values = [written(each.communicate(timeout=120)[0]) for each in running]
     assert [each.returncode for each in running] == [0, 0]
-    assert found[0]["node"] != found[1]["node"]
-    assert [each["present"] for each in found] == [["m1"], ["m1"]]
+    assert values[0]["node"] != values[1]["node"]
+    assert [each["present"] for each in values] == [["m1"], ["m1"]]
 
     lost = """
 import psutil
