@@ -66,7 +66,10 @@ class Command:
         self._folder = folder
 
     def __call__(self, trial: Trial) -> None:
-        """Run the command to its end. Raises TrialFailed or TrialLost."""
+        """Run the command to its end.
+
+        Raises TrialFailed or TrialLost.
+        """
         trial.warns_past_end = False
         memory_kills = MemoryKills()
         with (

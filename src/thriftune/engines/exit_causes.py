@@ -70,9 +70,9 @@ def exit_cause(status: int, memory_kills: MemoryKills) -> ExitCause:
 
 
 def out_of_memory_kills() -> int:
-    """Return how often the kernel has killed a process for lack of memory since it booted.
+    """Return how many processes the kernel has killed for lack of memory.
 
-    Returns 0 if unknown.
+    The count begins when the machine boots. Returns 0 if it is unknown.
     """
     try:
         with Path("/proc/vmstat").open() as lines:

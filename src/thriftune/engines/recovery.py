@@ -1,4 +1,4 @@
-"""Waits for the processes of an earlier driver, and reads the reports of its workers."""
+"""Waits for the processes of an earlier driver, and reads their reports."""
 
 from __future__ import annotations
 

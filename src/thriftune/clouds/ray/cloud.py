@@ -130,7 +130,7 @@ class RayCloud:
         return self._machines[machine].claim is not None
 
     def open(self, now: float) -> list[Event]:
-        """Return the events of the shared nodes, and of machines rented by an earlier driver."""
+        """Return the events of shared nodes, and of machines of an earlier driver."""
         alive = {node.id: node for node in self._cluster.nodes()}
         others = self._notes.others(now)
         taken = _nodes_of(others)
@@ -360,7 +360,7 @@ class RayCloud:
     # --- orders -------------------------------------------------------------------------------------------
 
     def _order_events(self, alive: Mapping[str, ClusterNode], taken: frozenset[str], now: float) -> list[Event]:
-        """Make machines of orders whose nodes have started, and refuse orders that are too old."""
+        """Make machines of orders whose nodes have started; refuse old orders."""
         events: list[Event] = []
         for machine, order in list(self._orders.items()):
             node_id = order.claim.node()

@@ -1,4 +1,4 @@
-"""Prepares the connection to a Ray cluster: Ray's import, the token, and the cluster's address."""
+"""Imports Ray, and checks the address and the token before a connection."""
 
 from __future__ import annotations
 

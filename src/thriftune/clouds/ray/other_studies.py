@@ -1,4 +1,4 @@
-"""Tells the studies that share a Ray cluster of each other, and divides shared nodes.
+"""Shares a Ray cluster among several studies.
 
 Each study writes two notes into the cluster's key-value store. The first says how many workers the study wants.
 The study renews it every few seconds. The second says which nodes it has rented, and is written when these

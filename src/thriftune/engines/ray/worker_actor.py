@@ -96,7 +96,7 @@ class WorkerActor:
         self._engine.wake()
 
     def find_port(self, address: str) -> int:
-        """Return a free port of this machine, at which the other workers can reach this one."""
+        """Return a free port of this machine, for the other workers of a gang."""
         return free_port(address)
 
     def _execute(self, later_orders: Sequence[Order]) -> None:
