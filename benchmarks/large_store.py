@@ -18,11 +18,13 @@ from statistics import median
 import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.clouds.local import LocalCloud
-from thriftune.launch.drive import enter, make_spec
+from thriftune.launch.open_study import open_study
 from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.results.loading import load_history
 from thriftune.search import SEARCHERS
+from thriftune.settings.make_spec import make_spec
+from thriftune.settings.table import Settings
 from thriftune.space.parameters import Parameter
 from thriftune.state import events as ev
 from thriftune.state.history import History
@@ -42,21 +44,18 @@ LIST_BAR = 0.2
 
 def make(path: Path, trials: int, reports: int, *, killed: bool) -> int:
     """Writes the store; returns how many entries the log has."""
-    spec = make_spec(
-        SPACE,
-        name=NAME,
+    settings = Settings(
         minimize="loss",
-        maximize=None,
         searcher="random",
         stopping="none",
         seed=0,
-        target=Target("pickled"),
         trials=trials + 1 if killed else trials,
         max_steps=reports,
         workers=1,
     )
+    spec = make_spec(SPACE, settings, target=Target("pickled"), name=NAME)
     with open_store(path) as store:
-        spec = enter(store, spec)
+        spec = open_study(store, spec)
         conductor = _conductor(spec, spec.new_history())
         history, cloud, now = conductor.history, LocalCloud(1), 1.7e9
         log = conductor.handle([ev.DriverStarted(now, 1, "here"), *cloud.open(now)], now)

@@ -18,7 +18,10 @@ import thriftune as tt
 from benchmarks.common import Row, fresh, main, say, scratch
 from thriftune.engines import pickled
 from thriftune.engines.protocol import WorkerStatus
-from thriftune.launch.drive import drive, enter, make_spec
+from thriftune.launch.drive import drive
+from thriftune.launch.open_study import open_study
+from thriftune.settings.make_spec import make_spec
+from thriftune.settings.table import Settings
 from thriftune.show.progress import Silent
 from thriftune.state.history import History
 from thriftune.state.spec import Spec, Target
@@ -49,22 +52,13 @@ def resident_bytes() -> int:
 
 def weigh_driver(path: Path, trials: int, every: int) -> dict[int, int]:
     """A real drive of a real study, by this process."""
-    spec = make_spec(
-        {"lr": tt.Float(1e-4, 1e-1, log=True), "act": tt.Choice(["relu", "tanh"])},
-        name=NAME,
-        minimize="loss",
-        maximize=None,
-        searcher="random",
-        stopping="none",
-        seed=0,
-        target=Target("pickled"),
-        trials=trials,
-        workers=2,
-    )
+    space = {"lr": tt.Float(1e-4, 1e-1, log=True), "act": tt.Choice(["relu", "tanh"])}
+    settings = Settings(minimize="loss", searcher="random", stopping="none", seed=0, trials=trials, workers=2)
+    spec = make_spec(space, settings, target=Target("pickled"), name=NAME)
     scales = Scales(every)
     function = pickled.dump("_train", {"train": _train, "searcher": None, "stopper": None})
     with open_store(path) as store:
-        drive(store, enter(store, spec), scales, function=function)
+        drive(store, open_study(store, spec), scales, function=function)
     return scales.weights
 
 

@@ -116,7 +116,6 @@ def _each(parts: Sequence[float]) -> str:
 def run_plans(settings: Settings) -> list[dict[str, Any]]:
     """Run both plans for each seed; return the predictions and measurements. Called in the cluster."""
     from thriftune.clouds.ray.cluster import Cluster
-    from thriftune.launch.drive import make_spec
     from thriftune.launch.profiling import measure as profiled
     from thriftune.launch.profiling import powers_of_two
     from thriftune.launch.ray_profiling import OnCluster
@@ -127,7 +126,9 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.planning.profile import Profile
     from thriftune.settings.engine_options import Ray
     from thriftune.settings.machine_tables import job_of
+    from thriftune.settings.make_spec import make_spec
     from thriftune.settings.node_types import kinds_of
+    from thriftune.settings.table import Settings
     from thriftune.space.parameters import Float
     from thriftune.state.spec import Target
     from thriftune.stopping.halving import SuccessiveHalving
@@ -140,10 +141,11 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     rule = SuccessiveHalving(eta=settings.eta, min_steps=settings.first)
     target = Target("function", where="benchmarks.cluster.network:train", folder=str(ROOT))
     space = {"lr": Float(1e-3, 0.3, log=True), "momentum": Float(0.0, 0.95)}
-    spec = make_spec(
-        space, name="rubberband", minimize="loss", maximize=None, searcher="random", stopping=rule, seed=0,
-        target=target, trials=settings.trials, max_steps=settings.last, engine=where,
+    chosen = Settings(
+        minimize="loss", searcher="random", stopping=rule, seed=0, trials=settings.trials,
+        max_steps=settings.last, engine=where,
     )  # fmt: skip
+    spec = make_spec(space, chosen, target=target, name="rubberband")
     job, _ = job_of(spec)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from thriftune.state.trial_record import TrialRecord as TrialRecord
     from thriftune.study.ask_tell import Study as Study
     from thriftune.study.ask_tell import load as load
-    from thriftune.study.ask_tell import tune as tune
+    from thriftune.study.tune import tune as tune
     from thriftune.system import System as System
     from thriftune.training.current_trial import current_trial as current_trial
     from thriftune.training.current_trial import report as report
@@ -62,7 +62,8 @@ _HOMES = {
     "results.result": ["Result"],
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],
-    "study.ask_tell": ["Study", "load", "tune"],
+    "study.ask_tell": ["Study", "load"],
+    "study.tune": ["tune"],
     "results.summaries": ["StudySummary"],
     "system": ["System"],
     "state.trial_record": ["Report", "State", "TrialRecord"],

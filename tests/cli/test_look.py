@@ -457,7 +457,7 @@ def test_another_question_under_that_name_is_refused(typed: Type, finished: None
         'command = ["true"]\nminimize = "loss"\ntrials = 1\n[space.lr]\ntype = "int"\nlow = 1\nhigh = 2\n'
     )
     wrong = typed("run", str(file), status=1).stderr
-    assert "study 'digits' is there already and asks another question: lr: was Float, is now Int" in wrong
+    assert "study 'digits' exists and differs: lr: was Float, is now Int" in wrong
 
 
 def test_usage() -> None:

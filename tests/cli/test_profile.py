@@ -156,7 +156,7 @@ def test_a_python_file_is_enough(tmp_path: Path) -> None:
     assert "thriftune plan STUDY.toml --profile train.profile.json" in out
     assert list(Profile.read(tmp_path / "train.profile.json").seconds_per_step) == [1]
     said = typed(tmp_path / "train.py", status=1).stderr
-    assert "there is no function train; name another one with --function NAME" in said
+    assert "has no function train; name another one with --function NAME" in said
 
 
 def test_a_limit_is_kept_by_measuring_less(study: Path) -> None:

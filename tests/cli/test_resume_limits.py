@@ -12,7 +12,7 @@ import thriftune as tt
 from tests.cli import studies
 from thriftune.cli import cli
 from thriftune.errors import SettingError
-from thriftune.launch.drive import with_limits
+from thriftune.settings.make_spec import with_limits
 
 
 @pytest.fixture

@@ -380,7 +380,7 @@ def test_a_script_that_has_changed_is_not_mixed_with_what_it_was(tmp_path: Path)
     assert edit(script, "trials=4", "trials=5").stdout == "5\n"  # the last one by the new code
     assert "has changed" not in run(tmp_path, "script.py").stderr
     fresh = edit(script, 'on_change="go_on"', "fresh=True")
-    assert "study 's' starts over; the one before is kept as 's-before-" in fresh.stderr
+    assert "study 's' starts over; the old study is kept as 's-before-" in fresh.stderr
     assert fresh.stdout == "5\n"
     assert [summary.trials for summary in tt.studies(tmp_path / "s.db")] == [5, 5]
 
@@ -463,7 +463,7 @@ def test_a_command_that_has_changed_is_noticed_when_it_is_resumed(tmp_path: Path
     )
     assert mixed.returncode == 0, mixed.stderr
     fresh = run(tmp_path, "-m", "thriftune", "run", "study.toml", "--fresh", "--store", "s.db")
-    assert "study 'c' starts over; the one before is kept as 'c-before-" in fresh.stderr
+    assert "study 'c' starts over; the old study is kept as 'c-before-" in fresh.stderr
 
 
 def test_a_study_that_has_ended_says_so_and_how_to_run_more(
@@ -506,13 +506,13 @@ def test_a_resumed_script_s_changed_modules_are_noticed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(HELPED.replace('trial["x"])', 'trial["x"]) + 1'))
     kept = run(tmp_path, *resume, "6")
     assert kept.returncode == 0, kept.stderr
-    assert "goes on with its function as it was, although in its script train has changed" in kept.stderr
+    assert "goes on with its stored function, although in its script train has changed" in kept.stderr
     assert len(tt.load("s", tmp_path / "s.db").trials) == 6
 
 
 KILLED = """
 import os, signal, sys
-import thriftune.launch.drive as launch
+import thriftune.launch.open_study as launch
 import script
 
 set_aside = launch.set_aside

@@ -14,10 +14,12 @@ import pytest
 import thriftune as tt
 from tests.support.tables import Table, replayed
 from thriftune.errors import SettingError, StudyMismatch, StudyNotFound
-from thriftune.launch.drive import enter, make_spec
+from thriftune.launch.open_study import open_study
 from thriftune.launch.warm_start import KnownStudy, knowledge, remarks
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.protocol import Past
+from thriftune.settings.make_spec import make_spec
+from thriftune.settings.table import Settings
 from thriftune.state import events as ev
 from thriftune.state.earlier_results import EarlierStudy, translate
 from thriftune.state.events import Config
@@ -257,18 +259,9 @@ def test_a_study_in_pieces_tries_what_it_would_have_in_one_though_its_source_is_
 
 def test_a_driver_killed_before_its_first_trial_loses_nothing(tmp_path: Path, store: Store) -> None:
     old = tune(tmp_path, "old")
-    spec = make_spec(
-        SPACE,
-        name="new",
-        minimize="loss",
-        maximize=None,
-        searcher=Learner(),
-        stopping="none",
-        seed=0,
-        trials=3,
-        target=Target("pickled"),
-    )
-    enter(store, spec, ["old"])  # and no further
+    settings = Settings(minimize="loss", searcher=Learner(), stopping="none", seed=0, trials=3)
+    spec = make_spec(SPACE, settings, target=Target("pickled"), name="new")
+    open_study(store, spec, ["old"])  # and no further
     store.delete("old")
     new = tune(tmp_path, "new", warm_start="old")
     assert told(new) == [("old", [trial.value for trial in old.trials])]
@@ -313,7 +306,7 @@ def test_other_sources_than_it_began_with_are_refused(tmp_path: Path, store: Sto
     [
         ("odl", r"^warm_start: there is no study 'odl' in .*s\.db; did you mean 'old'\? \(PATH:NAME is one in"),
         (["old", "none.db:old"], r"^warm_start: there is no store at .*none\.db"),
-        ("new", "warm_start: study 'new' cannot begin with itself; give the new one another name"),
+        ("new", "warm_start: study 'new' cannot learn from itself; give the new study another name"),
         (3, "warm_start: 3 is no study; give a Study, a Result or a name"),
         (["old", None], "warm_start: None is no study"),
         ({"old"}, "warm_start: {'old'} is no study"),
@@ -343,7 +336,7 @@ def test_a_name_in_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
 def test_a_study_is_no_source_of_its_own(tmp_path: Path) -> None:
     first = tune(tmp_path, "s")
     for itself in ("s", first, tt.load("s", tmp_path / "s.db")):
-        with pytest.raises(SettingError, match="study 's' cannot begin with itself"):
+        with pytest.raises(SettingError, match="study 's' cannot learn from itself"):
             tune(tmp_path, "s", warm_start=[itself], trials=9)
 
 

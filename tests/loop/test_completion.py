@@ -40,7 +40,7 @@ def test_the_trial_that_reaches_the_target_finishes_and_the_others_stop() -> Non
     assert (first.state, first.value, first.converged, first.ended_early) == (State.COMPLETED, 0.1, False, True)
     assert (second.state, second.value) == (State.STOPPED, 0.3)
     assert table.history.best is first
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_a_target_is_a_lower_bound_where_the_metric_is_maximized() -> None:
@@ -125,7 +125,7 @@ def test_a_killed_driver_s_target_is_reached_in_the_next_drive() -> None:
     table = Table(slots=2, trials=3, target_value=0.1)
     table.report(0, 1, 0.1)
     table.kill_driver()
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start(2) == ["finish: target 0.1 reached by trial 0"]
     assert table.trial(1).state is State.STOPPED  # it was told so
 
@@ -144,7 +144,7 @@ def test_a_harder_target_goes_on_and_an_easier_one_ends_the_study_at_once() -> N
     table.end(0, cut=True)
     table.stop()
     table.kill_driver(target_value=0.01)
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start() == ["create 1", "place 1/1"]
     assert table.history.finish_reason is None
     table.report(1, 1, 0.05)
@@ -155,10 +155,10 @@ def test_an_easier_target_is_reached_by_a_trial_that_has_finished() -> None:
     table.report(0, 1, 0.1)
     table.end(0)
     table.kill_driver(target_value=0.2)
-    assert table.conductor.nothing_left(table.now) is False  # a trial of the killed driver is to be recovered
+    assert table.nothing_left() is False  # a trial of the killed driver is to be recovered
     assert table.start() == ["finish: target 0.2 reached by trial 0"]
     table.stop()
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 # --- patience ---------------------------------------------------------------------------------------------
@@ -178,14 +178,14 @@ def test_no_more_trials_are_made_after_so_many_without_a_better_value() -> None:
     table = Table(trials=99, patience=3)
     assert values(table, 0.5, 0.6, 0.4, 0.5, 0.4)[0].startswith("create")
     assert values(table, 0.7) == ["finish: no better value in the last 3 trials (patience 3)"]
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_patience_is_a_total_and_may_be_raised() -> None:
     table = Table(trials=99, patience=1)
     assert values(table, 0.5, 0.6) == ["finish: no better value in the last trial (patience 1)"]
     table.kill_driver(patience=2)
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start() == ["create 2", "place 2/1"]
     assert values(table, 0.7) == ["finish: no better value in the last 2 trials (patience 2)"]
 
@@ -305,7 +305,7 @@ def test_a_study_stops_when_its_searcher_expects_next_to_nothing_of_several_tria
     assert values(table, *[0.5] * (CONVERGED_TRIALS - 1))[0].startswith("create")
     assert values(table, 0.5) == ["finish: converged: the searcher expects no improvement worth another trial"]
     assert len(table.history.trials) == 3 + CONVERGED_TRIALS
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 @pytest.mark.parametrize("gain", [1.1 * WORTH, None])

@@ -37,7 +37,7 @@ def test_every_slot_is_filled_and_the_limit_is_a_total() -> None:
     assert table.end(2) == ["finish: all 3 trials done"]
     assert [trial.state for trial in table.history.trials] == [State.COMPLETED] * 3
     assert table.history.best.id == 1
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_nothing_happens_without_a_driver_or_a_machine() -> None:
@@ -65,7 +65,7 @@ def test_a_raised_limit_goes_on_after_the_finish() -> None:
     assert table.stop() == []
     table.kill_driver(trials=2)
     assert table.history.finish_reason
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start() == ["create 1", "place 1/1"]
     assert table.history.finish_reason is None
     table.report(1, 1, 0.5)
@@ -429,10 +429,10 @@ def test_a_trial_that_fails_at_the_deadline_without_a_value_waits() -> None:
     table.later(100)
     assert table.fail(0) == ["finish: deadline reached"]
     assert table.trial(0).state is State.WAITING
-    assert table.conductor.nothing_left(table.now)  # so that the same script again returns at once
+    assert table.nothing_left()  # so that the same script again returns at once
     table.stop()
     table.kill_driver(deadline_seconds=200)
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     table.now += 1.0
     assert table.start() == ["place 0/2"]
 
@@ -443,7 +443,7 @@ def test_time_runs_only_while_driven() -> None:
     table.report(0, 1, 0.5)
     table.kill_driver()
     table.now += 1_000_000
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start() == ["place 0/2"]
     assert table.conductor.wake_at(table.now) == table.now + 40
     assert table.later(40) == ["stop 0/2"]
@@ -456,7 +456,7 @@ def test_a_study_of_a_killed_driver_has_its_time_and_money_left(limit: Any) -> N
     table(ev.DriverStarted(table.now, 1, "host"), no_slots)
     table.kill_driver()
     table.now += 1_000_000
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
 
 
 def test_the_budget_is_a_limit_like_the_deadline() -> None:
@@ -523,7 +523,7 @@ def test_a_trial_that_ends_by_itself_when_told_to_move_has_completed() -> None:
     assert table.trial(0).state is State.COMPLETED
     table.stop()
     table.kill_driver()
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_a_hang_does_not_hold_up_a_stop() -> None:
@@ -798,7 +798,7 @@ def test_a_provisioner_that_places_where_no_room_is_is_named() -> None:
         def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
             return {"nowhere": 1}
 
-    with pytest.raises(ThriftuneError, match="Wrong gave trial 0 to nowhere, which has no room for it"):
+    with pytest.raises(ThriftuneError, match="Wrong placed trial 0 on nowhere, which has no room for it"):
         Table(provisioner=Wrong(), trials=1)
 
 
@@ -855,7 +855,7 @@ def test_a_rule_sets_aside_promotes_and_stops() -> None:
     assert table.report(2, 2, 0.1) == []  # it was told already
     assert table.end(2, cut=True) == ["finish: all 3 trials done"]
     assert [t.state for t in table.history.trials] == [State.PAUSED, State.COMPLETED, State.STOPPED]
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_a_trial_that_begins_anew_is_not_set_aside_again_where_it_was_before() -> None:

@@ -163,7 +163,7 @@ def test_the_failed_trials_of_a_stopped_study_run_again() -> None:
     assert table(*(ev.Retry(table.now, trial) for trial in again)) == ["retry 0", "retry 1", "retry 2"]
     assert table.dropped(*(ev.Retry(table.now, trial) for trial in again))
     assert table.history.counts[State.FAILED] == 0
-    assert not table.conductor.nothing_left(table.now)
+    assert not table.nothing_left()
     assert table.start(slots=4) == ["place 3/2", "place 0/2", "place 1/2", "place 2/2"]
     assert not table.history.failed_alike
     for trial in range(3):

@@ -13,7 +13,8 @@ import thriftune as tt
 from tests import ROOT
 from tests.conftest import needs_torch
 from thriftune.errors import SettingError
-from thriftune.launch.drive import drive, enter
+from thriftune.launch.drive import drive
+from thriftune.launch.open_study import open_study
 from thriftune.replay import recorded, recordings
 from thriftune.replay.recordings import Recording
 from thriftune.replay.simulated_engine import Curve
@@ -149,7 +150,7 @@ def test_training_again_gives_the_recorded_values(name: str, tmp_path: Path) -> 
     """Compare the first three steps of the first trial."""
     study = read_study_file(WORKLOADS / f"{name}.toml", {"trials": 1, "max_steps": 3})
     with open_store(tmp_path / "s.db") as store:
-        result = Result(*drive(store, enter(store, study.spec), make_view(study.spec, False)))
+        result = Result(*drive(store, open_study(store, study.spec), make_view(study.spec, False)))
     ((config, curve),) = recordings.recording_from_result(result)[0].rows
     recorded_row, metric = recorded.load(name).rows[0], study.spec.metric
     assert config == recorded_row[0]

@@ -93,7 +93,7 @@ def test_at_the_moment_running_trials_stop_and_keep_their_values() -> None:
     assert table.later(1.0) == ["stop 0/1"]
     assert table.end(0, cut=True) == ["finish: deadline reached"]
     assert (table.trial(0).state, table.trial(0).value) == (State.STOPPED, 0.5)
-    assert table.conductor.nothing_left(table.now)
+    assert table.nothing_left()
 
 
 def test_the_wall_clock_goes_on_while_nobody_drives() -> None:

@@ -59,9 +59,9 @@ def test_a_space_may_be_spelled_as_a_constant(script: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ("def train", "def trian", "there is no function train; name another one with --function NAME"),
-        ("space =", "spaces =", "there is no space; write space = {"),
-        ('space = {"lr"', 'space = 3; spaces = {"lr"', "there is no space"),
+        ("def train", "def trian", "has no function train; name another one with --function NAME"),
+        ("space =", "spaces =", "has no space; write space = {"),
+        ('space = {"lr"', 'space = 3; spaces = {"lr"', "has no space"),
         ("import LOW", "import HIGH", "cannot be imported: ImportError: cannot import name 'HIGH'"),
         ('__name__ == "__main__"', "True", "cannot be imported: SystemExit: it is not run"),
         ("tt.Float(LOW, 1.0)", "tt.Float(2.0, 1.0)", "lr"),
@@ -76,5 +76,5 @@ def test_mistakes_are_named(script: Path, before: str, after: str, says: str) ->
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="there is no such file"):
+    with pytest.raises(SettingError, match="does not exist"):
         read_script(tmp_path / "train.py", "train", "loss", 7)

@@ -396,8 +396,8 @@ class InvalidRule:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (InvalidRule("stop", None), r"InvalidRule.judge returned 'stop', which is no tt.stopping.Verdict"),
-        (InvalidRule(stopping.Verdict.GO_ON, 7), "InvalidRule promoted trial 7, which is not there"),
+        (InvalidRule("stop", None), r"InvalidRule.judge returned 'stop', which is not a tt.stopping.Verdict"),
+        (InvalidRule(stopping.Verdict.GO_ON, 7), "InvalidRule promoted trial 7, which does not exist"),
     ],
 )
 def test_invalid_answers_of_a_rule_are_refused(rule: InvalidRule, message: str) -> None:

@@ -30,7 +30,7 @@ from thriftune.errors import (
 )
 from thriftune.search.protocol import Past
 from thriftune.state.events import Config
-from thriftune.study.ask_tell import _check_function
+from thriftune.study.tune import _check_function
 
 SPACE = {"x": tt.Float(0.0, 1.0), "k": tt.Int(1, 5)}
 

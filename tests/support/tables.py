@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from thriftune.loop.conductor import Conductor
 from thriftune.loop.failures import retry_seconds
+from thriftune.loop.limits import nothing_left
 from thriftune.provisioning.present_machines import PresentMachines
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.search.protocol import Searcher
@@ -87,6 +88,10 @@ class Table:
         """Return whether these events are not recorded, and change nothing."""
         before, length = state(self.history), len(self.log)
         return self(*events) == [] and len(self.log) == length and state(self.history) == before
+
+    def nothing_left(self) -> bool:
+        """Return whether a driver that begins now would have nothing to do."""
+        return nothing_left(self.spec, self.history, self._stopper, self.now)
 
     def later(self, seconds: float) -> list[str]:
         self.now += seconds

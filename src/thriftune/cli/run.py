@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,22 @@ import click
 
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
-from thriftune.common.command_hints import show_hint
+from thriftune.cli.settings_options import given_settings, resume_options, run_options
+from thriftune.common.command_hints import show_line
 from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
-from thriftune.launch.drive import drive, enter, resume
-from thriftune.launch.warm_start import in_folder, same_store
+from thriftune.launch.drive import drive, resume
+from thriftune.launch.open_study import open_study
+from thriftune.launch.warm_start import same_store
 from thriftune.results.loading import load_spec
 from thriftune.results.result import Result
 from thriftune.results.trial_states import counts_line
 from thriftune.settings.study_file import read_study_file
+from thriftune.settings.study_paths import absolute_source
 from thriftune.show.describe import config_line, model, settings, values_line, which
 from thriftune.show.progress import make_view
-from thriftune.state.spec import ChangePolicy, Spec
+from thriftune.state.spec import Spec
+from thriftune.state.stored_settings import ChangePolicy
 from thriftune.state.trial_record import State
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
@@ -43,52 +46,49 @@ quiet_option = click.option("--quiet", is_flag=True, help="Show neither progress
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @store_option
-@click.option("--name", help="Of the study, instead of the file's.")
-@click.option("--trials", type=int, metavar="N", help="How many in all.")
-@click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
-@click.option("--engine", metavar="NAME", help="Where trials run: local or ray.")
-@click.option(
-    "--deadline",
-    metavar="TIME",
-    help="How long in all, such as 20m, or by when: '2026-11-20 09:00'.",
-)
 @click.option(
     "--warm-start", multiple=True, metavar="NAME", help="A past study to learn from; PATH:NAME in another store."
 )
 @retry_option
-@click.option("--fresh", is_flag=True, help="Start over; a study of that name is kept under another one.")
+@click.option("--fresh", is_flag=True, help="Start over. An existing study of this name gets another name.")
 @change_option
 @json_option
 @quiet_option
+@run_options
 def run_command(
     file: Path,
     store: str | None,
-    name: str | None,
-    trials: int | None,
-    workers: int | None,
-    engine: str | None,
-    deadline: str | None,
     warm_start: tuple[str, ...],
     retry_failed: bool,
     fresh: bool,
     on_change: ChangePolicy,
     as_json: bool,
     quiet: bool,
+    **settings: Any,
 ) -> None:
     """Run the study that FILE describes, or what is left of it.
 
-    Limits are totals: run again with the same name and store, it goes on where it was, and a study of 100
-    trials of which 60 are done runs 40 more. What is given here wins over what FILE says.
+    Limits are totals. Run again with the same name and store, a study continues: one with 100 trials of which 60
+    are done runs 40 more. Options replace the settings in FILE.
     """
-    begin_with = [in_folder(Path.cwd(), source) for source in warm_start] or None
-    limits = {"trials": trials, "workers": workers, "deadline": deadline}
-    given = {"name": name, "engine": engine, "warm_start": begin_with, **limits}
-    study = read_study_file(file, {key: value for key, value in given.items() if value is not None})
-    at = where(store)
-    with open_store(at if at is not None else study.store, create=not same_store(study.warm_start)) as opened:
-        on_change = "go_on" if retry_failed else on_change  # who asks for that has changed something
-        begin = functools.partial(enter, fresh=fresh, on_change=on_change, say=_say)
-        spec = begin(opened, study.spec, study.warm_start, study.told)
+    overrides = given_settings(settings)
+    if warm_start:
+        overrides["warm_start"] = [absolute_source(Path.cwd(), source) for source in warm_start]
+    if "storage" in overrides:
+        overrides["storage"] = str(Path(overrides["storage"]).absolute())
+    study = read_study_file(file, overrides)
+    path = where(store)
+    with open_store(path if path is not None else study.store, create=not same_store(study.warm_start)) as opened:
+        on_change = "go_on" if retry_failed else on_change  # users retry after they changed something
+        spec = open_study(
+            opened,
+            study.spec,
+            study.warm_start,
+            study.initial_events,
+            fresh=fresh,
+            on_change=on_change,
+            say=_say,
+        )
         if study.seed is not None and study.seed != spec.seed:
             click.echo(
                 f"seed: study {spec.name!r} began with {spec.seed} and goes on with it, not with {study.seed}",
@@ -96,21 +96,18 @@ def run_command(
             )
         _enter_folder(spec)
         view = make_view(spec, False if quiet else None)
-        result = Result(*drive(opened, spec, view, told=study.told, retry_failed=retry_failed))
-        _give(result, opened, as_json, quiet)
+        driven = drive(opened, spec, view, initial_events=study.initial_events, retry_failed=retry_failed)
+        _give(Result(*driven), opened, as_json, quiet)
 
 
 @click.command("resume")
 @click.argument("name")
 @store_option
-@click.option("--trials", type=int, metavar="N", help="How many in all.")
-@click.option("--deadline", metavar="TIME", help="How long in all, such as 20m or 1h30m.")
-@click.option("--budget", type=float, metavar="DOLLARS", help="How much in all.")
-@click.option("--workers", type=int, metavar="N", help="How many trials at a time.")
 @retry_option
 @change_option
 @json_option
 @quiet_option
+@resume_options
 def resume_command(
     name: str,
     store: str | None,
@@ -122,12 +119,12 @@ def resume_command(
 ) -> None:
     """Go on with a study by its name, whatever ended it.
 
-    Limits that are given replace those of the study, also of one that is finished. They are totals, as in run.
+    Options replace the limits of the study, even if it is finished. Limits are totals, as in run.
     """
     with existing_store(store) as opened:
         spec = load_spec(opened, name)
         _enter_folder(spec)
-        given = {key: value for key, value in limits.items() if value is not None}
+        given = given_settings(limits)
         view = make_view(spec, False if quiet else None)
         result = Result(*resume(name, opened, view, given, retry_failed=retry_failed, on_change=on_change))
         _give(result, opened, as_json, quiet)

@@ -1,6 +1,6 @@
-"""Where does this study run? Its engine, its machines and who decides about them, as its settings say.
+"""Open the engine, the cloud and the policy that a study's settings ask for.
 
-What plans and rents is loaded only where something can be rented: it brings scipy with it.
+The modules that plan and rent machines are imported only if there are machines to rent, as they import SciPy.
 """
 
 from __future__ import annotations
@@ -36,41 +36,52 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], object]
 
+_NO_LIMIT = 10_000
+"""Trials that a study without a limit could run at a time; more than any cluster has room for."""
+
 
 @dataclass(frozen=True, slots=True)
-class Venue:
+class Runtime:
+    """The engine, cloud and policy that one study runs on.
+
+    - `spec`: the study's, within the limits of its plan if it has one.
+    - `cores_per_slot`: how many cores a machine has for each of its slots; None if trials cannot be tuned.
+    """
+
     engine: Engine
     cloud: Cloud
     provisioner: Provisioner
-    spec: Spec  # as it is driven there: within the limits of its plan, where it has one
-    cores_a_slot: float | None = None  # of a machine, for each trial that it has room for; None: it cannot be said
+    spec: Spec
+    cores_per_slot: float | None = None
 
 
 @contextlib.contextmanager
-def venue(spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say) -> Iterator[Venue]:
-    """`say` is told what is decided before the study begins."""
-    where = engine_of({"name": spec.engine, **spec.engine_options})
-    if isinstance(where, Ray):
-        with _on_ray(where, spec, files, history, target, say) as found:
-            yield found
+def open_runtime(
+    spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say
+) -> Iterator[Runtime]:
+    """Open the runtime of a study, and close it at the end. `say`: called with decisions made before the start."""
+    engine_settings = engine_of({"name": spec.engine, **spec.engine_options})
+    if isinstance(engine_settings, Ray):
+        with _on_ray(engine_settings, spec, files, history, target, say) as runtime:
+            yield runtime
     else:
         slots = spec.workers or cores()
         engine = LocalEngine(files.run, slots, dict(target))
         policy = PresentMachines(narrows=_narrows(spec))
-        yield Venue(engine, LocalCloud(slots), policy, spec, cores() / slots)
+        yield Runtime(engine, LocalCloud(slots), policy, spec, cores() / slots)
 
 
 @contextlib.contextmanager
 def _on_ray(
     where: Ray, spec: Spec, files: StudyFiles, history: History, target: Mapping[str, Any], say: Say
-) -> Iterator[Venue]:
+) -> Iterator[Runtime]:
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.clouds.ray.cluster import Cluster
     from thriftune.engines.ray.engine import RayEngine
     from thriftune.settings.node_types import kinds_of, node_types
 
     kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
-    if kinds:  # a plan counts in seconds
+    if kinds:  # plans need the deadline in seconds
         spec = as_duration(spec, WallClock().now(), history.driven_seconds(history.last_at))
     cluster = Cluster.attach(where.address)
     try:
@@ -78,7 +89,7 @@ def _on_ray(
             check_autoscaler(cluster, [kind.name for kind in kinds])
         if cluster.started:
             _check_room(where, cluster)
-        policy, driven = _policy(spec, where, cluster, kinds, target, files, say)
+        policy, planned_spec = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, 0 if _by_plan(spec, kinds) else where.gang)
         cloud = RayCloud(
@@ -95,8 +106,8 @@ def _on_ray(
         engine = RayEngine(cluster, cloud.node_of, *given, is_own=cloud.is_own)
         cloud.own_workers_on = engine.workers_on
         try:
-            alone = where.gang == 1 and not _by_plan(spec, kinds)  # a trial's only worker, and always
-            yield Venue(engine, cloud, policy, driven, where.cpus or None if alone else None)
+            one_worker = where.gang == 1 and not _by_plan(spec, kinds)  # a plan may give a trial several
+            yield Runtime(engine, cloud, policy, planned_spec, where.cpus or None if one_worker else None)
         finally:
             cloud.release_claims()
     finally:
@@ -104,13 +115,13 @@ def _on_ray(
 
 
 def _check_room(where: Ray, cluster: Cluster) -> None:
-    """No other node will come to a cluster that is started here."""
+    """Raise SettingError if no trial fits on a cluster that was started here, to which no other node will come."""
     room = sum(workers_that_fit(node.resources, where.worker) for node in cluster.nodes())
     if room < where.gang:
         raise SettingError(
-            f"engine: a trial has {plural(where.gang, 'worker')} of {format_resources(where.worker)}, and the "
-            f"cluster that is started on this machine has room for {room}; "
-            "give less, or the address= of a larger one"
+            f"engine: a trial has {several(where.gang, 'worker')} with {amounts(where.worker)}, and the cluster "
+            f"that is started on this machine has room for {room}; ask for less, or give the address= of a larger "
+            "cluster"
         )
 
 
@@ -123,8 +134,11 @@ def _policy(
     files: StudyFiles,
     say: Say,
 ) -> tuple[Provisioner, Spec]:
-    """By a plan where there is a deadline and something to rent; else as trials want it. And the study within the
-    limits of the plan: it has no machines for more trials, and what was measured took some of the deadline."""
+    """Return the policy, and the spec within the limits of the plan if there is one.
+
+    With a deadline and machines to rent, the policy follows a plan, which has machines for a fixed number of
+    trials. The deadline is shortened by the time that it took to measure steps for the plan.
+    """
     if not kinds:
         return PresentMachines(where.gang, spec.workers, narrows=_narrows(spec)), spec
     if not _by_plan(spec, kinds):
@@ -136,13 +150,13 @@ def _policy(
 
     unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]
     if unused:
-        say(f"{' and '.join(unused)}: do not count, as the plan for the deadline says how many there are of each")
+        say(f"{' and '.join(unused)}: ignored, as the plan for the deadline decides how many to use")
     plan = planned(spec, where, cluster, kinds, target, files.folder, say)
     return PlanFollower(plan, machines_fail=True), within(spec, plan)
 
 
 def _narrows(spec: Spec) -> bool:
-    """Nobody has said how many trials there shall be at a time."""
+    """Return whether fewer trials may run at a time than there is room for."""
     return spec.system is not None and bool(spec.system["narrows"])
 
 
@@ -151,18 +165,21 @@ def _by_plan(spec: Spec, kinds: Sequence[CloudProfile]) -> bool:
 
 
 def within(spec: Spec, plan: Plan) -> Spec:
+    """Return the spec with the number of trials and the deadline of a plan."""
     job = plan.model.spec
     trials = sum(stage.trials for stage, begins in zip(job.stages, job.begins, strict=True) if begins == 0)
     return replace(spec, trials=spec.trials or trials, deadline_seconds=plan.deadline)
 
 
 def wanted(spec: Spec, history: History, gang: int) -> int:
-    """Workers that the study could use now, if it had all the machines there are. `gang`: of each trial; 0 where a
-    plan rents them: then it uses none of what is everybody's, and shall have no share of it."""
-    at_hand = len(history.running) + len(history.waiting)
+    """Return how many workers the study could use now if it had all machines of the cluster.
+
+    `gang`: workers of each trial; 0 for a study whose plan rents its own machines, as it shares none.
+    """
+    present = len(history.running) + len(history.waiting)
     more = None if spec.trials is None else max(0, spec.trials - len(history.created_ids))
     if more is not None:
-        trials = at_hand + more if spec.workers is None else min(spec.workers, at_hand + more)
+        trials = present + more if spec.workers is None else min(spec.workers, present + more)
     else:
-        trials = 10_000 if spec.workers is None else spec.workers
+        trials = _NO_LIMIT if spec.workers is None else spec.workers
     return gang * trials

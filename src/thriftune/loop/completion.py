@@ -8,7 +8,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-from thriftune.errors import NoBestTrial, SettingError
+from thriftune.errors import NoBestTrial
 from thriftune.state.events import SEARCHER
 from thriftune.state.trial_record import State, TrialRecord
 
@@ -21,15 +21,6 @@ CONVERGED_SHARE = 0.01
 
 CONVERGED_TRIALS = 5
 """Trials in a row, all ended, of which the searcher must have expected no more."""
-
-
-def check_foresight(searcher: object, name: str) -> None:
-    """Raise SettingError unless the searcher, or its class, can tell what to expect of a trial."""
-    if not callable(getattr(searcher, "expected_gain", None)):
-        raise SettingError(
-            f"stop_when_converged: needs searcher='bayes', or one with expected_gain(past), as {name!r} does not "
-            "tell what to expect of a trial"
-        )
 
 
 class Completion:

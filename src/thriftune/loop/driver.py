@@ -1,4 +1,4 @@
-"""Who turns the crank? Brings events to the conductor, records what it says, and only then carries it out."""
+"""Drive a study: bring events to the conductor, record its decisions, and then carry them out."""
 
 from __future__ import annotations
 
@@ -28,32 +28,36 @@ from thriftune.store.protocol import Store
 from thriftune.training.run import Run
 from thriftune.training.saved_steps import known_saves
 
-_MAILBOX_SECONDS = 0.5
-"""How often the driver looks for requests of other processes."""
+_REQUESTS_SECONDS = 0.5
+"""Look this often for requests of other processes, such as `thriftune stop`."""
 
 _SUMMARY_SECONDS = 0.02
-"""At most so far is the summary of the study behind its log: not at all, but for a storm of short trials."""
+"""Write the summary at most this often; it may lag the log by this much."""
 
 _SYNC_SECONDS = 0.01
-"""Turns closer together than this share one sync to disk. A killed driver loses nothing by it; a power cut, which
-ends the trials of this machine as well, at most so much."""
+"""Commits closer together than this share one sync to disk. A killed driver loses nothing by it. A power cut loses
+at most the events of this time, and ends the trials of this machine as well."""
 
 _STORE_RETRY_SECONDS = 1.0
 
-_FAILURES_TOLD = 3
-"""In one drive; the rest are counted, and can be looked up."""
+_FAILURES_SHOWN = 3
+"""Failed trials that one drive shows as they fail. Often every trial fails for the same reason."""
 
 
 class View(Protocol):
-    """Shows a person how the study stands. Called often; decides itself how much to draw."""
+    """Shows a person how the study stands."""
 
-    def update(self, history: History, doing: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
-        """`doing` is asked only where it is drawn: there may be a thousand workers."""
+    def update(self, history: History, status: Callable[[], Sequence[WorkerStatus]], now: float) -> None:
+        """Draw the study. Called after every cycle; draws only when the picture is due.
 
-    def say(self, message: str) -> None: ...
+        `status` may be slow with a thousand workers, so call it only when drawing.
+        """
+
+    def say(self, message: str) -> None:
+        """Show a message, even with --quiet."""
 
     def note(self, message: str) -> None:
-        """Says it, unless only what must be said is to be."""
+        """Like say(), but silenced by --quiet."""
 
     def __enter__(self) -> Self: ...
 
@@ -61,7 +65,7 @@ class View(Protocol):
 
 
 class Driver:
-    """Drives one study to its end, to a request to stop, or to an error of the store."""
+    """Drives one study until nothing is left, a stop is requested, or the store fails."""
 
     def __init__(
         self,
@@ -80,15 +84,15 @@ class Driver:
         self._clock = clock
         self._view = view
         self._callbacks = callbacks if callbacks is not None and callbacks.during else None
-        self._callback_error: Exception | None = None  # the first; none is called after it
-        self._interrupted: str | None = None
-        self._looked_at = float("-inf")  # when the mailbox was last looked into
+        self._callback_error: Exception | None = None  # the first error; no callback is called after it
+        self._interrupted: str | None = None  # what asks the study to stop: Ctrl-C, a signal, a command
+        self._requests_read_at = float("-inf")
         self._summarized_at = float("-inf")
         self._synced_at = float("-inf")
-        self._unsynced = False
-        self._failures_told = 0
-        self._warnings_said: set[str] = set()  # in this drive; many trials may have the same
-        self._said_how_measured = False
+        self._unsynced = False  # the store has commits that are not synced to disk
+        self._failures_shown = 0
+        self._warnings_shown: set[str] = set()  # many trials may have the same warning
+        self._meter_shown = False
 
     @property
     def _spec(self) -> Spec:
@@ -99,24 +103,24 @@ class Driver:
         return self._conductor.history
 
     def run(self) -> str | None:
-        """Until nothing is left to do, which returns None, or until it has to stop, which returns why.
+        """Drive the study. Return None when nothing is left to do, else why it had to stop.
 
-        The study must be locked by the caller (Store.drive). An error in a callback stops the study as Ctrl-C
-        does, and is then raised.
+        The caller holds the study's lock (Store.drive). An error in a callback stops the study as Ctrl-C does, and
+        is then raised.
         """
         try:
-            self._store.take_requests(self._spec.name)  # those of before this drive are not for it
-            # First what the last driver's workers had still to say; only then is their time over.
-            self._turn(self._engine.recover(), self._clock.now())
+            self._store.take_requests(self._spec.name)  # drops requests that were meant for an earlier driver
+            # Reports that the last driver's workers made come first: starting this driver ends those attempts.
+            self._process(self._engine.recover(), self._clock.now())
             self._engine.open()
             now = self._clock.now()
             started = ev.DriverStarted(now, os.getpid(), socket.gethostname())
             with self._signals():
-                self._turn([started, *self._after_last_words(self._cloud.open(now))], now)
+                self._process([started, *self._with_last_reports(self._cloud.open(now))], now)
                 self._loop()
             halted = self._conductor.halted if self._history.finish_reason is None else None
             now = self._clock.now()
-            self._turn([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
+            self._process([*self._cloud.close(now), ev.DriverStopped(now)], now, last=True)
             if self._callback_error is not None:
                 raise self._callback_error
             return halted
@@ -127,67 +131,72 @@ class Driver:
         history = self._history
         while history.finish_reason is None and (history.running or not self._conductor.halted):
             self._view.update(history, self._engine.status, self._clock.now())
-            events = self._engine.wait(self._patience())
+            events = self._engine.wait(self._seconds_to_wait())
             now = self._clock.now()
-            if now - self._looked_at >= _MAILBOX_SECONDS:
-                self._looked_at = now
+            if now - self._requests_read_at >= _REQUESTS_SECONDS:
+                self._requests_read_at = now
                 if "stop" in self._store.take_requests(self._spec.name):
                     self._interrupted = "thriftune stop"
             if self._interrupted and history.stop_requested_by is None:
                 events.append(ev.StopRequested(now, self._interrupted))
-            self._turn([*events, *self._after_last_words(self._cloud.poll_events(now))], now)
+            self._process([*events, *self._with_last_reports(self._cloud.poll_events(now))], now)
         self._view.update(history, list, self._clock.now())
 
-    def _after_last_words(self, told: list[ev.Event]) -> list[ev.Event]:
-        """What trials had said on a machine counts before its loss, which ends them: whether they are to blame for
-        it is told by how the machine was lost, and not by the engine."""
-        lost = [event.machine for event in told if isinstance(event, ev.MachineLost)]
-        said = (event for machine in lost for event in self._engine.machine_lost(machine))
-        return [*(event for event in said if not isinstance(event, ev.Lost)), *told]
+    def _with_last_reports(self, events: list[ev.Event]) -> list[ev.Event]:
+        """Put what trials reported on machines that are lost before the loss, which ends these trials.
 
-    def _patience(self) -> float:
+        The engine's Lost events are dropped: how the machine was lost decides whether a trial is to blame.
+        """
+        lost = [event.machine for event in events if isinstance(event, ev.MachineLost)]
+        last = (event for machine in lost for event in self._engine.machine_lost(machine))
+        return [*(event for event in last if not isinstance(event, ev.Lost)), *events]
+
+    def _seconds_to_wait(self) -> float:
         now = self._clock.now()
-        patience = _SYNC_SECONDS if self._unsynced else _MAILBOX_SECONDS
+        longest = _SYNC_SECONDS if self._unsynced else _REQUESTS_SECONDS
         times = (self._conductor.wake_at(now), self._cloud.next_event_at())
-        return min([patience, *(max(0.0, at - now) for at in times if at is not None)])
+        return min([longest, *(max(0.0, at - now) for at in times if at is not None)])
 
-    def _turn(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
-        """One turn: take in, record, carry out."""
+    def _process(self, events: list[ev.Event], now: float, *, last: bool = False) -> None:
+        """Run cycles of the loop: decide, record, carry out; until carrying out causes no further events."""
         while events or not last:
-            before, ended = self._history.entries, len(self._history.ended)
+            entries, ended = self._history.entries, len(self._history.ended)
             log = self._conductor.handle(events, now)
             if log:
-                self._record(before, log, now, last)
+                self._record(entries, log, now, last)
             self._sync_if_due(log, now, last)
             events = self._carry_out(log, now)
-            if log and self._callbacks is not None:  # after what trials wait for
+            if log and self._callbacks is not None:  # only now, as trials wait for the above
                 self._call_back(self._callbacks, log, ended)
             if not events:
                 return
 
     def _call_back(self, callbacks: Callbacks, log: list[ev.Event], ended: int) -> None:
-        """Call the user's functions. `ended`: how many trials had ended before what is in the log."""
+        """Call the user's functions. `ended`: how many trials had ended before the entries of this log."""
         try:
             callbacks.tell(log, self._history.ended[ended:], self._history)
-            self._looked_at = float("-inf")  # one may have asked the study to stop
+            self._requests_read_at = float("-inf")  # a callback may have requested a stop
         except Exception as error:
             self._callback_error, self._callbacks = error, None
             self._interrupted = self._interrupted or f"an error in a callback ({type(error).__name__})"
 
-    def _record(self, before: int, log: list[ev.Event], now: float, last: bool) -> None:
+    # --- recording ----------------------------------------------------------------------------------------
+
+    def _record(self, entries: int, log: list[ev.Event], now: float, last: bool) -> None:
+        """Append the log to the store, after its first `entries` entries."""
         due = last or self._history.finish_reason is not None or now - self._summarized_at >= _SUMMARY_SECONDS
         summary = None
         if due:
             summary, self._summarized_at = summarize(self._history, now), now
-        self._when_there_is_room(lambda: self._store.append(self._spec.name, before, log, summary))
+        self._retry_while_full(lambda: self._store.append(self._spec.name, entries, log, summary))
 
-    def _when_there_is_room(self, write: Callable[[], None]) -> None:
-        """Call `write`; with disk_full="go_on", repeat it while the disk is full. Other errors are raised."""
+    def _retry_while_full(self, write: Callable[[], None]) -> None:
+        """Call `write`. With disk_full="go_on", repeat it while the disk is full. Raise its other errors."""
         while True:
             try:
                 return write()
             except StoreFull as error:
-                # Nothing is lost meanwhile: what trials said is in their spools, and they wait for a full disk.
+                # Nothing is lost meanwhile: reports are in the spool files of trials, which wait for disk space.
                 if self._spec.disk_full == "stop" or self._interrupted:
                     raise
                 self._view.say(f"{error}. Trying again.")
@@ -195,16 +204,18 @@ class Driver:
 
     def _sync_if_due(self, log: list[ev.Event], now: float, last: bool) -> None:
         self._unsynced = self._unsynced or bool(log)
-        # A machine that is rented is billed on, whatever becomes of this one.
-        outlasts_us = any(isinstance(entry, (ev.Rent, ev.Release)) for entry in log)
-        if self._unsynced and (last or outlasts_us or now - self._synced_at >= _SYNC_SECONDS):
-            self._when_there_is_room(self._store.sync)
+        # A rented machine costs money until it is released, even if this machine loses power.
+        rents_or_releases = any(isinstance(entry, (ev.Rent, ev.Release)) for entry in log)
+        if self._unsynced and (last or rents_or_releases or now - self._synced_at >= _SYNC_SECONDS):
+            self._retry_while_full(self._store.sync)
             self._unsynced, self._synced_at = False, now
 
+    # --- carrying out -------------------------------------------------------------------------------------
+
     def _carry_out(self, log: list[ev.Event], now: float) -> list[ev.Event]:
-        """What the engine and the cloud are to do; returns what they answer at once."""
-        answers: list[ev.Event] = []
-        turned: dict[int, None] = {}
+        """Have the engine and the cloud carry out the decisions. Return the events that they cause at once."""
+        caused: list[ev.Event] = []
+        knobs_changed: dict[int, None] = {}
         for entry in log:
             match entry:
                 case ev.Place(trial=trial, machine=machine) if machine != ev.OUTSIDE:
@@ -215,52 +226,51 @@ class Driver:
                 case ev.Kill():
                     self._engine.kill(entry.trial, entry.attempt)
                 case ev.UsageMeasured() | ev.SetKnobs():
-                    turned[entry.trial] = None
-                    self._say_how_measured(entry)
+                    knobs_changed[entry.trial] = None
+                    self._show_meter(entry)
                 case ev.Rent():
-                    answers += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
+                    caused += self._cloud.rent(entry.machine, entry.offer, entry.max_price, now)
                 case ev.Release():
-                    answers += self._engine.machine_lost(entry.machine)  # nothing runs there, but may be kept warm
-                    answers += self._cloud.release(entry.machine, now)
+                    caused += self._engine.machine_lost(entry.machine)  # ends its warm workers
+                    caused += self._cloud.release(entry.machine, now)
                 case ev.GiveUp(trial=trial):
-                    self._say_failed(trial)
+                    self._show_failure(trial)
                 case ev.Warned(message=message, once=True):
                     self._view.say(message)
                 case ev.Warned() | ev.DiskFull():
-                    what = entry.message if isinstance(entry, ev.Warned) else entry.error
-                    if what not in self._warnings_said:
-                        self._warnings_said.add(what)
-                        self._view.say(f"trial {entry.trial}: {what}")
+                    warning = entry.message if isinstance(entry, ev.Warned) else entry.error
+                    if warning not in self._warnings_shown:
+                        self._warnings_shown.add(warning)
+                        self._view.say(f"trial {entry.trial}: {warning}")
                 case _:
                     pass
-        for trial_id in turned:
+        for trial_id in knobs_changed:
             record = self._history.trials[trial_id]
             self._engine.set_knobs(trial_id, record.attempts, record.knob_setting)
-        if self._spec.judged:  # after what was decided because of it
+        if self._spec.judged:  # last: a trial that goes on here was not ended above
             for entry in log:
                 if type(entry) is ev.Reported:
                     self._engine.acknowledge_report(entry.trial, entry.attempt, entry.number)
-        return answers
+        return caused
 
-    def _say_how_measured(self, entry: ev.UsageMeasured | ev.SetKnobs) -> None:
-        """Once: not every machine can count the same."""
-        if isinstance(entry, ev.UsageMeasured) and not self._said_how_measured:
-            self._said_how_measured = True
+    def _show_meter(self, entry: ev.UsageMeasured | ev.SetKnobs) -> None:
+        """Note once how usage is measured, as machines differ in what they can count."""
+        if isinstance(entry, ev.UsageMeasured) and not self._meter_shown:
+            self._meter_shown = True
             self._view.note(f"how trials use their machine is measured: {entry.kind}; energy by {entry.meter}")
 
-    def _say_failed(self, trial: int) -> None:
-        """The first few, as they happen: often every trial fails for the same reason, and at once."""
-        if self._failures_told >= _FAILURES_TOLD:
+    def _show_failure(self, trial: int) -> None:
+        if self._failures_shown >= _FAILURES_SHOWN:
             return
-        self._failures_told += 1
-        how = show_hint(self._spec.name, self._store.url, trial)
-        more = f" ({how} tells more)" if how else ""
+        self._failures_shown += 1
+        command = show_line(self._spec.name, self._store.url, trial)
+        more = f" ({command} tells more)" if command else ""
         why, *output = failure_text(self._history.trials[trial]).split("\n", 1)
         self._view.say("\n".join([f"trial {trial} failed: {why}{more}", *output]))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop cleanly; a second Ctrl-C stops now."""
+        """Stop cleanly on Ctrl-C and SIGTERM; stop at once on a second Ctrl-C."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -282,9 +292,9 @@ class Driver:
 
 
 def record(store: Store, history: History, name: str, events: Iterable[ev.Event]) -> list[ev.Event]:
-    """Add to the study's log what is new of these events, and return it. Called by who has the study's lock.
+    """Add the events that are new to the study's log. Return them.
 
-    For what users say between drives, which leads to no decision at once.
+    Called by the holder of the study's lock, for what users do between drives and what needs no decision.
     """
     before = history.entries
     log = [event for event in events if history.apply(event)]
@@ -295,6 +305,7 @@ def record(store: Store, history: History, name: str, events: Iterable[ev.Event]
 
 
 def make_run(spec: Spec, history: History, trial_id: int, *, measured: bool = False) -> Run:
+    """Return what a worker needs to know to run the trial's next attempt."""
     trial = history.trials[trial_id]
     return Run(
         trial=trial.id,

@@ -1,4 +1,4 @@
-"""What does a user tell a study before it runs? Configurations to try first, known results, and attributes."""
+"""Turn enqueued configurations, known results and attributes into a study's first events."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from thriftune.state.events import AttributeSet, Enqueued, Event
 from thriftune.state.spec import Spec
 
 
-def told_before(spec: Spec, at: float, *, enqueue: object, known: object, attrs: object) -> list[Event]:
-    """Return the events of these settings of tune(), checked, all at the moment `at`.
+def initial_events(spec: Spec, at: float, *, enqueue: object, known: object, attrs: object) -> list[Event]:
+    """Return the events of these settings of tune(), checked, all at the time `at`.
 
     A study that has an event already ignores it, so that a script can be run again.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 from thriftune.common.clock import WallClock
 from thriftune.common.durations import seconds
+from thriftune.common.setting_kinds import FLAG, NUMBER, TEXT, Kind, check_key, whole_number
 from thriftune.errors import SettingError
 from thriftune.market.billing import PER_SECOND
 from thriftune.market.catalog import Catalog
@@ -22,7 +23,7 @@ from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile, profile_path
 from thriftune.settings.deadlines import as_duration, check_ahead
 from thriftune.settings.engine_options import Ray, engine_of
-from thriftune.settings.study_file import StudyFile, Types, check_key, read_study_file
+from thriftune.settings.study_file import StudyFile, read_study_file
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping import brackets as halving
@@ -30,29 +31,33 @@ from thriftune.stopping.asha import ASHA
 from thriftune.stopping.halving import SuccessiveHalving
 from thriftune.stopping.rung_rule import FIRST_RUNG_DIVISOR
 
-_NUMBER, _WHOLE, _TEXT = ((int, float), "a number"), ((int,), "a whole number"), ((str,), "a string")
-_LATENCY = "seconds, a list of recorded ones, or a table {mean = 30, std = 10}"
+_LATENCY = Kind(
+    (int, float, str, list, dict), "seconds, a list of recorded ones, or a table {mean = 30, std = 10}"
+)
+_WHOLE = whole_number(0)
 
-_CLOUD: Types = {
-    "machine": ((str,), "the name of a machine in the catalog, such as 'p3.8xlarge'"),
-    "region": _TEXT,
-    "name": _TEXT,
+_CLOUD: Mapping[str, Kind] = {
+    "machine": Kind((str,), "the name of a machine in the catalog, such as 'p3.8xlarge'"),
+    "region": TEXT,
+    "name": TEXT,
     "slots": _WHOLE,
-    "price_per_hour": _NUMBER,
-    "queue": ((int, float, str, list, dict), _LATENCY),
-    "init": ((int, float, str, list, dict), _LATENCY),
-    "billing": ((str,), "'per_instance' or 'per_function'"),
-    "minimum": ((int, float, str), "seconds, or a string such as '1m'"),
-    "data_gb": _NUMBER,
-    "data_price": _NUMBER,
-    "speed": _NUMBER,
+    "price_per_hour": NUMBER,
+    "queue": _LATENCY,
+    "init": _LATENCY,
+    "billing": Kind((str,), "'per_instance' or 'per_function'"),
+    "minimum": Kind((int, float, str), "seconds, or a string such as '1m'"),
+    "data_gb": NUMBER,
+    "data_price": NUMBER,
+    "speed": NUMBER,
     "max_machines": _WHOLE,
-    "spot": ((bool,), "true or false"),
-    "lifetimes": ((str,), "the path of a record of lifetimes"),
-    "type": ((str,), "a machine type of the record of lifetimes"),
-    "mean_lifetime": ((int, float, str), "seconds, or a string such as '6h'"),
+    "spot": FLAG,
+    "lifetimes": Kind((str,), "the path of a record of lifetimes"),
+    "type": Kind((str,), "a machine type of the record of lifetimes"),
+    "mean_lifetime": Kind((int, float, str), "seconds, or a string such as '6h'"),
 }
-_MOMENTS: Types = {"mean": _NUMBER, "std": _NUMBER}
+"""Keys of a [cloud] table."""
+
+_MOMENTS: Mapping[str, Kind] = {"mean": NUMBER, "std": NUMBER}
 
 _AS_GIVEN = (
     "name", "slots", "price_per_hour", "billing", "data_gb", "data_price", "speed", "max_machines",

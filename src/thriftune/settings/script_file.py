@@ -1,5 +1,4 @@
-"""What of a Python script can be tried without a study file? Its training function, with a configuration of its
-space."""
+"""Read a Python script without a study file: its training function, with a configuration of its space."""
 
 from __future__ import annotations
 
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from thriftune.errors import SettingError, SpaceError
-from thriftune.launch.drive import make_spec
+from thriftune.settings.make_spec import make_spec
+from thriftune.settings.table import Settings
 from thriftune.space.space import Space
 from thriftune.state.spec import Spec, Target
 
@@ -18,41 +18,42 @@ _SPACES = ("space", "SPACE")
 
 
 def read_script(path: Path, function: str, metric: str, max_steps: int, engine: str = "local") -> Spec:
-    """A study of the function in that file. The file is run, as by an import: what stands below
-    `if __name__ == "__main__":` is not."""
+    """Return the spec of a study with one trial of the function in that file.
+
+    The file is run as by an import: code below `if __name__ == "__main__":` is not run.
+    """
     try:
         names = _run(path)
         if not callable(names.get(function)):
-            raise SettingError(f"there is no function {function}; name another one with --function NAME")
-        found = next((names[name] for name in _SPACES if name in names), None)
-        if not isinstance(found, (Space, Mapping)):
-            raise SettingError('there is no space; write space = {"lr": tt.Float(1e-4, 1e-1, log=True)}')
+            raise SettingError(f"has no function {function}; name another one with --function NAME")
+        space = next((names[name] for name in _SPACES if name in names), None)
+        if not isinstance(space, (Space, Mapping)):
+            raise SettingError('has no space; write space = {"lr": tt.Float(1e-4, 1e-1, log=True)}')
         where = path.absolute()
-        return make_spec(
-            found,
-            name="".join(each if each.isalnum() else "-" for each in path.stem).strip("-") or "script",
+        name = "".join(each if each.isalnum() else "-" for each in path.stem).strip("-") or "script"
+        settings = Settings(
             minimize=metric,
-            maximize=None,
             searcher="random",
             stopping="none",
             seed=0,
-            target=Target("function", where=f"{where.name}:{function}", folder=str(where.parent)),
             trials=1,
             max_steps=max_steps,
             engine=engine,
         )
+        target = Target("function", where=f"{where.name}:{function}", folder=str(where.parent))
+        return make_spec(space, settings, target=target, name=name)
     except (SettingError, SpaceError) as error:
         raise SettingError(f"{path}: {error}") from None
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """What the file defines."""
+    """Run the file. Return what it defines."""
     if not path.is_file():
-        raise SettingError("there is no such file")
+        raise SettingError("does not exist")
     folder = str(path.absolute().parent)
     before, arguments = list(sys.path), sys.argv
-    sys.path.insert(0, folder)  # where workers that import it have it, too
-    sys.argv = [str(path.absolute())]  # as workers have it: the arguments of this process are not the script's
+    sys.path.insert(0, folder)  # as in the workers that import the file
+    sys.argv = [str(path.absolute())]  # as in workers; this process has other arguments
     try:
         return runpy.run_path(str(path), run_name=path.stem)
     except (Exception, SystemExit) as error:

@@ -1,92 +1,60 @@
-"""What does a study file say? TOML to the same Spec that a script's tune() makes."""
+"""Read study files: TOML that describes the same study as a script's tune()."""
 
 from __future__ import annotations
 
-import datetime
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from thriftune.common.clock import WallClock
+from thriftune.common.setting_kinds import Kind, check_key
 from thriftune.errors import SettingError, SpaceError
-from thriftune.launch.drive import make_spec
-from thriftune.launch.warm_start import in_folder
 from thriftune.search import SEARCHERS
 from thriftune.settings.bound_names import check_bound
 from thriftune.settings.engine_options import Local, Ray, engine_of
-from thriftune.settings.initial_events import told_before
+from thriftune.settings.initial_events import initial_events
 from thriftune.settings.known_results import known_tables
-from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
+from thriftune.settings.make_spec import make_spec
+from thriftune.settings.study_paths import absolute_source
+from thriftune.settings.table import SETTINGS, Settings
+from thriftune.space.objectives import needed, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
 from thriftune.stopping import STOPPERS
 from thriftune.training.command_line import command_target
 
-_NUMBER, _WHOLE, _TEXT = "a number", "a whole number", "a string"
-_DURATION = "seconds, or a string such as '20m'"
-
-Types = Mapping[str, tuple[tuple[type, ...], str]]
-"""By key: what its value may be, and that in words."""
-
-_TYPES: Types = {
-    "name": ((str,), _TEXT),
-    "command": ((list,), "a list of strings, such as ['python', 'train.py', '--lr', '{lr}']"),
-    "function": ((str,), "a string such as 'train.py:train'"),
-    "minimize": ((str, list), "the name of a metric, or a list of names"),
-    "maximize": ((str, list), "the name of a metric, or a list of names"),
-    "constraints": ((str, list), "a list of strings, such as ['latency_ms <= 10']"),
-    "trials": ((int,), _WHOLE),
-    "max_steps": ((int,), _WHOLE),
-    "deadline": (
-        (int, float, str, datetime.datetime),
-        f"{_DURATION}; or a time such as 2026-11-20 09:00:00",
+_FILE_KINDS: Mapping[str, Kind] = {
+    "command": Kind((list,), "a list of strings, such as ['python', 'train.py', '--lr', '{lr}']"),
+    "function": Kind((str,), "a string such as 'train.py:train'"),
+    "metrics": Kind((dict,), "a table: write [metrics] and in it NAME = 'regular expression'"),
+    "space": Kind((dict,), "a table: write [space.NAME] for every parameter"),
+    "warm_start": Kind((str, list), "the name of a study, or a list of names"),
+    "store": Kind((str,), "a path"),
+    "profile": Kind(
+        (str, dict), "the path of a profile, or a table such as {seconds_per_step = {1 = 4.0, 2 = 2.2}}"
     ),
-    "budget": ((int, float), _NUMBER),
-    "timeout": ((int, float, str), _DURATION),
-    "retries": ((int,), _WHOLE),
-    "workers": ((int,), _WHOLE),
-    "engine": ((str, dict), "'local', 'ray', or a table such as {name = \"ray\", cpus = 2}"),
-    "system": ((str, dict), "'auto', 'off', or a table such as {knobs = [\"memory\"], aim = \"energy\"}"),
-    "searcher": ((str, dict), 'a name, or a table such as {name = "grid", points = 5}'),
-    "stopping": ((str, dict), 'a name, or a table such as {name = "asha", eta = 4}'),
-    "warm_start": ((str, list), "the name of a study, or a list of names"),
-    "enqueue": ((list,), "tables: write [[enqueue]] and in it NAME = value"),
-    "known": ((list,), "tables: write [[known]] and in it config = { NAME = value } and value = number"),
-    "attrs": ((dict,), "a table: write [attrs] and in it NAME = value"),
-    "seed": ((int,), _WHOLE),
-    "store": ((str,), "a path"),
-    "storage": ((str,), "the path of a folder"),
-    "keep": ((int,), _WHOLE),
-    "disk_full": ((str,), "'stop' or 'go_on'"),
-    "value": ((str,), "'best', 'last' or 'auto'"),
-    "target": ((int, float), _NUMBER),
-    "patience": ((int,), _WHOLE),
-    "stop_when_converged": ((bool,), "true or false"),
-    "max_trial_time": ((int, float, str), _DURATION),
-    "on_failure": ((str,), "'stop' or 'go_on'"),
-    "profile": ((str, dict), "the path of a profile, or a table such as {seconds_per_step = {1 = 4.0, 2 = 2.2}}"),
-    "cloud": ((dict, list), "a table of a kind of machine, or several: write [cloud] or [[cloud]]"),
-    "space": ((dict,), "a table: write [space.NAME] for every parameter"),
-    "metrics": ((dict,), "a table: write [metrics] and in it NAME = 'regular expression'"),
+    "cloud": Kind((dict, list), "a table of a kind of machine, or several: write [cloud] or [[cloud]]"),
 }
+"""Keys that only study files have."""
 
-_AS_GIVEN = (
-    "minimize", "maximize", "constraints", "trials", "max_steps", "deadline", "budget", "timeout", "retries",
-    "workers", "engine", "system", "keep", "disk_full", "seed", "value", "patience", "stop_when_converged",
-    "max_trial_time", "on_failure",
-)  # fmt: skip
+KINDS: Mapping[str, Kind] = {**{name: each.kind for name, each in SETTINGS.items()}, **_FILE_KINDS}
+"""All keys of a study file, with the values that each may have."""
+
+_INITIAL = ("enqueue", "known", "attrs")
+"""Settings that become the study's first events."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyFile:
-    """A study file, checked. `store` is None where it names none; `seed`, too.
+    """A study file that has been checked.
 
-    `profile` and `cloud` are as they stand there: plan_file reads them, and whoever does not plan ignores them;
-    but on a cluster, the kinds of machines are among the options of the spec's engine.
+    - `store` and `seed`: None if the file has none.
+    - `profile`, `cloud`: as in the file; read_plan_file() reads them. With engine "ray", the machines of `cloud`
+      are also among the options of the spec's engine.
+    - `initial_events`: enqueued configurations, known results and attributes.
     """
 
     spec: Spec
@@ -95,21 +63,23 @@ class StudyFile:
     seed: int | None
     profile: str | Mapping[str, Any] | None
     cloud: Mapping[str, Any] | list[Any]
-    told: list[Event] = field(default_factory=list)  # configurations to try first, known results, attributes
+    initial_events: list[Event] = field(default_factory=list)
 
 
 def read_study_file(path: Path, overrides: Mapping[str, Any] | None = None) -> StudyFile:
-    """Reads and checks all of it; nothing is imported or run. `overrides` win over what the file says.
+    """Read and check a study file. Raise SettingError, with the file's name, for what cannot be used.
 
-    Paths in it are relative to its folder, which is also where its command or function runs.
+    Nothing is imported or run. Relative paths in the file are relative to its folder.
+
+    - `overrides`: values by key, which replace the file's.
     """
     data = _read(path)
-    given = dict(overrides or {})
-    said = data.get("engine")
-    if isinstance(said, dict) and "engine" in given and said.get("name") == given["engine"]:
-        del given["engine"]  # only named again: the options are meant to stay
+    replaced = dict(overrides or {})
+    engine = data.get("engine")
+    if isinstance(engine, dict) and "engine" in replaced and engine.get("name") == replaced["engine"]:
+        del replaced["engine"]  # the same engine: its options in the file stay
     try:
-        return _study({**data, **given}, path.absolute())
+        return _study({**data, **replaced}, path.absolute())
     except (SettingError, SpaceError) as error:
         raise SettingError(f"{path}: {error}") from None
 
@@ -118,7 +88,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise SettingError(f"{path}: is no UTF-8 text; a study file is TOML") from None
+        raise SettingError(f"{path}: is not UTF-8 text; a study file is TOML") from None
     except OSError as error:
         raise SettingError(f"{path}: the study file cannot be read ({error.strerror})") from None
     if path.suffix == ".py":
@@ -131,97 +101,86 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         last = f"at line {len(text.splitlines())}, the end of the file"
-        raise SettingError(f"{path}: is no valid TOML: {str(error).replace('at end of document', last)}") from None
+        raise SettingError(
+            f"{path}: is not valid TOML: {str(error).replace('at end of document', last)}"
+        ) from None
 
 
 def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
     for key, value in data.items():
-        check_key(key, value, _TYPES)
-    if isinstance(said := data.get("system"), str) and said not in ("auto", "off"):
-        raise SettingError(f"system: {said!r} must be {_TYPES['system'][1]}")
+        check_key(key, value, KINDS)
+    if isinstance(system := data.get("system"), str) and system not in ("auto", "off"):
+        raise SettingError(f"system: {system!r} must be {KINDS['system'].description}")
     folder = path.parent
     if not data.get("space"):
-        raise SettingError("space: there is none; write [space.NAME] for every parameter")
+        raise SettingError("space: is missing; write [space.NAME] for every parameter")
     space = Space.from_json(data["space"])
-    searcher, searcher_options = _named("searcher", data.get("searcher", "bayes"))
-    rule, rule_options = _named("stopping", data.get("stopping", "auto"))
-    given = {key: data[key] for key in _AS_GIVEN if key in data}
+    searcher, searcher_options = _name_and_options("searcher", data)
+    rule, rule_options = _name_and_options("stopping", data)
+    settings = {key: value for key, value in data.items() if key in SETTINGS and key not in _INITIAL}
+    settings |= {
+        "searcher": SEARCHERS.make(searcher, searcher_options),
+        "stopping": STOPPERS.make(rule, rule_options),
+        "storage": _absolute(folder, data.get("storage")),
+    }
     if "engine" in data:
-        given["engine"] = _engine(data, folder)
-    if "target" in data:
-        given["target_value"] = data["target"]
-    spec = make_spec(
-        space,
-        name=data.get("name", path.stem),
-        searcher=SEARCHERS.make(searcher, searcher_options),
-        stopping=STOPPERS.make(rule, rule_options),
-        target=_target(data, space, folder),
-        storage=_in(folder, data.get("storage")),
-        **{"minimize": None, "maximize": None, "seed": None, **given},
-    )
+        settings["engine"] = _engine(data, folder)
+    spec = make_spec(space, Settings(**settings), target=_target(data, space, folder), name=path.stem)
+    # Only options that the file names are stored: a study that goes on keeps those that the file omits.
+    spec = replace(spec, searcher_options=searcher_options, stopping_options=rule_options)
+    sources = data.get("warm_start", [])
     return StudyFile(
-        # As they are written there: what is not mentioned may be another in the study that is taken up.
-        replace(spec, searcher_options=searcher_options, stopping_options=rule_options),
-        _warm_start(data.get("warm_start", []), folder),
-        _in(folder, data.get("store")),
+        spec,
+        _warm_start([sources] if isinstance(sources, str) else sources, folder),
+        _absolute(folder, data.get("store")),
         data.get("seed"),
         data.get("profile"),
         data.get("cloud", []),
-        _told(data, spec),
+        _initial_events(data, spec),
     )
 
 
-def _told(data: Mapping[str, Any], spec: Spec) -> list[Event]:
-    """Return the events of what the file tells the study before it runs."""
+def _initial_events(data: Mapping[str, Any], spec: Spec) -> list[Event]:
     now = WallClock().now()
-    told = told_before(spec, now, enqueue=data.get("enqueue"), known=None, attrs=data.get("attrs"))
-    return [*told, *known_tables(spec.space, spec.needed_metrics, now, data.get("known", []))]
-
-
-def check_key(key: str, value: object, known: Types) -> None:
-    """Whether a table may have it, and with such a value."""
-    if key not in known:
-        close = get_close_matches(key, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(known)}"
-        raise SettingError(f"{key}: unknown; {hint}")
-    types, what = known[key]
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise SettingError(f"{key}: {value!r} must be {what}")
+    events = initial_events(spec, now, enqueue=data.get("enqueue"), known=None, attrs=data.get("attrs"))
+    return [*events, *known_tables(spec.space, spec.needed, now, data.get("known", []))]
 
 
 def _engine(data: Mapping[str, Any], folder: Path) -> Local | Ray:
-    """On a cluster, the [cloud] tables are kinds of nodes, unless the engine has machines of its own."""
-    where = engine_of(data["engine"])
-    if not isinstance(where, Ray):
-        return where
-    from thriftune.settings.node_types import kinds_of  # late: plan_file, which it needs, reads study files
+    """Return the engine. On a cluster, [cloud] tables are its machines, unless it has machines of its own."""
+    engine = engine_of(data["engine"])
+    if not isinstance(engine, Ray):
+        return engine
+    from thriftune.settings.node_types import kinds_of  # node_types imports this module
 
     tables = data.get("cloud", [])
-    if tables and not where.machines:
-        where = replace(where, machines=[tables] if isinstance(tables, Mapping) else tables)
-    kinds_of(where.machines, where.worker, folder)  # checked now, before anything is recorded
-    return where
+    if tables and not engine.machines:
+        engine = replace(engine, machines=[tables] if isinstance(tables, Mapping) else tables)
+    kinds_of(engine.machines, engine.worker, folder)  # checks them before anything is recorded
+    return engine
 
 
-def _named(setting: str, given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    if isinstance(given, str):
-        return given, {}
-    options = dict(given)
+def _name_and_options(setting: str, data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the options of a searcher or stopping rule, which may be a name or a table."""
+    value = data.get(setting, SETTINGS[setting].default)
+    if isinstance(value, str):
+        return value, {}
+    options = dict(value)
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise SettingError(f"{setting}: {given!r} must have a name: {_TYPES[setting][1]}")
+        raise SettingError(f"{setting}: {value!r} must have a name: {KINDS[setting].description}")
     return name, options
 
 
-def _warm_start(given: str | list[Any], folder: Path) -> list[str]:
-    listed = [given] if isinstance(given, str) else given
-    for name in listed:
-        if not isinstance(name, str):
-            raise SettingError(f"warm_start: {name!r} must be the name of a study")
-    return [in_folder(folder, name) for name in listed]
+def _warm_start(sources: list[Any], folder: Path) -> list[str]:
+    for source in sources:
+        if not isinstance(source, str):
+            raise SettingError(f"warm_start: {source!r} must be the name of a study")
+    return [absolute_source(folder, source) for source in sources]
 
 
 def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
+    """Return what each trial runs: the file's command or function."""
     if ("command" in data) == ("function" in data):
         both = "both command and function are" if "command" in data else "neither command nor function is"
         raise SettingError(f"{both} given; a trial runs exactly one of them")
@@ -231,10 +190,10 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
     source, _, name = where.rpartition(":")
     if not source or not name.isidentifier():
         raise SettingError(f"function: {where!r} must be 'file.py:name' or 'package.module:name'")
-    # Not imported here: that may take long, or do things, and is for the workers.
+    # Only workers import the file: importing may take long and have side effects.
     if source.endswith(".py"):
         if not (folder / source).is_file():
-            raise SettingError(f"function: there is no file {folder / source}")
+            raise SettingError(f"function: {folder / source} does not exist")
         check_bound(folder / source, name)
     if "metrics" in data:
         raise SettingError("metrics: are read from the output of a command; a function reports them itself")
@@ -242,13 +201,13 @@ def _target(data: Mapping[str, Any], space: Space, folder: Path) -> Target:
 
 
 def _needed(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """The metrics that a command must give."""
+    """Return the metrics that a command must report."""
     objectives = parse_objectives(data.get("minimize"), data.get("maximize"))
     return needed_metrics(objectives, parse_constraints(data.get("constraints")))
 
 
-def _in(folder: Path, given: str | None) -> str | None:
-    """A path of the file as one that holds anywhere."""
-    if given is None or given == ":memory:" or "://" in given:
-        return given
-    return str(folder / Path(given).expanduser())
+def _absolute(folder: Path, path: str | None) -> str | None:
+    """Return a path of the file as an absolute one. URLs and ":memory:" stay as they are."""
+    if path is None or path == ":memory:" or "://" in path:
+        return path
+    return str(folder / Path(path).expanduser())

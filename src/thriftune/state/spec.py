@@ -1,4 +1,4 @@
-"""The settings of a study as plain data that a store can hold."""
+"""The spec of a study: everything that defines it and its limits, as data that the store can keep."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from thriftune.common.checks import LARGEST_INT, check_whole
+from thriftune.common.setting_kinds import check_positive, description_of
 from thriftune.errors import SettingError
 from thriftune.space.objectives import (
     Constraint,
@@ -22,13 +23,13 @@ from thriftune.space.objectives import (
 )
 from thriftune.space.space import Space
 from thriftune.state.history import History
+from thriftune.state.stored_settings import (
+    FailurePolicy,
+    StoredSettings,
+    ValuePolicy,
+    check_stored_settings,
+)
 from thriftune.state.trial_record import NO_FILES, TrialFiles
-
-DiskFullPolicy = Literal["stop", "go_on"]
-FailurePolicy = Literal["stop", "go_on"]
-ChangePolicy = Literal["stop", "go_on"]
-ValuePolicy = Literal["auto", "best", "last"]
-
 
 TargetKind = Literal["pickled", "function", "command", "outside"]
 KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
@@ -42,22 +43,23 @@ class Target:
     where: str = ""  # the path of the pickle, or "file.py:function" or "module:function"
     command: tuple[str, ...] = ()
     patterns: Mapping[str, str] = field(default_factory=dict)  # metric (or "step") -> regular expression
-    folder: str = ""  # the folder in which a command runs, and to which a file's path is relative
-    paths: tuple[str, ...] = ()  # the folders of a pickled function's modules
+    folder: str = ""  # where a command runs and where a function's file is
+    paths: tuple[str, ...] = ()  # where a pickled function's modules are
 
     def __str__(self) -> str:
         return " ".join(self.command) if self.kind == "command" else self.where or self.kind
 
 
 _QUESTION = ("name", "space", "objectives", "seed", "constraints", "id", "warm_start")
-"""Fields of a spec that never change. Only rename() changes the name."""
+"""The fields of a spec that never change; only rename() changes the name."""
 
 
 @dataclass(frozen=True)
-class Spec:
-    """The settings of one study.
+class Spec(StoredSettings):
+    """One study as its log stores it.
 
-    The first group of fields defines the study and never changes. The others may change when it is resumed.
+    The first group of fields is the study's question and never changes. The others are limits and means, which may
+    change. The settings that users give in the same form are inherited.
     """
 
     name: str
@@ -65,61 +67,45 @@ class Spec:
     objectives: tuple[Objective, ...]
     seed: int
     constraints: tuple[Constraint, ...] = ()
-    id: str = ""  # unique to this study; a name may be used again after a study is deleted
-    warm_start: tuple[str, ...] = ()  # the names of the studies whose results it started with
+    id: str = ""  # unique, also among studies of the same name
+    warm_start: tuple[str, ...] = ()  # the names of the studies that it learned from when it was made
 
     searcher: str = "bayes"
     searcher_options: Mapping[str, Any] = field(default_factory=dict)
     stopping: str = "none"
     stopping_options: Mapping[str, Any] = field(default_factory=dict)
     target: Target = Target("outside")
-    trials: int | None = None
-    max_steps: int | None = None
-    deadline_seconds: float | None = None
+    deadline_seconds: float | None = None  # of time during which the study is driven
+    deadline_at: float | None = None  # unix seconds
     budget_dollars: float | None = None
-    timeout_seconds: float | None = None
-    retries: int = 1
-    workers: int | None = 1  # trials that run at the same time; None: as many as fit on the machines
+    timeout_seconds: float | None = None  # of one attempt; then it is killed
+    max_trial_seconds: float | None = None  # of all attempts of a trial; then it ends and keeps its value
+    target_value: float | None = None  # the study ends when a trial's value reaches it
+    workers: int | None = 1  # trials at a time; None: as many as the machines have room for
     engine: str = "local"
     engine_options: Mapping[str, Any] = field(default_factory=dict)
-    system: Mapping[str, Any] | None = None  # settings for tuning the knobs of trials; None: knobs are not tuned
-    storage: str = ""
-    keep: int = 2
-    disk_full: DiskFullPolicy = "stop"
-    value: ValuePolicy = "last"  # the report that gives a trial's value: its best or its last; see counts_best
-    on_failure: FailurePolicy = "go_on"  # what to do when the first trials all fail with the same error
-    target_value: float | None = None  # a value of the objective; the study ends when a trial reaches it
-    patience: int | None = None  # no trial is created after this many in a row without a better value
-    stop_when_converged: bool = False  # end when the searcher expects no improvement that is worth its cost
-    max_trial_seconds: float | None = None  # over all attempts; the trial then ends and its value counts
-    deadline_at: float | None = None  # unix seconds
-    code: Mapping[str, str] = field(default_factory=dict)  # digests of the code that trials run
-    moved_from: str = ""  # the folder that had the files before a rename; they may still be in it
+    system: Mapping[str, Any] | None = None  # how trials may be tuned to their machine; None: not at all
+    storage: str = ""  # the folder for checkpoints and output; empty: beside the store
+    code: Mapping[str, str] = field(default_factory=dict)  # fingerprints of the code and data of trials, by kind
+    moved_from: str = ""  # a renamed study: the folder in which its files were, and may still be
+
+    # Logs from before these settings existed do not have them. They mean this.
+    value: ValuePolicy = field(default="last", kw_only=True, metadata=description_of(StoredSettings, "value"))
+    on_failure: FailurePolicy = field(
+        default="go_on", kw_only=True, metadata=description_of(StoredSettings, "on_failure")
+    )
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         check_objectives(self.objectives)
-        for name, least in (("trials", 1), ("max_steps", 1), ("workers", 1), ("patience", 1)):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least)
-        for name, least in (("seed", 0), ("retries", 0), ("keep", 2)):
-            check_whole(name, getattr(self, name), least)
-        if self.workers is None and self.engine == "local":
-            raise SettingError("workers: None must be a whole number")
+        check_stored_settings(self)
+        check_whole("seed", self.seed, 0)
+        if self.workers is not None or self.engine == "local":
+            check_whole("workers", self.workers, 1)
         for name in ("deadline_seconds", "budget_dollars", "timeout_seconds", "max_trial_seconds"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise SettingError(f"{_as_given(name)}: {value!r} must be a number")
-            if not 0 < value < LARGEST_INT:
-                raise SettingError(f"{_as_given(name)}: {value} must be above zero and finite")
+            if getattr(self, name) is not None:
+                check_positive(_as_given(name), getattr(self, name))
         check_criteria(self)
-        for name in ("disk_full", "on_failure"):
-            if getattr(self, name) not in ("stop", "go_on"):
-                raise SettingError(f"{name}: {getattr(self, name)!r} must be 'stop' or 'go_on'")
-        if self.value not in get_args(ValuePolicy):
-            raise SettingError(f"value: {self.value!r} must be 'best', 'last' or 'auto'")
         if self.value == "best" and not self._may_count_best:
             raise SettingError(
                 "value: 'best' needs a single objective and no constraints, as no step may be the best in all; "
@@ -133,13 +119,13 @@ class Spec:
 
     @property
     def maximize(self) -> bool:
-        """Return whether the first objective is maximised."""
+        """Whether the first objective is maximised."""
         return self.objectives[0].maximize
 
     @property
     def judged(self) -> bool:
-        """Return whether a stopping rule may end trials before their last step."""
-        if self.stopping == "auto":  # the default; it judges only where its decision is clear
+        """Whether a stopping rule may end trials before their last step."""
+        if self.stopping == "auto":  # the default rule needs all three, and does nothing without them
             return self.max_steps is not None and len(self.objectives) == 1 and not self.constraints
         return self.stopping != "none"
 
@@ -149,26 +135,26 @@ class Spec:
 
     @property
     def counts_best(self) -> bool:
-        """Return whether a trial's value is its best over all steps, and not its last."""
+        """Whether a trial's value is its best over all steps, instead of its last."""
         return self.value == "best" or (self.value == "auto" and self._may_count_best)
 
     @property
-    def needed_metrics(self) -> tuple[str, ...]:
-        """The metrics that a trial must have at its end: all objectives and all constrained metrics."""
-        return needed_metrics(self.objectives, self.constraints)
+    def needed(self) -> tuple[str, ...]:
+        """The metrics that a trial must report: those of all objectives and constraints."""
+        return needed(self.objectives, self.constraints)
 
     @property
     def goal(self) -> str:
-        """Return the objectives and constraints as text, such as "minimize loss with size <= 3"."""
+        """The objectives and constraints, as users read them."""
         return goal(self.objectives, self.constraints)
 
     def new_history(self, folder: str = "", files: TrialFiles = NO_FILES) -> History:
-        """Return the empty history of this study, to which its log can be applied.
+        """Return the history of this study before its first event.
 
-        `folder`: the folder of the study's files. `files`: reads the files of its trials.
+        `folder`: where the study's files are; `files`: reads the files of its trials.
         """
-        definition = self.space, self.objectives, self.seed, self.constraints, self.max_steps
-        return History(*definition, folder, files, self.counts_best)
+        question = self.space, self.objectives, self.seed, self.constraints, self.max_steps
+        return History(*question, folder, files, self.counts_best)
 
     def to_json(self) -> dict[str, Any]:
         data = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -197,7 +183,7 @@ class Spec:
         return cls(**given)
 
     def difference(self, asked: Spec) -> list[str]:
-        """Return what `asked` would change in the definition of this study, as sentences; empty if nothing."""
+        """Return how the question of `asked` differs from this study's, in sentences; empty if it does not."""
         found = self.space.difference(asked.space)
         if len(self.objectives) == len(asked.objectives) == 1:
             if self.metric != asked.metric:
@@ -214,14 +200,14 @@ class Spec:
             ways = "run by ask and tell", "run by thriftune"
             was, now = ways if self.target.kind == "outside" else ways[::-1]
             found.append(f"trials: were {was}, are now {now}")
-        # Without warm_start, the study keeps the studies that it started with.
+        # Without the setting, a study goes on with the studies that it learned from.
         if asked.warm_start and set(asked.warm_start) != set(self.warm_start):
             was, now = (", ".join(names) or "none" for names in (self.warm_start, asked.warm_start))
             found.append(f"warm_start: was {was}, is now {now}")
         return found
 
     def changes_of_meaning(self, asked: Spec) -> list[str]:
-        """Return the settings of `asked` that change what a trial's value means, as text."""
+        """Return the settings of `asked` that change what a value means, in sentences."""
         found = []
         if asked.max_steps != self.max_steps:
             found.append(f"max_steps was {self.max_steps}, is now {asked.max_steps}")
@@ -231,9 +217,9 @@ class Spec:
         return found
 
     def with_limits_of(self, asked: Spec) -> Spec:
-        """Return a spec with the definition of this study and all other settings of `asked`."""
+        """Return this study's question with the limits and means of `asked`."""
         kept = {name: getattr(self, name) for name in (*_QUESTION, "moved_from")}
-        # The same searcher or stopping rule without options keeps the options that the study has.
+        # A searcher or a rule that is given by name only keeps its options.
         for part in ("searcher", "stopping"):
             options = f"{part}_options"
             if getattr(asked, part) == getattr(self, part) and not getattr(asked, options):
@@ -249,7 +235,7 @@ def _as_given(name: str) -> str:
 
 
 def _check_name(name: str) -> None:
-    """Raise SettingError for a name that some file system or shell would not accept as a folder's name."""
+    """Raise SettingError unless every file system and shell takes the name, which is also a folder's."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name):
         raise SettingError(
             f"name: {name!r} must be letters, digits, '.', '_' and '-', begin with a letter or digit, "
@@ -258,15 +244,13 @@ def _check_name(name: str) -> None:
 
 
 def check_criteria(spec: Spec) -> None:
-    """Raise SettingError if the target, patience or convergence does not fit the study's objectives."""
+    """Raise SettingError if target, patience or convergence cannot be used with the study's objectives."""
     target = spec.target_value
     if target is not None:
         if isinstance(target, bool) or not isinstance(target, (int, float)):
             raise SettingError(f"target: {target!r} must be a number, a value of {spec.metric!r}")
         if not -LARGEST_INT < target < LARGEST_INT:
             raise SettingError(f"target: {target} must be finite")
-    if not isinstance(spec.stop_when_converged, bool):
-        raise SettingError(f"stop_when_converged: {spec.stop_when_converged!r} must be true or false")
     asked = {"target": target, "patience": spec.patience, "stop_when_converged": spec.stop_when_converged or None}
     if len(spec.objectives) > 1 and (given := [name for name, value in asked.items() if value is not None]):
         raise SettingError(

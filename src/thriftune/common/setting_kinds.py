@@ -1,0 +1,123 @@
+"""Describe settings: the values that each takes, its default, its check and its help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any
+
+from thriftune.common.checks import LARGEST_INT, check_whole
+from thriftune.errors import SettingError
+
+
+def _accept(name: str, value: object) -> None:
+    """Accept any value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The values that a setting takes.
+
+    - `types`: of the value in TOML and JSON.
+    - `description`: completes the sentence "must be ...".
+    - `metavar`: names the value on the command line. A setting without one is not an option there.
+    - `choices`: the only values, if there are few.
+    - `check`: called with the setting's name and a value other than None; raises SettingError.
+    """
+
+    types: tuple[type, ...]
+    description: str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[str, Any], None] = _accept
+
+
+def whole_number(at_least: int) -> Kind:
+    """Return the kind of whole numbers from `at_least`."""
+    return Kind((int,), "a whole number", "N", check=lambda name, value: check_whole(name, value, at_least))
+
+
+def positive_number(metavar: str = "X") -> Kind:
+    """Return the kind of finite numbers above zero."""
+    return Kind((int, float), "a number", metavar, check=check_positive)
+
+
+def choice(*values: str) -> Kind:
+    """Return the kind of these words."""
+    quoted = [repr(value) for value in values]
+    description = f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+    def check(name: str, value: object) -> None:
+        if value not in values:
+            raise SettingError(f"{name}: {value!r} must be {description}")
+
+    return Kind((str,), description, "|".join(values), values, check)
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise SettingError(f"{name}: {value!r} must be true or false")
+
+
+def check_positive(name: str, value: object) -> None:
+    """Raise SettingError unless the value is a finite number above zero."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise SettingError(f"{name}: {value!r} must be a number")
+    if not 0 < value < LARGEST_INT:
+        raise SettingError(f"{name}: {value} must be above zero and finite")
+
+
+NUMBER = Kind((int, float), "a number", "X")
+FLAG = Kind((bool,), "true or false", "", check=_check_flag)
+TEXT = Kind((str,), "a string", "NAME")
+PATH = Kind((str,), "a path", "PATH")
+DURATION = Kind((int, float, str), "seconds, or a string such as '20m'", "TIME")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as users give it.
+
+    - `group`: the heading under which the help lists it.
+    - `at_resume`: whether `resume` takes it, to change a study that exists.
+    """
+
+    name: str
+    default: Any
+    kind: Kind
+    help: str
+    group: str
+    at_resume: bool
+
+
+def setting(default: Any, kind: Kind, help: str, *, group: str, at_resume: bool = False) -> Any:
+    """Declare a keyword-only field of a dataclass as a setting; see settings_of()."""
+    described = {"kind": kind, "help": help, "group": group, "at_resume": at_resume}
+    return field(default=default, kw_only=True, metadata={"setting": described})
+
+
+def settings_of(declared: type) -> dict[str, Setting]:
+    """Return the settings that a dataclass declares, by name, in order."""
+    described = {each.name: each for each in fields(declared) if "setting" in each.metadata}
+    return {name: Setting(name, _default(each), **each.metadata["setting"]) for name, each in described.items()}
+
+
+def description_of(declared: type, name: str) -> Mapping[str, Any]:
+    """Return the metadata of a setting, for a subclass that gives it another default."""
+    return next(each.metadata for each in fields(declared) if each.name == name)
+
+
+def _default(declared: Field[Any]) -> Any:
+    return None if declared.default is MISSING else declared.default
+
+
+def check_key(key: str, value: object, kinds: Mapping[str, Kind]) -> None:
+    """Raise SettingError unless a table of a study file may have this key with such a value."""
+    if key not in kinds:
+        close = get_close_matches(key, kinds, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"it may have {', '.join(kinds)}"
+        raise SettingError(f"{key}: unknown; {hint}")
+    kind = kinds[key]
+    if not isinstance(value, kind.types) or (isinstance(value, bool) and bool not in kind.types):
+        raise SettingError(f"{key}: {value!r} must be {kind.description}")

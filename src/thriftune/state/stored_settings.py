@@ -1,0 +1,90 @@
+"""The settings that a study's log stores as users give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thriftune.common.setting_kinds import FLAG, choice, setting, settings_of, whole_number
+
+DiskFullPolicy = Literal["stop", "go_on"]
+FailurePolicy = Literal["stop", "go_on"]
+ChangePolicy = Literal["stop", "go_on"]
+ValuePolicy = Literal["auto", "best", "last"]
+
+LIMITS = "Limits"
+ENDING_EARLY = "Ending early"
+FAILURES = "Failures"
+RUNNING = "Running"
+RESULTS = "Results"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSettings:
+    """Settings that are the same in tune(), in a study file, on the command line and in a study's log.
+
+    Adding one here is enough: the others are derived from this class. Settings that a log stores in another form
+    (a deadline as seconds, an engine as a name and options) are in settings/table.py.
+    """
+
+    trials: int | None = setting(
+        None,
+        whole_number(1),
+        "How many trials to run in all. Running the study again with a larger number runs the missing ones.",
+        group=LIMITS,
+        at_resume=True,
+    )
+    max_steps: int | None = setting(
+        None, whole_number(1), "How many steps a trial runs at most: trial.steps() ends after them.", group=LIMITS
+    )
+    retries: int = setting(
+        1,
+        whole_number(0),
+        "How many times to try a failed trial again. A lost machine is not a failure.",
+        group=FAILURES,
+    )
+    on_failure: FailurePolicy = setting(
+        "stop",
+        choice("stop", "go_on"),
+        "What to do when the first three trials fail with the same error.",
+        group=FAILURES,
+    )
+    patience: int | None = setting(
+        None,
+        whole_number(1),
+        "Start no more trials after this many in a row without a better value.",
+        group=ENDING_EARLY,
+    )
+    stop_when_converged: bool = setting(
+        False,
+        FLAG,
+        "Start no more trials when the searcher expects no improvement worth another one.",
+        group=ENDING_EARLY,
+    )
+    value: ValuePolicy = setting(
+        "auto",
+        choice("best", "last", "auto"),
+        "Which of a trial's values counts, and which checkpoint is its model: the best over its steps or the "
+        "last. auto is best for one objective without constraints, and last otherwise.",
+        group=RESULTS,
+    )
+    keep: int = setting(
+        2,
+        whole_number(2),
+        "How many of its newest checkpoints a trial keeps, besides the best one.",
+        group=RESULTS,
+    )
+    disk_full: DiskFullPolicy = setting(
+        "stop",
+        choice("stop", "go_on"),
+        "What to do when the disk is full: stop the study, or wait until the disk has room.",
+        group=FAILURES,
+    )
+
+
+def check_stored_settings(stored: StoredSettings) -> None:
+    """Raise SettingError if a setting has a value that it cannot take."""
+    for each in settings_of(StoredSettings).values():
+        value: Any = getattr(stored, each.name)
+        if value is not None or each.default is not None:
+            each.kind.check(each.name, value)
