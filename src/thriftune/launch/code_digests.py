@@ -1,4 +1,4 @@
-"""Turns code, values, arrays and files into digests that are the same for what means the same."""
+"""Compute digests of code, values, arrays and files; a change that means nothing does not change them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from types import CodeType
 from typing import Any
 
 _MOST_BYTES = 256 << 20
-"""Larger arrays and files are compared by their size. Reading this much takes about half a second."""
+"""Larger arrays and files are compared by size. Reading this much takes about half a second."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NESTED, _MOST_ITEMS = 20, 100_000
-"""Containers are read this deep, and only if they have at most this many items."""
+"""Containers are read to this depth, and only if they have at most this many items."""
 
 
 def source_digest(what: type | CodeType) -> str | None:
-    """Return a digest of the source without comments, docstrings and layout; None where that cannot be had."""
+    """Return a digest of the source without comments, docstrings and layout; None if there is no source."""
     if isinstance(what, CodeType) and what.co_name == "<lambda>":
-        return None  # whose source is the whole statement that it stands in
+        return None  # its source would be the whole statement around it
     try:
         return digest(_normal(textwrap.dedent(inspect.getsource(what))).encode())
     except (OSError, TypeError, SyntaxError, ValueError, RecursionError):
@@ -32,7 +32,7 @@ def source_digest(what: type | CodeType) -> str | None:
 
 
 def _normal(source: str) -> str:
-    """Return Python source in one layout, without docstrings. Raises SyntaxError or ValueError if it is none."""
+    """Return Python source in a standard layout, without docstrings. Raise SyntaxError or ValueError."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)) and (
@@ -43,14 +43,14 @@ def _normal(source: str) -> str:
 
 
 def code_digest(code: CodeType) -> str:
-    """Return a digest of compiled code. It says for which Python, as another one compiles differently."""
+    """Return a digest of compiled code, with the version of Python, as each version compiles differently."""
 
     def parts(code: CodeType) -> Iterator[str]:
         yield repr((code.co_code, code.co_names, code.co_varnames))
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 yield from parts(constant)
-            elif isinstance(constant, frozenset):  # whose order differs from process to process
+            elif isinstance(constant, frozenset):  # its order differs between processes
                 yield repr(sorted(map(repr, constant)))
             else:
                 yield repr(constant)
@@ -63,7 +63,7 @@ def _python() -> str:
 
 
 def of_other_python(old: str, new: str) -> bool:
-    """Return whether one is of compiled code and the other not of the same Python, so that neither tells."""
+    """Return whether two digests cannot be compared, as only one is of code compiled by a given Python."""
     before, now = (text.partition(":")[0] if text.startswith("py") else "" for text in (old, new))
     return before != now
 
@@ -80,13 +80,13 @@ def data_digest(what: Any) -> str | None:
 
         try:
             return digest(hash_pandas_object(what).to_numpy().tobytes())
-        except (TypeError, ValueError):  # it holds what cannot be hashed
+        except (TypeError, ValueError):  # some of its values cannot be hashed
             return digest(repr(getattr(what, "shape", "")).encode())
     return None
 
 
 def file_digest(path: Path) -> str:
-    """Return a digest of a file: of Python code as code, of others as they are."""
+    """Return a digest of a file; layout and comments of Python files do not count."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             return f"{path.stat().st_size} bytes"
@@ -96,13 +96,13 @@ def file_digest(path: Path) -> str:
     if path.suffix == ".py":
         try:
             return digest(_normal(content.decode()).encode())
-        except (SyntaxError, ValueError, RecursionError):  # as while it is being written
+        except (SyntaxError, ValueError, RecursionError):  # perhaps it is being edited
             return digest(content)
     return digest(content)
 
 
 DIGEST = "blake2b-"
-"""How digests begin."""
+"""The beginning of every digest."""
 
 
 def digest(content: bytes) -> str:
@@ -111,7 +111,7 @@ def digest(content: bytes) -> str:
 
 
 def text_of(what: Any, depth: int = _NESTED) -> str | None:
-    """Return the same text for equal plain values, also within containers; None for what holds anything else."""
+    """Return a text that is the same for equal plain values and containers of them; None for other objects."""
     if isinstance(what, _PLAIN):
         with contextlib.suppress(ValueError):  # an integer of thousands of digits
             return repr(what)
@@ -130,7 +130,7 @@ def text_of(what: Any, depth: int = _NESTED) -> str | None:
 
 
 def imports_of(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files that a Python file imports from its own folder or from `folder`; nothing is run for it."""
+    """Yield the files that a Python file imports from its own folder or from `folder`, without running it."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""What does a study on a cluster do about its deadline? It measures a step, makes a plan, and says what and why.
+"""Make the plan with which a study on a cluster meets its deadline, from measured step times.
 
-What was measured is kept with the study, so that a study that is resumed goes on by the same plan.
+The measurements are stored with the study, so that a resumed study follows the same plan.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from thriftune.settings.engine_options import Ray
 from thriftune.state.spec import Spec
 
 _MEASURED_SHARE = 0.1
-"""Of the deadline, at most, goes into measuring; but not less than a few seconds for each number of workers."""
+"""Spend at most this share of the deadline on measuring, within the following bounds."""
 
 _LEAST_SECONDS, _MOST_SECONDS = 5.0, 30.0
+"""Measure each number of workers for at least and at most this long."""
 
 _LIMIT_SHARE = 0.5
-"""Of the deadline, after which nothing more is measured: a training function may take long to start."""
+"""End measuring after this share of the deadline, as a training function may take long to start."""
 
 Say = Callable[[str], object]
 
 
-def planned(
+def deadline_plan(
     spec: Spec,
     where: Ray,
     cluster: Cluster,
@@ -46,37 +47,39 @@ def planned(
     folder: Path,
     say: Say,
 ) -> Plan:
-    """The plan for this study; SettingError where there can be none, which says why. Its deadline is shorter by
-    what was spent on measuring."""
+    """Return the plan for this study. Its deadline is shorter by the time spent on measuring.
+
+    Raise SettingError if no plan meets the deadline.
+    """
     from thriftune.settings.machine_tables import job_of
 
     assert spec.deadline_seconds is not None
     job, notes = job_of(spec)
-    kept = folder / "measured.json"
+    stored = folder / "measured.json"
     began = time.monotonic()
-    if kept.exists():
-        found = json.loads(kept.read_text())
-        profile, spent = Profile.from_json(found["profile"]), found["seconds"]
+    if stored.exists():
+        measured = json.loads(stored.read_text())
+        profile, spent = Profile.from_json(measured["profile"]), measured["seconds"]
     else:
-        profile = _measured(spec, job, where, cluster, kinds, target, folder, say)
+        profile = _measure_profile(spec, job, where, cluster, kinds, target, folder, say)
         spent = time.monotonic() - began
-        unfinished = kept.with_suffix(".unfinished")
+        unfinished = stored.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"profile": profile.to_json(), "seconds": spent}))
-        unfinished.replace(kept)
+        unfinished.replace(stored)
     kinds = with_default_waits(kinds, profile.queue, profile.init)
     left = spec.deadline_seconds - spent
     if left <= 0:
         raise SettingError(
-            f"deadline: {format_seconds(spec.deadline_seconds)} was not enough to measure a step, which took "
-            f"{format_seconds(spent)}; give more"
+            f"deadline: {format_seconds(spec.deadline_seconds)} was too short to measure a step, which took "
+            f"{format_seconds(spent)}; give a longer deadline"
         )
     chosen = plan(job, profile, kinds, deadline=left)
-    for line in [*notes, *told(chosen, profile, kinds)]:
+    for line in [*notes, *explanation(chosen, profile, kinds)]:
         say(line)
     return chosen
 
 
-def _measured(
+def _measure_profile(
     spec: Spec,
     job: JobSpec,
     where: Ray,
@@ -86,6 +89,7 @@ def _measured(
     folder: Path,
     say: Say,
 ) -> Profile:
+    """Measure how long a step takes with each number of workers that a machine has room for."""
     assert spec.deadline_seconds is not None
     numbers = powers_of_two(max(kind.slots for kind in kinds))
     seconds = _MEASURED_SHARE * spec.deadline_seconds / len(numbers)
@@ -95,31 +99,33 @@ def _measured(
     with bench.opened(kinds, max(numbers), ends_at):
         seconds = min(_MOST_SECONDS, max(_LEAST_SECONDS, seconds))
         runs = replace(spec, target=replace(spec.target, where=target["where"]))
-        found = measure(runs, numbers, seconds, 1, say, bench, ends_at)
-    for remark in remarks(found, job):
+        step_times = measure(runs, numbers, seconds, 1, say, bench, ends_at)
+    for remark in remarks(step_times, job):
         say(remark)
-    return bench.with_waits(found.profile)
+    return bench.with_waits(step_times.profile)
 
 
-def remarks(found: StepTimes, job: JobSpec) -> list[str]:
-    """What a plan that is made of this does not know."""
-    unsaved = all(trial.saves == "none" for row in found.rows for trial in row.trials)
+def remarks(step_times: StepTimes, job: JobSpec) -> list[str]:
+    """Return what a plan made from these step times does not account for."""
+    unsaved = all(trial.saves == "none" for row in step_times.rows for trial in row.trials)
     if not (unsaved and any(job.begins)):
-        return list(found.remarks)
-    way_out = "have trials save, with report(..., save=...)"
-    anew = f"one that goes on after a stage, or is moved, begins anew, which the plan does not count: {way_out}"
-    return [*found.remarks, f"no trial that was measured saved its state: {anew}"]
+        return list(step_times.remarks)
+    unsaved_remark = (
+        "no measured trial saved a checkpoint: a trial that continues in a later stage, or is moved, begins again at "
+        "step 1, and the plan does not count this: save checkpoints, with report(..., save=...)"
+    )
+    return [*step_times.remarks, unsaved_remark]
 
 
-def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:
-    """What was decided and why, in sentences."""
+def explanation(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[str]:
+    """Return what was measured and what was decided, in sentences."""
     pace = ", ".join(
         f"{each:.3g} s with {plural(workers, 'worker')}" for workers, each in profile.seconds_per_step.items()
     )
     start, save = profile.startup, profile.checkpoint
     lines = [
-        f"measured: a step takes {pace}; to start a trial {start:.2g} s, to save it {save:.2g} s; a node "
-        f"comes after {profile.queue:.2g} s, and its workers begin {profile.init:.2g} s later"
+        f"measured: a step takes {pace}; a trial starts in {start:.2g} s and saves in {save:.2g} s; a node is "
+        f"ready after {profile.queue:.2g} s, and its workers {profile.init:.2g} s later"
     ]
     for number, stage in enumerate(chosen.stages, 1):
         each = f" of {plural(stage.workers, 'worker')}" if stage.workers > 1 else ""
@@ -134,12 +140,13 @@ def told(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> list[
 
 
 def _against_static(chosen: Plan, profile: Profile, kinds: Sequence[CloudProfile]) -> str:
+    """Return a sentence that compares the plan with the cheapest fixed number of machines."""
     try:
         fixed = plan(chosen.model.spec, profile, kinds, deadline=chosen.deadline, planner="static")
     except SettingError:
-        return ". No fixed number of machines would make the deadline"
+        return ". No fixed number of machines would meet the deadline"
     saved = 1.0 - chosen.cost / fixed.cost if fixed.cost else 0.0
     if saved < 0.005:
-        return ". The same machines from beginning to end would cost as much"
+        return ". A fixed number of machines would cost as much"
     cost = format_dollars(fixed.cost)
-    return f". The same machines from beginning to end would cost {cost}, so {saved:.0%} is saved"
+    return f". A fixed number of machines would cost {cost}, so the plan saves {saved:.0%}"

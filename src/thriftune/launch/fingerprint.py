@@ -1,14 +1,13 @@
-"""Has the code of a study changed? Digests of what its trials run, kept with the study and compared.
+"""Tell whether the code of a study has changed, by digests of what its trials run.
 
-A fingerprint maps the parts of the code to digests. Its keys begin with what kind of part it is:
+A fingerprint maps each part of the code to a digest. The first word of a key is the kind of part:
 
     code train       a function or class, without its comments, docstring and layout
     file train.py    a file of code that a command or a study file names, or that such a file imports
     value EPOCHS     a small number that the function reads from outside; a digest of any other plain value
     data images      an array, a table or a file of data
 
-Two fingerprints are compared part by part, and only in the parts that both have: a function that uses another part
-has itself changed.
+Only parts that two fingerprints share are compared. A function that uses an additional part has changed itself.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from thriftune.launch.code_digests import (
 from thriftune.state.spec import Target
 
 _MOST_PARTS = 1_000
-"""A function that reaches more than this is compared in the first parts only."""
+"""A fingerprint has at most this many parts."""
 
 _CODE_SUFFIXES = frozenset({".bash", ".jl", ".js", ".lua", ".pl", ".py", ".r", ".rb", ".sh", ".ts"})
-"""A command may write other files that it names, so these are told as data."""
+"""Files of code. Other files that a command names count as data, as it may write them."""
 
 _DEEPEST, _MOST_ITEMS = 100, 200
-"""Objects are followed this deep, and this many items of a container that holds any."""
+"""Objects are followed to this depth, and this many items of a container that holds objects."""
 
 _LARGEST_SHOWN = 100_000
-"""Smaller numbers are kept as they stand, so that a change can be told; a larger one may be a secret."""
+"""Smaller numbers are stored as they are, so that a change can be shown. A larger one may be a secret."""
 
 _INSTALLED = tuple(
     dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -60,10 +59,10 @@ Fingerprint = Mapping[str, str]
 
 
 class Changes(NamedTuple):
-    """What differs between two fingerprints, in words.
+    """The differences between two fingerprints, as sentences.
 
-    - `code`: values from before and after it may not be comparable.
-    - `data`: they may be, as a value such as a path or a date may differ in every run.
+    - `code`: changes after which values may not be comparable with earlier ones.
+    - `data`: other changes. A value such as a path or a date may differ in every run.
     """
 
     code: list[str]
@@ -71,7 +70,7 @@ class Changes(NamedTuple):
 
 
 def changes(before: Fingerprint, now: Fingerprint) -> Changes:
-    """Compare the fingerprint of a study with that of the code it is to go on with."""
+    """Return what changed between the fingerprint of a study and that of the current code."""
     found = Changes([], [])
     for key in before.keys() & now.keys():
         old, new = before[key], now[key]
@@ -89,14 +88,14 @@ def changes(before: Fingerprint, now: Fingerprint) -> Changes:
 
 
 def of_function(train: Callable[..., Any]) -> dict[str, str]:
-    """Return the fingerprint of a training function and of all its user's code and values that it reaches."""
+    """Return the fingerprint of a training function and of all the user's code and values that it uses."""
     walk = _Walk()
     walk.add(getattr(train, "__name__", type(train).__name__), train)
     return walk.found
 
 
 def of_target(target: Target) -> dict[str, str]:
-    """Return the fingerprint of a command or of a function in a file; of other targets an empty one."""
+    """Return the fingerprint of a command or of a function in a file; empty for other targets."""
     folder = Path(target.folder)
     if target.kind == "function":
         source, _, _ = target.where.rpartition(":")
@@ -116,7 +115,7 @@ def of_target(target: Target) -> dict[str, str]:
             continue  # a program, not the user's code
         try:
             is_file = "{" not in argument and path.is_file()
-        except (OSError, ValueError):  # no path at all
+        except (OSError, ValueError):  # not a path
             continue
         if is_file:
             kind = "file" if path.suffix.lower() in _CODE_SUFFIXES else "data"
@@ -125,7 +124,7 @@ def of_target(target: Target) -> dict[str, str]:
 
 
 def _add_file(found: dict[str, str], kind: str, name: str, folder: Path) -> None:
-    """Add a file and, if it is Python, the files of the user's that it imports."""
+    """Add a file and, if it is Python, the user's files that it imports."""
     key = f"{kind} {name}"
     if key in found or len(found) >= _MOST_PARTS:
         return
@@ -133,28 +132,28 @@ def _add_file(found: dict[str, str], kind: str, name: str, folder: Path) -> None
     found[key] = file_digest(path)
     if path.suffix == ".py":
         for imported in imports_of(path, folder.resolve()):
-            with contextlib.suppress(ValueError):  # it lies elsewhere
+            with contextlib.suppress(ValueError):  # the file is in another folder
                 _add_file(found, "file", str(imported.relative_to(folder.resolve())), folder)
 
 
 def of_imported(train: Callable[..., Any]) -> dict[str, str]:
-    """Return the parts of a fingerprint that a pickled function imports, and does not bring along."""
+    """Return the fingerprint of what a pickled function imports, which is not part of the pickle."""
     walk = _Walk(imported_only=True)
     walk.add(getattr(train, "__name__", type(train).__name__), train)
     return walk.found
 
 
 class _Walk:
-    """Collects the parts that a function reaches, each once."""
+    """Collects the parts that a function uses, each once."""
 
     def __init__(self, *, imported_only: bool = False) -> None:
         self.found: dict[str, str] = {}
         self._imported_only = imported_only
-        self._seen: dict[int, Any] = {}  # by id; kept, so that no other object gets the same one
+        self._seen: dict[int, Any] = {}  # by id(); holds the objects, so that no other one gets the same id
         self._depth = 0
 
     def add(self, name: str, what: Any) -> None:
-        """Add the part of that name, and what it reaches."""
+        """Add a part and all that it uses."""
         if id(what) in self._seen or len(self.found) >= _MOST_PARTS or self._depth >= _DEEPEST:
             return
         self._depth += 1
@@ -241,7 +240,7 @@ class _Walk:
                 if imported not in seen and len(self.found) < _MOST_PARTS:
                     seen.add(imported)
                     left.append(imported)
-                    with contextlib.suppress(ValueError):  # it lies elsewhere
+                    with contextlib.suppress(ValueError):  # the file is in another folder
                         self.found[f"file {imported.relative_to(root.resolve())}"] = file_digest(imported)
 
     def _counts(self, module: str) -> bool:
@@ -268,7 +267,7 @@ class _Walk:
     def _add_object(self, name: str, what: Any) -> None:
         self._seen[id(what)] = what
         self.add(type(what).__name__, type(what))
-        try:  # not by way of the object's own __getattr__, which may do anything
+        try:  # bypasses the object's own __getattr__, which may run any code
             attributes = object.__getattribute__(what, "__dict__")
         except AttributeError:
             return
@@ -278,7 +277,7 @@ class _Walk:
 
 
 class _Used:
-    """The names of globals that a function uses, and the modules that it imports; also those within it."""
+    """The globals that a function uses and the modules that it imports, nested functions included."""
 
     def __init__(self, code: CodeType) -> None:
         self.names: dict[str, None] = {}
@@ -295,12 +294,12 @@ class _Used:
 
 
 def _is_users(module: str | None) -> bool:
-    """Return whether a module is the user's own code: neither installed nor of Python, nor thriftune itself."""
+    """Return whether a module is the user's own code: not installed, not Python's, and not thriftune."""
     if module is None or module.partition(".")[0] == "thriftune":
         return False
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
-    if file is None:  # built in, or made by hand, as by a notebook or another console
+    if file is None:  # built in, or created at run time, as by a notebook or another console
         return found is None or module == "__main__"
     return not _is_installed(file) and not module.startswith("importlib")
 
@@ -311,5 +310,5 @@ def _is_installed(file: str) -> bool:
 
 
 def _is_shown(what: Any) -> bool:
-    """Return whether a value is kept as it stands: a small number, which is no password."""
+    """Return whether a value is stored as it is: a small number, which cannot be a password."""
     return what is None or (isinstance(what, (int, float)) and abs(what) < _LARGEST_SHOWN)

@@ -1,7 +1,7 @@
-"""Says how to go on with a study that has stopped, and ends a script that does not catch the exception.
+"""Say how to go on with a study that has stopped, and end scripts with this message instead of a traceback.
 
-Python shows an exception that nobody catches with its whole traceback. After Ctrl-C, where all trials fail, and
-where a study cannot go on with other code, a user needs the message instead.
+Python prints the traceback of an exception that a script does not catch. Users need only the message after Ctrl-C,
+after all trials failed, and when changed code keeps a study from going on.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import TracebackType
 from thriftune.errors import StudyFailed, StudyInterrupted, StudyMismatch
 
 INTERRUPTED = 130
-"""Exit status after an interruption, as shells have it for a program that Ctrl-C has ended."""
+"""Exit status after an interruption. Shells use it for a program that Ctrl-C has ended."""
 
 _SHORT = (StudyFailed, StudyInterrupted, StudyMismatch)
-"""Exceptions whose message says all that a user of a script needs to know."""
+"""Exceptions whose message tells users of a script all they need."""
 
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
 def how_to_go_on(study: str, store_url: str) -> str:
-    """Return what to type to go on with a study; nothing where its store is gone with its process."""
+    """Return what to type to go on with a study; empty if the store was in memory."""
     return "" if store_url == ":memory:" else f"To go on: {resume_line(study, store_url)}"
 
 
@@ -36,7 +36,7 @@ def resume_line(study: str, store_url: str) -> str:
 
 @contextlib.contextmanager
 def stopping_now(study: str, store_url: str) -> Iterator[None]:
-    """Turn a KeyboardInterrupt, as of a second Ctrl-C, into a StudyInterrupted that says how to go on."""
+    """Turn a KeyboardInterrupt, as from a second Ctrl-C, into a StudyInterrupted that says how to go on."""
     try:
         yield
     except StudyInterrupted:
@@ -48,11 +48,9 @@ def stopping_now(study: str, store_url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_if_uncaught() -> Iterator[None]:
-    """Let a script that does not catch one of the exceptions above end with the message alone.
+    """End a script that does not catch one of these exceptions with its message alone.
 
-    The exit status is 130 after an interruption, else 1.
-
-    An interactive Python or a notebook is left alone: nothing ends there.
+    The exit status is 130 after an interruption, else 1. In an interactive Python or a notebook nothing changes.
     """
     try:
         yield
@@ -63,7 +61,7 @@ def short_if_uncaught() -> Iterator[None]:
 
 
 class _ShortHook:
-    """Shows what short_if_uncaught() lets through as its message; leaves the rest to the hook before it."""
+    """An exception hook that prints the message of these exceptions, and passes others to the hook before it."""
 
     def __init__(self, before: Hook) -> None:
         self._before = before
@@ -76,7 +74,7 @@ class _ShortHook:
             with contextlib.suppress(OSError, ValueError):  # the terminal may be closed
                 print(error, file=sys.stderr, flush=True)
         status = INTERRUPTED if isinstance(error, StudyInterrupted) else 1
-        raise SystemExit(status)  # which Python takes from a hook, and runs what is registered with atexit
+        raise SystemExit(status)  # Python accepts it from a hook, and runs atexit functions
 
 
 def _is_interactive() -> bool:

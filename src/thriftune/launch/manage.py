@@ -1,4 +1,4 @@
-"""How are studies listed, stopped, renamed and deleted? By their names, from Python and the command line."""
+"""List, stop, rename and delete studies by their names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from thriftune.store.opening import use_store
 from thriftune.store.protocol import DriverInfo, Store
 from thriftune.store.study_files import StudyFiles
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
+"""Look this often whether a study has stopped."""
+
 _SAY_SECONDS = 5.0
+"""Tell the user this often that the study is still stopping."""
 
 
 def studies(store: str | Path | Store | None = None) -> list[StudySummary]:
-    """Return how every study of the store stands, the newest first; none where there is no store yet."""
+    """Return a summary of every study in the store, the newest first; none if the store does not exist."""
     try:
         with use_store(store, create=False) as opened:
             return summaries(opened)
@@ -30,10 +33,10 @@ def studies(store: str | Path | Store | None = None) -> list[StudySummary]:
 
 
 def stop(name: str, store: str | Path | Store | None = None, *, wait: bool = True) -> bool:
-    """Have a running study stop cleanly, wherever it runs, so that it can be resumed.
+    """Stop a running study cleanly, wherever it runs, so that it can be resumed. Return whether it was running.
 
-    Return whether it was running. Each trial ends after its next step; `wait`: return only once all have. In a
-    callback of tune() it does not wait, as the study goes on only when the callback has returned.
+    Each trial ends after its next step. With `wait`, return once all have ended. A callback of tune() does not
+    wait, as the study goes on only when the callback has returned.
     """
     with use_store(store, create=False) as opened:
         driver = request_stop(opened, name)
@@ -43,16 +46,16 @@ def stop(name: str, store: str | Path | Store | None = None, *, wait: bool = Tru
 
 
 def rename(old: str, new: str, store: str | Path | Store | None = None) -> None:
-    """Give a study, and the folder of its files, another name. It must not be running."""
+    """Give a study and its folder another name. The study must not be running."""
     with use_store(store, create=False) as opened:
         rename_study(opened, old, new)
 
 
 def delete(name: str, store: str | Path | Store | None = None) -> None:
-    """Remove a study, its trials and their checkpoints, for good. It must not be running."""
+    """Delete a study, its trials and their checkpoints. The study must not be running."""
     with use_store(store, create=False) as opened:
-        if stays := delete_study(opened, name):
-            warnings.warn(f"study {name!r} is deleted; {stays}", stacklevel=2)
+        if remaining := delete_study(opened, name):
+            warnings.warn(f"study {name!r} is deleted; {remaining}", stacklevel=2)
 
 
 def request_stop(store: Store, name: str) -> DriverInfo | None:
@@ -65,18 +68,18 @@ def request_stop(store: Store, name: str) -> DriverInfo | None:
     return driver
 
 
-def wait_for_stop(store: Store, name: str, driver: DriverInfo, say: Callable[[], None] = lambda: None) -> None:
-    """Return once `driver` runs the study no more. `say` is called every few seconds until then."""
+def wait_for_stop(store: Store, name: str, driver: Driver, say: Callable[[], None] = lambda: None) -> None:
+    """Wait until `driver` no longer runs the study. Call `say` every few seconds until then."""
     said_at = float("-inf")
     while (now := store.driver(name)) is not None and now.since == driver.since:
         if time.monotonic() - said_at >= _SAY_SECONDS:
             said_at = time.monotonic()
             say()
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def check_idle(store: Store, name: str) -> None:
-    """Raise StudyBusy if the study is being run."""
+    """Raise StudyBusy if a process runs the study."""
     if (driver := store.driver(name)) is not None:
         raise StudyBusy(
             f"study {name!r} is being run by process {driver.pid} on {driver.host}; "
@@ -85,7 +88,7 @@ def check_idle(store: Store, name: str) -> None:
 
 
 def delete_study(store: Store, name: str) -> str:
-    """Remove the study and its files. Return what stays, in words; nothing if all is gone."""
+    """Delete the study and its files. Return a sentence about what could not be deleted; empty if all was."""
     files: StudyFiles | None
     try:
         files = StudyFiles.of(load_spec(store, name), store)

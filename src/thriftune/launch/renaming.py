@@ -1,7 +1,8 @@
-"""How does a study get another name? In its store first, in one step; then its folder follows.
+"""Rename a study: first in its store, then its folder.
 
-The store keeps the name of the folder that the files were in before (Spec.moved_from), and the folder says which
-study it belongs to. So files are found wherever the two steps are cut apart, and whoever comes next finishes them.
+The two cannot change at once. The store records the name of the old folder (Spec.moved_from), and the folder records
+which study it belongs to. So after a kill between the two steps, the files are found, and the next process that uses
+the study moves them.
 """
 
 from __future__ import annotations
@@ -21,22 +22,25 @@ _LONGEST_NAME = 100
 
 
 def rename_study(store: Store, name: str, new: str) -> None:
-    """Give the study and its folder another name. Raises StudyExists, StudyBusy, StudyNotFound or SettingError."""
+    """Give the study and its folder another name.
+
+    Raise StudyExists, StudyBusy, StudyNotFound or SettingError.
+    """
     spec = load_spec(store, name)
     files = StudyFiles.of(spec, store)
     renamed = replace(spec, name=new, moved_from=files.folder.name)  # checks the name
     if new == name:
         raise SettingError(f"name: study {name!r} has that name already")
-    there = files.folder.with_name(new)
-    taken = new != files.folder.name and os.path.lexists(there) and not StudyFiles(there, spec.id).is_free
+    folder = files.folder.with_name(new)
+    taken = new != files.folder.name and os.path.lexists(folder) and not StudyFiles(folder, spec.id).is_free
     if taken and all(listed.name != new for listed in store.studies()):
-        raise SettingError(f"name: there is a folder {there} already; give another name, or move that folder")
+        raise SettingError(f"name: the folder {folder} exists; give another name, or move that folder")
     store.rename(name, new, renamed.to_json())
     files.move(new)
 
 
 def set_aside(store: Store, name: str) -> str:
-    """Rename the study, so that another can have its name, and return the name it has now."""
+    """Rename the study, so that another can have its name. Return its new name."""
     stem = f"-before-{datetime.datetime.now():%Y%m%d-%H%M}"
     stem = name[: _LONGEST_NAME - len(stem) - 4] + stem
     for number in range(1, 1000):
@@ -46,14 +50,14 @@ def set_aside(store: Store, name: str) -> str:
                 continue
             rename_study(store, name, new)
             return new
-    raise StudyExists(f"study {name!r} cannot be kept as {stem!r}: too many studies have such a name; delete some")
+    raise StudyExists(f"study {name!r} cannot be renamed to {stem!r}: too many studies have such a name; delete some")
 
 
 def settle(store: Store, spec: Spec) -> StudyFiles:
-    """Return the files of the study, in their place.
+    """Return the files of the study, after finishing renames that a kill has cut short.
 
-    Finishes what a killed process has left undone: the move of this study's folder after it was renamed, and that
-    of an earlier study of this name. Called by the study's driver, before it uses the folder.
+    Moves this study's folder if the study was renamed, and the folder of a renamed study that has this name's
+    folder. Called by the study's driver before it uses the folder.
     """
     files = StudyFiles.of(spec, store).move(spec.name)
     if (others := files.other_owner) is not None:

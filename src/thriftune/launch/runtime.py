@@ -145,13 +145,13 @@ def _policy(
         from thriftune.provisioning.scale_to_demand import ScaleToDemand
 
         return ScaleToDemand(kinds, where.gang, spec.workers), spec
-    from thriftune.launch.deadline_plan import planned
+    from thriftune.launch.deadline_plan import deadline_plan
     from thriftune.provisioning.plan_follower import PlanFollower
 
     unused = [name for name, given in (("workers", spec.workers), ("gang", where.gang > 1)) if given]
     if unused:
         say(f"{' and '.join(unused)}: ignored, as the plan for the deadline decides how many to use")
-    plan = planned(spec, where, cluster, kinds, target, files.folder, say)
+    plan = deadline_plan(spec, where, cluster, kinds, target, files.folder, say)
     return PlanFollower(plan, machines_fail=True), within(spec, plan)
 
 
