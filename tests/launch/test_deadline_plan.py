@@ -12,7 +12,7 @@ import pytest
 from tests.clouds.ray.test_autoscaling import written
 from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
-from thriftune.launch.deadline_plan import remarks, told
+from thriftune.launch.deadline_plan import explanation, remarks
 from thriftune.planning import CloudProfile, JobSpec, Profile
 from thriftune.planning.choosing import plan
 from thriftune.planning.timing import StepTimes, TimingRow, TrialTimes
@@ -27,24 +27,24 @@ JOB = JobSpec.of([(8, 10), (1, 30)])
 
 def test_what_was_decided_is_said_with_its_reason() -> None:
     profile = Profile({1: 1.0, 2: 0.6}, startup=2.0, checkpoint=0.5, queue=30.0, init=4.0)
-    lines = told(plan(JOB, profile, [KIND], deadline=50.0), profile, [KIND])
+    lines = explanation(plan(JOB, profile, [KIND], deadline=50.0), profile, [KIND])
     assert lines[0] == (
-        "measured: a step takes 1 s with 1 worker, 0.6 s with 2 workers; to start a trial 2 s, to save it 0.5 s; "
-        "a node comes after 30 s, and its workers begin 4 s later"
+        "measured: a step takes 1 s with 1 worker, 0.6 s with 2 workers; a trial starts in 2 s and saves in "
+        "0.5 s; a node is ready after 30 s, and its workers 4 s later"
     )
     stage = "stage 1: 8 trials, all at once, to step 10, on 4 c7i.large_spot: about 12.5 s, $0.0500"
     assert lines[1] == stage
     assert lines[2] == "stage 2: 1 trial of 2 workers, to step 40, on 1 c7i.large_spot: about 20.5 s, $0.0205"
     assert lines[3] == (
-        "plan: 33.0 s, $0.0705; both are estimates. The same machines from beginning to end would cost $0.0910, "
-        "so 23% is saved"
+        "plan: 33.0 s, $0.0705; both are estimates. A fixed number of machines would cost $0.0910, "
+        "so the plan saves 23%"
     )
 
 
 def test_where_one_machine_is_best_all_along_nothing_is_said_to_be_saved() -> None:
     profile = Profile({1: 1.0})
-    (*_, last) = told(plan(JOB, profile, [KIND], deadline=500.0), profile, [KIND])
-    assert last.endswith(". The same machines from beginning to end would cost as much")
+    (*_, last) = explanation(plan(JOB, profile, [KIND], deadline=500.0), profile, [KIND])
+    assert last.endswith(". A fixed number of machines would cost as much")
 
 
 def test_what_the_plan_does_not_know_is_said() -> None:
@@ -54,7 +54,7 @@ def test_what_the_plan_does_not_know_is_said() -> None:
 
     first, second = remarks(found("none"), JOB)
     assert first == "a remark"
-    assert second.startswith("no trial that was measured saved its state: one that goes on after a stage")
+    assert second.startswith("no measured trial saved a checkpoint: a trial that continues in a later stage")
     assert remarks(found("none"), JobSpec.of([(8, 10)])) == remarks(found("some"), JOB) == ["a remark"]
 
 

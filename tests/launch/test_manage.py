@@ -192,7 +192,7 @@ def test_names_that_a_study_cannot_be_given(store: Path) -> None:
     someones = store.with_name("studies.db.files") / "mine"
     someones.mkdir()
     (someones / "notes").write_text("keep me")
-    with pytest.raises(SettingError, match=r"there is a folder .*mine already; give another name"):
+    with pytest.raises(SettingError, match=r"the folder .*mine exists; give another name"):
         tt.rename("first", "mine", store)
     assert {study.name for study in tt.studies(store)} == {"first", "other"}
     assert (someones / "notes").read_text() == "keep me"

@@ -49,9 +49,9 @@ def test_what_can_be_rented_is_still_found() -> None:
     [
         (
             Ray(gang=3),
-            "a trial has 3 workers of 1 CPU, and the cluster that is started on this machine has room for 2",
+            "a trial has 3 workers with 1 CPU, and the cluster that is started on this machine has room for 2",
         ),
-        (Ray(gpus=1), "1 worker of 1 CPU, 1 GPU, .* has room for 0"),
+        (Ray(gpus=1), "1 worker with 1 CPU, 1 GPU, .* has room for 0"),
         (Ray(gang=2), None),
     ],
 )

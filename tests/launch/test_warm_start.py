@@ -304,12 +304,15 @@ def test_other_sources_than_it_began_with_are_refused(tmp_path: Path, store: Sto
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("odl", r"^warm_start: there is no study 'odl' in .*s\.db; did you mean 'old'\? \(PATH:NAME is one in"),
+        (
+            "odl",
+            r"^warm_start: there is no study 'odl' in .*s\.db; did you mean 'old'\? \(PATH:NAME names a study in",
+        ),
         (["old", "none.db:old"], r"^warm_start: there is no store at .*none\.db"),
         ("new", "warm_start: study 'new' cannot learn from itself; give the new study another name"),
-        (3, "warm_start: 3 is no study; give a Study, a Result or a name"),
-        (["old", None], "warm_start: None is no study"),
-        ({"old"}, "warm_start: {'old'} is no study"),
+        (3, "warm_start: 3 is not a study; give a Study, a Result or a name"),
+        (["old", None], "warm_start: None is not a study"),
+        ({"old"}, "warm_start: {'old'} is not a study"),
     ],
 )
 def test_what_cannot_be_a_source_is_refused_before_anything_is_made(
@@ -327,7 +330,7 @@ def test_a_name_in_a_store_that_is_not_there_makes_none(tmp_path: Path) -> None:
     with pytest.raises(StudyNotFound, match="there is no store at"):
         tune(tmp_path, "new", warm_start="old")
     with pytest.raises(
-        StudyNotFound, match=r"there is no study 'old' in memory \(PATH:NAME is one in another store"
+        StudyNotFound, match=r"there is no study 'old' in memory \(PATH:NAME names a study in another store"
     ):
         asked(warm_start="old")
     assert list(tmp_path.iterdir()) == []

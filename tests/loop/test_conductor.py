@@ -961,7 +961,7 @@ def test_a_paused_trial_that_fails_too_often_is_given_up_on() -> None:
 def test_setting_aside_what_cannot_go_on_from_where_it_was_is_said_once() -> None:
     table = Table(slots=2, trials=2, stopper=Rungs())
     assert table.report(0, 2, 0.5) == ["pause 0/1"]
-    assert "set aside without a checkpoint" in table.trial(0).warnings[0]
+    assert "paused without a checkpoint" in table.trial(0).warnings[0]
     assert table.report(1, 2, 0.4) == ["pause 1/1"]
     assert table.trial(1).warnings == []
     saved = Table(slots=1, trials=1, stopper=Rungs())

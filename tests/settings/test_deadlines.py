@@ -72,9 +72,12 @@ def test_a_duration(given: Any, seconds: float | None) -> None:
     ("given", "said"),
     [
         ("2026-11-20", "deadline: '2026-11-20' has no time of day; write it like '2026-11-20 09:00', "),
-        ("2026-11-31 09:00", "deadline: '2026-11-31 09:00' is no date and time (day is out of range for month)"),
-        ("2026-11-20 24:30", "deadline: '2026-11-20 24:30' is no date and time ("),
-        ("2026-11-20 09:00 Mars/Base", "deadline: 'Mars/Base' in '2026-11-20 09:00 Mars/Base' is no time zone"),
+        (
+            "2026-11-31 09:00",
+            "deadline: '2026-11-31 09:00' is not a date and time (day is out of range",
+        ),
+        ("2026-11-20 24:30", "deadline: '2026-11-20 24:30' is not a date and time ("),
+        ("2026-11-20 09:00 Mars/Base", "deadline: 'Mars/Base' in '2026-11-20 09:00 Mars/Base' is not a time zone"),
         ("2026-11-20 09:00 /etc/passwd", "deadline: '/etc/passwd' in"),
         ("soon", "deadline: 'soon' is no duration; write seconds, or '90s', '20m', '1h30m', '2d'; or a time like"),
     ],

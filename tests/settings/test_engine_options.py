@@ -69,14 +69,14 @@ def test_what_a_worker_gets(made: Ray, worker: dict[str, float]) -> None:
         ({"cpus": -1}, "cpus: -1 must be a number, at least 0"),
         ({"cpus": "2"}, "cpus: '2' must be a number"),
         ({"cpus": float("inf")}, "cpus: inf must be a number"),
-        ({"gpus": 1.5}, "gpus: 1.5 must be whole, or below 1"),
-        ({"resources": {"fpga": 2.5}}, "fpga: 2.5 must be whole"),
-        ({"resources": {"CPU": 2}}, "resources: CPU: has a name of its own; say cpus="),
+        ({"gpus": 1.5}, "gpus: 1.5 must be a whole number, or below 1"),
+        ({"resources": {"fpga": 2.5}}, "fpga: 2.5 must be a whole number"),
+        ({"resources": {"CPU": 2}}, "resources: CPU: is given as cpus="),
         ({"resources": {"object_store_memory": 1}}, "resources: object_store_memory: is Ray's own"),
         ({"cpus": 0.00001}, "cpus: 1e-05 must be a multiple of 0.0001"),
         ({"memory": "much"}, "memory: 'much' must be a number of bytes, or such as '8GB'"),
         ({"memory": 0}, "memory: 0 must be"),
-        ({"cpus": 0}, "cpus: a worker must have something of the cluster"),
+        ({"cpus": 0}, "cpus: a worker must use some resource"),
     ],
 )
 def test_mistakes_are_named(options: dict[str, Any], says: str) -> None:

@@ -68,10 +68,10 @@ def test_running_the_script_again_adds_nothing_twice(tmp_path: Path) -> None:
         ([({"x": 5.0}, 0.1)], r"known: result 1: .*x: .*5\.0"),
         ([({"x": 0.5}, 0.1), ({}, 0.1)], "known: result 2: .*x: has no value"),
         ([({"x": 0.5}, {"acc": 0.1})], "known: result 1: 'loss' is missing; there is acc"),
-        ([({"x": 0.5}, float("nan"))], "loss is nan; say that it failed instead"),
+        ([({"x": 0.5}, float("nan"))], "loss is nan; give failed='why' instead"),
         ([({"x": 0.5}, "low")], "text"),
-        ([({"x": 0.5},)], "is no pair of a configuration and a value"),
-        ({"x": 0.5}, "known: .* is no list; give pairs"),
+        ([({"x": 0.5},)], "is not a pair of a configuration and a value"),
+        ({"x": 0.5}, "known: .* is not a list; give pairs"),
     ],
 )
 def test_a_wrong_result_is_refused_before_there_is_a_study(known: Any, message: str, tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_stores_that_are_no_relative_path(tmp_path: Path, given: str, kept: str)
 
 def test_a_function_is_looked_for_and_not_imported(tmp_path: Path) -> None:
     text = BASE.replace('command = ["train", "--lr", "{lr}"]', 'function = "train.py:train"') + SPACE
-    with pytest.raises(SettingError, match=r"function: there is no file .*/train\.py"):
+    with pytest.raises(SettingError, match=r"function: .*/train\.py does not exist"):
         read(tmp_path, text)
     (tmp_path / "train.py").write_text("def train(trial): ...\nraise SystemExit('imported')")
     target = read(tmp_path, text).spec.target
@@ -123,9 +123,9 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
     ("text", "message"),
     [
         ("trails = 8\n" + BASE + SPACE, "trails: unknown; did you mean trials?"),
-        ("hue = 8\n" + BASE + SPACE, "hue: unknown; it may have name, command, function,"),
-        ("minimize = \n" + SPACE, "is no valid TOML: Invalid value (at line 1, column 12)"),
-        (BASE + SPACE + "x = [1,", "is no valid TOML: Invalid value (at line 9, the end of the file)"),
+        ("hue = 8\n" + BASE + SPACE, "hue: unknown; it may have "),
+        ("minimize = \n" + SPACE, "is not valid TOML: Invalid value (at line 1, column 12)"),
+        (BASE + SPACE + "x = [1,", "is not valid TOML: Invalid value (at line 9, the end of the file)"),
         (BASE.replace("8", "'ten'") + SPACE, "trials: 'ten' must be a whole number"),
         (BASE.replace("8", "true") + SPACE, "trials: True must be a whole number"),
         (BASE.replace("8", "0") + SPACE, "trials: 0 must be a whole number, at least 1"),
@@ -151,7 +151,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             "constraints: 'gap < 3' is none; write NAME <= NUMBER or NAME",
         ),
         (BASE.replace('minimize = "loss"', "") + SPACE, "give minimize= or maximize= or both"),
-        (BASE, "space: there is none; write [space.NAME] for every parameter"),
+        (BASE, "space: is missing; write [space.NAME] for every parameter"),
         ("space = 3\n" + BASE, "space: 3 must be a table"),
         (BASE + SPACE.replace("0.1", "1e-5"), "lr: low 0.0001 is above high 1e-05"),
         (BASE + SPACE + "hihg = 3\n", "lr: hihg is no setting of float"),
@@ -217,7 +217,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"cannot be read \(Is a directory\)"):
         read_study_file(tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingError, match="is no UTF-8 text"):
+    with pytest.raises(SettingError, match="is not UTF-8 text"):
         read_study_file(tmp_path / "bytes.toml")
 
 

@@ -63,7 +63,7 @@ def test_names_that_cannot_be(name: Any) -> None:
         ({"retries": -1}, "retries: -1 must be a whole number, at least 0"),
         ({"retries": None}, "retries: None must be a whole number, at least 0"),
         ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
-        ({"workers": None}, "workers: None must be a whole number"),
+        ({"workers": None}, "workers: None must be a whole number, at least 1"),
         ({"keep": 1}, "keep: 1 must be a whole number, at least 2"),
         ({"seed": -1}, "seed: -1 must be a whole number, at least 0"),
         ({"seed": None}, "seed: None must be a whole number, at least 0"),

@@ -144,7 +144,7 @@ def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None
 def test_a_mismatch_says_how_to_begin_with_what_was_learned(tmp_path: Path) -> None:
     tune(square, tmp_path)
     wider = {"x": tt.Float(0.0, 2.0), "k": tt.Int(1, 5)}
-    way_out = r'another name, with warm_start="s" if it is to learn from that one, or start over with fresh=True'
+    way_out = r'another name, with warm_start="s" if it should learn from the existing study, or start over with fresh=True'
     with pytest.raises(StudyMismatch, match=way_out):
         tt.tune(square, wider, minimize="loss", trials=9, name="s", store=tmp_path / "s.db")
     store = tmp_path / "s.db"
@@ -328,7 +328,7 @@ def test_bad_settings_are_refused_before_anything_is_made(
 def test_bad_spaces_and_functions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpaceError, match=r"lr: low 0\.1 is above high 0\.01"):
         tt.tune(square, {"lr": tt.Float(0.1, 0.01)}, minimize="loss", trials=1, store=tmp_path)
-    with pytest.raises(SettingError, match="train: 3 is no function"):
+    with pytest.raises(SettingError, match="train: 3 is not a function"):
         tt.tune(3, SPACE, minimize="loss", trials=1, store=tmp_path)  # type: ignore[arg-type]
     lock = threading.Lock()
     with pytest.raises(SettingError, match="cannot be sent to a worker process"):
@@ -498,13 +498,13 @@ def test_telling_what_cannot_be_told() -> None:
         (((trial, {"accuracy": 1.0}), {}), "'loss' is missing; there is accuracy"),
         (((trial, "good"), {}), "loss: 'good' is a text and not a number"),
         (((7, 1.0), {}), "has no trial 7; it has 1"),
-        ((("0", 1.0), {}), "'0' is no trial; give one that ask"),
+        ((("0", 1.0), {}), "'0' is not a trial; give one that ask"),
         (((tt.Study(SPACE, minimize="loss", searcher="random").ask(), 1.0), {}), "another configuration"),
     ]:
         with pytest.raises(SettingError, match=message):
             study.tell(*arguments[0], **arguments[1])  # type: ignore[arg-type]
     study.tell(trial, 1.0)
-    with pytest.raises(SettingError, match="trial 0 is COMPLETED; only a running one can be told"):
+    with pytest.raises(SettingError, match="trial 0 is COMPLETED; only a running trial takes a result"):
         study.tell(trial, 2.0)
     assert study.best.value == 1.0
 
@@ -603,7 +603,7 @@ def test_load_of_nothing_says_what_there_is(tmp_path: Path) -> None:
 
 def test_a_tuned_study_is_not_for_ask_and_tell(tmp_path: Path) -> None:
     tune(square, tmp_path, trials=1)
-    with pytest.raises(SettingError, match="ask and tell are not for it"):
+    with pytest.raises(SettingError, match="it has no ask and tell"):
         tt.load("s", store=tmp_path / "s.db").ask()
 
 
@@ -639,10 +639,10 @@ def test_what_is_no_trial_is_refused_and_nothing_is_recorded(trial: Any, tmp_pat
     study = tt.Study({"x": tt.Float(0, 1)}, minimize="loss", name="n", store=tmp_path / "s.db")
     study.ask()
     study.ask()
-    with pytest.raises(SettingError, match="is no trial"):
+    with pytest.raises(SettingError, match="is not a trial"):
         study.tell(trial, 1.0)
     if trial is not None:
-        with pytest.raises(SettingError, match="is no trial"):
+        with pytest.raises(SettingError, match="is not a trial"):
             study.set_attr("k", 1, trial=trial)
     study.set_attr("k", 1, trial=np.int64(1))  # type: ignore[arg-type]
     study.tell(np.int64(0), 0.5)  # type: ignore[arg-type]

@@ -111,8 +111,8 @@ def remarks(step_times: StepTimes, job: JobSpec) -> list[str]:
     if not (unsaved and any(job.begins)):
         return list(step_times.remarks)
     unsaved_remark = (
-        "no measured trial saved a checkpoint: a trial that continues in a later stage, or is moved, begins again at "
-        "step 1, and the plan does not count this: save checkpoints, with report(..., save=...)"
+        "no measured trial saved a checkpoint: a trial that continues in a later stage, or is moved, begins again "
+        "at step 1, and the plan does not count this: save checkpoints, with report(..., save=...)"
     )
     return [*step_times.remarks, unsaved_remark]
 

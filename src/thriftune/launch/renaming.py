@@ -1,8 +1,8 @@
 """Rename a study: first in its store, then its folder.
 
-The two cannot change at once. The store records the name of the old folder (Spec.moved_from), and the folder records
-which study it belongs to. So after a kill between the two steps, the files are found, and the next process that uses
-the study moves them.
+The two cannot change at once. The store records the name of the old folder (Spec.moved_from), and the folder
+records which study it belongs to. So after a kill between the two steps, the files are found, and the next process
+that uses the study moves them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def set_aside(store: Store, name: str) -> str:
                 continue
             rename_study(store, name, new)
             return new
-    raise StudyExists(f"study {name!r} cannot be renamed to {stem!r}: too many studies have such a name; delete some")
+    raise StudyExists(
+        f"study {name!r} cannot be renamed to {stem!r}: too many studies have such a name; delete some"
+    )
 
 
 def settle(store: Store, spec: Spec) -> StudyFiles:

@@ -1,4 +1,4 @@
-"""Which names does a Python file bind at its top level? Told from its text alone; nothing is run."""
+"""Find the names that a Python file binds at its top level, without running it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from thriftune.common.spelling import did_you_mean
 from thriftune.errors import SettingError
 
 _BINDS_ANY = frozenset({"globals", "locals", "vars", "exec", "setattr"})
-"""A file in which one of these appears may bind names that its text does not tell."""
+"""A file that uses one of these may bind names that cannot be read from its source."""
 
 _LISTED = 10
+"""Errors list at most this many names."""
 
 
 def check_bound(file: Path, name: str) -> None:
-    """Raise SettingError if the file surely has no such name at its top level; say the nearest that it has."""
+    """Raise SettingError if the file certainly does not bind the name; the error names the most similar one."""
     names = bound_names(file)
     if names is None or name in names:
         return
@@ -28,16 +29,16 @@ def check_bound(file: Path, name: str) -> None:
 
 
 def bound_names(file: Path) -> list[str] | None:
-    """Return the names that a file binds at its top level; None where its text does not tell them all.
+    """Return the names that a file binds at its top level; None if they cannot all be read from its source.
 
-    That is so where it does not parse, has `import *`, or may bind names in other ways.
+    This is the case if the file cannot be parsed, has `import *`, or may bind names in other ways.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its text; they come when it is run
+            warnings.simplefilter("ignore")  # warnings about the source appear when the file is run
             tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # whoever imports it says what is wrong
+        return None  # importing the file will show what is wrong
     for node in ast.walk(tree):
         match node:
             case ast.Global() | ast.alias(name="*"):
@@ -53,7 +54,7 @@ def bound_names(file: Path) -> list[str] | None:
 
 
 def _bound(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node binds where it stands, but not within functions and classes."""
+    """Yield the names that a node binds in its scope, and not those bound in functions and classes."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             yield name

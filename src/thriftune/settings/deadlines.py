@@ -1,4 +1,4 @@
-"""Reads deadlines: a duration, or a moment that the wall clock shows."""
+"""Read deadlines: a duration, or a date and time."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _LIKE = "'2026-11-20 09:00', '2026-11-20 09:00 Europe/Berlin' or '2026-11-20 09:
 
 
 _LATEST = 1e11
-"""Unix seconds, in the year 5138, as the log can hold."""
+"""Unix seconds, in the year 5138: the latest time that a log can hold."""
 
 
 class When(NamedTuple):
-    """A deadline, as a duration or as a moment; at most one of them is given."""
+    """A deadline, as a duration or as a time; at most one of them is given."""
 
-    seconds: float | None  # of running, in all
+    seconds: float | None  # during which the study is driven, in all
     at: float | None  # unix seconds
 
 
 def parse_deadline(given: Deadline | None) -> When:
-    """Return a deadline as a user writes it: "20m", "2026-11-20 09:00 Europe/Berlin", a datetime and others.
+    """Read a deadline as users write it: "20m", "2026-11-20 09:00 Europe/Berlin", a datetime and others.
 
     A time without a zone is this machine's local time.
     """
@@ -47,7 +47,7 @@ def parse_deadline(given: Deadline | None) -> When:
     except (ValueError, OverflowError) as error:
         raise SettingError(f"deadline: {given!r} cannot be used ({error}); write a time like {_LIKE}") from None
     if when.at is not None and not 0 <= when.at < _LATEST:
-        raise SettingError(f"deadline: {given!r} is too long ago, or too far ahead; write a time like {_LIKE}")
+        raise SettingError(f"deadline: {given!r} is too early or too late; write a time like {_LIKE}")
     return when
 
 
@@ -71,31 +71,34 @@ def _moment(given: str, day: str, clock: str, zone: str) -> float:
     try:
         local = datetime.datetime.fromisoformat(f"{day} {hour:0>2}:{rest}")
     except ValueError as error:
-        raise SettingError(f"deadline: {given!r} is no date and time ({error}); write it like {_LIKE}") from None
+        raise SettingError(
+            f"deadline: {given!r} is not a date and time ({error}); write it like {_LIKE}"
+        ) from None
     if not zone:
         return local.timestamp()
     if _OFFSET.fullmatch(zone):
         return datetime.datetime.fromisoformat(f"{local.isoformat()}{zone.upper()}").timestamp()
     try:
         return local.replace(tzinfo=ZoneInfo(zone)).timestamp()
-    except (KeyError, ValueError, OSError):  # which ZoneInfo raises for names that are not known, or are no names
+    except (KeyError, ValueError, OSError):  # ZoneInfo raises these for unknown or invalid names
         raise SettingError(
-            f"deadline: {zone!r} in {given!r} is no time zone that this machine knows; write the offset, such as "
-            "+01:00"
+            f"deadline: {zone!r} in {given!r} is not a time zone that this machine knows; write the offset, "
+            "such as +01:00"
         ) from None
 
 
 def check_ahead(spec: Spec, now: float) -> None:
-    """Raise SettingError if the deadline's moment has passed."""
+    """Raise SettingError if the deadline is a time that has passed."""
     if spec.deadline_at is not None and spec.deadline_at <= now:
         late = format_seconds(now - spec.deadline_at)
         raise SettingError(f"deadline: {format_time(spec.deadline_at)} was {late} ago; give a later one")
 
 
 def as_duration(spec: Spec, now: float, driven_seconds: float = 0.0) -> Spec:
-    """Return the study with a deadline in seconds of running, as plans need it, if its deadline is a moment ahead.
+    """Return the spec with its deadline as a duration, as plans need it.
 
-    `driven_seconds`: how long it has run so far.
+    A spec whose deadline is not a time, or has passed, is returned as it is. `driven_seconds`: for how long the
+    study was driven before.
     """
     if spec.deadline_at is None or spec.deadline_at <= now:
         return spec

@@ -1,4 +1,4 @@
-"""Where shall a study's trials run? The engines that a user may name, and what can be said of each."""
+"""The engines on which trials can run, with their options: Local and Ray."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from typing import Any
 from thriftune.common.registry import Registry
 from thriftune.errors import SettingError
 
-_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_NAMED = {
-    "CPU": "has a name of its own; say cpus=",
-    "GPU": "has a name of its own; say gpus=",
-    "memory": "has a name of its own; say memory=",
-    "object_store_memory": "is Ray's own, and cannot be had by a worker; leave it out",
+_BYTES_PER_UNIT = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_NOT_RESOURCES = {
+    "CPU": "is given as cpus=",
+    "GPU": "is given as gpus=",
+    "memory": "is given as memory=",
+    "object_store_memory": "is Ray's own, and no worker can have it; leave it out",
 }
-_LEAST = 0.0001
-"""Ray counts in parts of this size."""
+"""Names that `resources` cannot have, and what to do instead."""
+
+_RESOURCE_STEP = 0.0001
+"""Ray counts resources in multiples of this."""
 
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """On this machine."""
+    """Runs trials on this machine."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -35,18 +37,18 @@ class Local:
 
 @dataclass(frozen=True, slots=True)
 class Ray:
-    """On a Ray cluster.
+    """Runs trials on a Ray cluster.
 
-    - `address`: of a cluster that runs, such as "10.0.0.5:6379", or "auto": the one that this machine is part of.
-      Without, that of the variable RAY_ADDRESS, and where there is none, one is started on this machine for the
-      study.
-    - `cpus`, `gpus`, `memory` (bytes, or "8GB"), `resources` (by the names that the cluster has for others): what
-      each worker of a trial gets.
-    - `gang`: workers of each trial, which start together or not at all.
-    - `machines`: kinds of nodes that the cluster's autoscaler can start, by the names that they have there
-      (["n2-standard-4_spot", "n2-standard-4_on-demand"]), or as tables like [cloud] of a study file, where the
-      catalog does not know their price. Without, the nodes that are there are used, and no more.
-    - `variables`: of the environment, for trials on every node.
+    - `address`: the address of a running cluster, such as "10.0.0.5:6379", or "auto" for the cluster that this
+      machine is part of. Without it, the environment variable RAY_ADDRESS counts. Without that, a cluster is
+      started on this machine for the study.
+    - `cpus`, `gpus`, `memory` (bytes, or "8GB"), `resources` (other resources, by their names in the cluster):
+      what each worker of a trial gets.
+    - `gang`: how many workers each trial has. They start together or not at all.
+    - `machines`: the node types that the cluster's autoscaler may start: by name
+      (["n2-standard-4_spot", "n2-standard-4_on-demand"]), or as tables like [cloud] of a study file if the catalog
+      does not have their price. Without it, only nodes that already run are used.
+    - `variables`: environment variables for trials on every node.
     """
 
     address: str | None = None
@@ -73,8 +75,8 @@ class Ray:
         for name in ("resources", "variables"):
             if not isinstance(getattr(self, name), Mapping):
                 raise SettingError(f"{name}: {getattr(self, name)!r} must be a table, such as {{NAME = 1}}")
-        for name in _NAMED.keys() & self.resources.keys():
-            raise SettingError(f"resources: {name}: {_NAMED[name]}")
+        for name in _NOT_RESOURCES.keys() & self.resources.keys():
+            raise SettingError(f"resources: {name}: {_NOT_RESOURCES[name]}")
         for name, amount in {"cpus": self.cpus, "gpus": self.gpus, **self.resources}.items():
             _check_amount(name, amount)
         for name, value in self.variables.items():
@@ -82,26 +84,28 @@ class Ray:
                 raise SettingError(f"variables: {name}: {value!r} must be a string")
         _bytes(self.memory)
         if not any(self.worker.values()):
-            raise SettingError("cpus: a worker must have something of the cluster, or any number would find room")
+            raise SettingError(
+                "cpus: a worker must use some resource, or any number of workers would fit on a node"
+            )
 
     @property
     def worker(self) -> dict[str, float]:
-        """What each worker gets, by Ray's names."""
+        """The resources of each worker, by Ray's names."""
         given = {"CPU": self.cpus, "GPU": self.gpus, "memory": _bytes(self.memory), **self.resources}
         return {name: float(amount) for name, amount in given.items() if amount}
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those that are not as they are by default, as a study file has them."""
-        found: dict[str, Any] = {}
+        """The options that differ from their defaults, as in a study file."""
+        changed: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
             if isinstance(value, (Mapping, list, tuple)):
                 plain = dict(value) if isinstance(value, Mapping) else list(value)
-                found |= {each.name: plain} if value else {}
+                changed |= {each.name: plain} if value else {}
             elif value != each.default:
-                found[each.name] = value
-        return found
+                changed[each.name] = value
+        return changed
 
 
 ENGINES: Registry[Local | Ray] = Registry(
@@ -112,7 +116,7 @@ ENGINES: Registry[Local | Ray] = Registry(
 
 
 def engine_of(given: str | Local | Ray | Mapping[str, Any]) -> Local | Ray:
-    """As a user gives it: a name, one of these, or a study file's table with a name."""
+    """Return the engine for a setting: a name, a Local or Ray, or a study file's table with a name."""
     if isinstance(given, (Local, Ray)):
         return given
     if isinstance(given, Mapping):
@@ -130,16 +134,16 @@ def _check_amount(name: str, amount: object) -> None:
     if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0.0 <= amount < math.inf:
         raise SettingError(f"{name}: {amount!r} must be a number, at least 0")
     if 0.0 < amount < 1.0 and round(amount, 4) != amount:
-        raise SettingError(f"{name}: {amount!r} must be a multiple of {_LEAST:g}: Ray shares no finer")
+        raise SettingError(f"{name}: {amount!r} must be a multiple of {_RESOURCE_STEP:g}, the finest share in Ray")
     if amount > 1 and amount != int(amount) and name != "cpus":
-        raise SettingError(f"{name}: {amount!r} must be whole, or below 1: Ray shares no more than one")
+        raise SettingError(f"{name}: {amount!r} must be a whole number, or below 1: Ray shares only single units")
 
 
 def _bytes(memory: object) -> float:
     if memory is None:
         return 0.0
     if isinstance(memory, str) and (found := _MEMORY.fullmatch(memory.strip())):
-        return float(found[1]) * _BYTES[found[2].lower()]
+        return float(found[1]) * _BYTES_PER_UNIT[found[2].lower()]
     if isinstance(memory, bool) or not isinstance(memory, (int, float)) or not 0.0 < memory < math.inf:
         raise SettingError(f"memory: {memory!r} must be a number of bytes, or such as '8GB'")
     return float(memory)

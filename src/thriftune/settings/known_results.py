@@ -1,4 +1,4 @@
-"""Which results does the user know from elsewhere? Checks what they tell of a configuration."""
+"""Check the results that a user knows from elsewhere, and turn them into events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from thriftune.state.events import ResultAdded
 from thriftune.state.metrics import checked_metrics
 
 
-def told_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
-    """Return the metrics of a result; a plain number is the metric, where the study needs no more than one.
+def checked_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
+    """Return the metrics of a result. A plain number is the value of the only metric that the study needs.
 
-    `needed`: the metrics that a trial must end with. `who`: the call that was given it, for errors.
+    - `needed`: the metrics that a trial must report.
+    - `who`: the function or setting that the value was given to, for errors.
     """
     if not isinstance(value, Mapping) and len(needed) > 1:
         names = ", ".join(f"{name!r}: ..." for name in needed)
@@ -37,7 +38,7 @@ def known_result(
     failed: str | None = None,
     who: str = "add",
 ) -> ResultAdded:
-    """Return the event of one result that the user knows: its metrics, or why its configuration failed."""
+    """Return the event of one known result: the metrics of a configuration, or why it failed."""
     if (value is None) == (failed is None):
         raise SettingError(f"{who}: give either a value (or a dict of metrics) or failed='why'")
     try:
@@ -46,10 +47,10 @@ def known_result(
         raise SpaceError(f"{who}: {config!r}: {error}") from None
     if value is None:
         return ResultAdded(at, checked, {}, str(failed) or "failed")
-    metrics = told_metrics(value, needed, who)
+    metrics = checked_metrics(value, needed, who)
     for name in needed:
         if not math.isfinite(metrics[name]):
-            raise SettingError(f"{who}: {name} is {metrics[name]}; say that it failed instead, with the reason")
+            raise SettingError(f"{who}: {name} is {metrics[name]}; give failed='why' instead of a value")
     return ResultAdded(at, checked, metrics)
 
 
@@ -58,11 +59,11 @@ def known_results(space: Space, needed: Sequence[str], at: float, results: objec
     if results is None:
         return []
     if not isinstance(results, Sequence) or isinstance(results, str):
-        raise SettingError(f"known: {results!r} is no list; give pairs such as [({{'lr': 0.1}}, 0.93)]")
+        raise SettingError(f"known: {results!r} is not a list; give pairs such as [({{'lr': 0.1}}, 0.93)]")
     events = []
     for number, result in enumerate(results, start=1):
         if not isinstance(result, Sequence) or isinstance(result, str) or len(result) != 2:
-            raise SettingError(f"known: {result!r} is no pair of a configuration and a value")
+            raise SettingError(f"known: {result!r} is not a pair of a configuration and a value")
         config, value = result
         failed = "failed, as the user knew" if value is None else None
         events.append(known_result(space, needed, at, config, value, failed, f"known: result {number}"))
@@ -78,6 +79,6 @@ def known_tables(space: Space, needed: Sequence[str], at: float, tables: Sequenc
             raise SettingError(f"{who}: {table!r} has no config; write config = {{ lr = 0.1 }} and value = 0.93")
         if unknown := table.keys() - {"config", "value", "failed"}:
             raise SettingError(f"{who}: {', '.join(sorted(unknown))}: unknown; it has config, value and failed")
-        found = table["config"], table.get("value"), table.get("failed")
-        events.append(known_result(space, needed, at, *found, who))
+        given = table["config"], table.get("value"), table.get("failed")
+        events.append(known_result(space, needed, at, *given, who))
     return events

@@ -1,4 +1,4 @@
-"""What does a user hold? tune() to have trials run, Study to run them oneself, load() to look at any."""
+"""Study: run trials yourself, with ask() and tell(). load(): look at any study."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from thriftune.results.result import Result
 from thriftune.results.views import StudyViews
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
-from thriftune.settings.known_results import known_result, told_metrics
+from thriftune.settings.known_results import checked_metrics, known_result
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.table import Settings
 from thriftune.space.objectives import Names
@@ -41,7 +41,10 @@ from thriftune.state.trial_record import State, TrialRecord
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
 
-_PATIENCE_SECONDS = 60.0  # each suggestion of a busy study may take a good part of a second
+_LOCK_TIMEOUT_SECONDS = 60.0
+"""Wait this long for other processes that ask and tell. Each suggestion may take them part of a second."""
+
+_LOCK_RETRY_SECONDS = 0.002
 
 WarmStart: TypeAlias = "Study | Result | str"
 
@@ -60,6 +63,7 @@ def made_up_name(stem: str) -> str:
 
 
 def sources_of(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
+    """Return the studies of a warm start as a list; raise SettingError for anything else."""
     if given is None:
         return []
     listed = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
@@ -71,14 +75,11 @@ def sources_of(given: WarmStart | Sequence[WarmStart] | None) -> list[Source]:
     return [each if isinstance(each, str) else KnownStudy(each.spec, each.history) for each in listed]
 
 
-# --- ask and tell -----------------------------------------------------------------------------------------
-
-
 class Study(StudyViews):
-    """A study whose trials the user runs: ask for a configuration, tell what came of it.
+    """A study whose trials you run: ask() for a configuration, and tell() its result.
 
-    Without a name and a store it lives in memory; else it is kept in the store, and any number of processes may
-    ask and tell at the same time. Also what load() gives of any study, to look at.
+    Without a name and a store, the study is kept in memory. Otherwise it is recorded in the store, and any number
+    of processes may ask and tell at the same time. load() returns an object of this class for any study.
     """
 
     def __init__(
@@ -106,8 +107,8 @@ class Study(StudyViews):
             retries=0,
         )
         spec = make_spec(space, settings, target=Target("outside"), name=made_up_name("study"))
-        where = ":memory:" if name is None and store is None else store
-        opened = _as_store(where, create=not same_store(sources))
+        path = ":memory:" if name is None and store is None else store
+        opened = _as_store(path, create=not same_store(sources))
         spec = open_study(opened, spec, sources)
         warn_of_other_seed(spec, seed)
         opened.update_spec(spec.name, spec.to_json())
@@ -119,7 +120,7 @@ class Study(StudyViews):
 
     @classmethod
     def load(cls, name: str, store: str | Path | Store | None = None) -> Study:
-        """Any past or running study, by its name."""
+        """Return a past or running study, by its name."""
         study = cls.__new__(cls)
         opened = _as_store(store, create=False)
         spec = load_spec(opened, name)
@@ -150,7 +151,7 @@ class Study(StudyViews):
 
     @property
     def history(self) -> History:
-        """What is known now: read anew as far as the log has grown."""
+        """The state of the study now. Reading it reads what was added to the log since."""
         with self._lock:
             if self._history is None:
                 self._history = new_history(self._store, self._spec)
@@ -162,19 +163,20 @@ class Study(StudyViews):
 
     @property
     def best(self) -> TrialRecord:
-        """The trial whose configuration to use: the best value of those that meet all constraints.
+        """The trial with the best value among those that meet all constraints.
 
-        While any of them has finished, only finished trials compete. Until then those compete that have come
-        furthest, and `best.finished` is False. Raises NoBestTrial if there is none, and with several objectives,
-        which leave no single best: see `front`.
+        Only finished trials compete. Until one has finished, the trials at the furthest step compete, and
+        `best.finished` is False. Raises NoBestTrial if no trial has a value, and with several objectives; see
+        `front`.
         """
         return self.history.best
 
     @property
     def front(self) -> Sequence[TrialRecord]:
-        """The trials that meet all constraints and that no other dominates, the best by the first objective first.
+        """The Pareto front: the trials that meet all constraints and that no other trial dominates.
 
-        Those compete that compete for `best`. With a single objective, all trials that have the best value.
+        They are sorted by the first objective, the best first. The same trials compete as for `best`. With a
+        single objective, the front is all trials that have the best value.
         """
         return tuple(self.history.front)
 
@@ -185,16 +187,16 @@ class Study(StudyViews):
     # --- asking and telling
 
     def ask(self) -> TrialRecord:
-        """A trial to run, suggested in view of all others, those still running included.
+        """Return a trial to run. The searcher takes all other trials into account, running ones included.
 
-        NothingLeft if there is none, as when a grid is used up.
+        Raise NothingLeft if there is none, as at the end of a grid.
         """
-        with self._writing() as turn:
-            log = turn([ev.TrialRequested(self._clock.now())])
+        with self._recording() as handle:
+            log = handle([ev.TrialRequested(self._clock.now())])
             created = next((entry.trial for entry in log if isinstance(entry, ev.Create)), None)
             if created is None:
                 raise NothingLeft(f"{self._spec.searcher} has nothing left to suggest for study {self.name!r}")
-            return self._known.trials[created]
+            return self._loaded.trials[created]
 
     def tell(
         self,
@@ -203,85 +205,84 @@ class Study(StudyViews):
         *,
         failed: str | None = None,
     ) -> None:
-        """What came of a trial: its metrics, or why it failed.
+        """Record the result of a trial: its metrics, or why it failed.
 
-        A plain number is the metric, where the study needs no more than one.
+        A plain number is the value of the only metric that the study needs.
         """
         if (value is None) == (failed is None):
             raise SettingError("tell: give either a value (or a dict of metrics) or failed='why'")
-        with self._writing() as turn:
+        with self._recording() as handle:
             record = self._open_trial(trial)
             now = self._clock.now()
             if failed is not None:
-                turn([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
+                handle([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
                 return
             assert value is not None
-            metrics = told_metrics(value, self._spec.needed_metrics, "tell")
-            took = now - (record.started_at or now)
-            turn(
-                [
-                    ev.Reported(
-                        now, record.id, record.attempts, record.last_report_number + 1, record.step + 1, metrics
-                    ),
-                    ev.Ended(now, record.id, record.attempts, took),
-                ]
-            )
+            metrics = checked_metrics(value, self._spec.needed, "tell")
+            seconds = now - (record.started_at or now)
+            number, step = record.last_report_number + 1, record.step + 1
+            report = ev.Reported(now, record.id, record.attempts, number, step, metrics)
+            handle([report, ev.Ended(now, record.id, record.attempts, seconds)])
 
     def enqueue(self, config: ev.Config) -> bool:
         """Have ask() return this configuration before any that the searcher suggests.
 
-        Parameters that it leaves open are drawn at random. Returns False, and does nothing, if it was enqueued or
-        tried before, as when a script is run again.
+        Parameters that it omits are drawn at random. If the configuration was enqueued or tried before, as when a
+        script is run again, return False and do nothing.
         """
-        (checked,) = checked_configs(self.space, [config])
-        with self._writing() as turn:
-            return bool(turn([ev.Enqueued(self._clock.now(), checked)]))
+        (checked,) = checked_queue(self.space, [config])
+        with self._recording() as handle:
+            return bool(handle([ev.Enqueued(self._clock.now(), checked)]))
 
     def add(
         self, config: ev.Config, value: float | Mapping[str, float] | None = None, *, failed: str | None = None
     ) -> bool:
-        """Add a result that is known from elsewhere: the metrics of a configuration, or why it failed.
+        """Add a result from elsewhere: the metrics of a configuration, or why it failed.
 
-        The searcher learns from it, and it can be the best. It becomes a trial with the origin "known". Returns
-        False, and does nothing, if the study has this result already, as when a script is run again.
+        It becomes a trial with the origin "known". The searcher learns from it, and it can be the best. If the
+        study has this result already, as when a script is run again, return False and do nothing.
         """
-        with self._writing() as turn:
-            event = known_result(self.space, self._spec.needed_metrics, self._clock.now(), config, value, failed)
-            return bool(turn([event]))
+        with self._recording() as handle:
+            event = known_result(self.space, self._spec.needed, self._clock.now(), config, value, failed)
+            return bool(handle([event]))
 
     def set_attr(self, name: str, value: Any, trial: TrialRecord | int | None = None) -> None:
-        """Attach a value to the study, or to one of its trials; any JSON, at most 64 KiB.
+        """Attach a value to the study or to one of its trials: any JSON, at most 64 KiB.
 
-        One of the same name is replaced. Works on any study that no other process runs now.
+        It replaces a value of the same name. Raise StudyBusy while another process runs the study.
         """
         plain = checked_attribute(name, value)
-        with self._lock, self._turn_to_drive():
+        with self._lock, self._lock_study():
             number = None if trial is None else self._trial_number(trial, "set_attr")
             event = ev.AttributeSet(self._clock.now(), name, plain, number)
             record(self._store, self.history, self.name, [event])
 
     @property
-    def _known(self) -> History:
+    def _loaded(self) -> History:
+        """The history as it was read last. Used while this process holds the study's lock."""
         assert self._history is not None
         return self._history
 
     def _open_trial(self, trial: TrialRecord | int) -> TrialRecord:
+        """Return the running trial of this study that was given; raise SettingError for any other."""
         number = self._trial_number(trial, "tell")
-        record = self._known.trials[number]
+        record = self._loaded.trials[number]
         if isinstance(trial, TrialRecord) and trial.config != record.config:
             raise SettingError(
-                f"tell: trial {number} of study {self.name!r} has another configuration than the one given, "
-                "which is another study's"
+                f"tell: trial {number} of study {self.name!r} has another configuration than the trial "
+                "given, which is from another study"
             )
         if record.state is not State.RUNNING:
-            raise SettingError(f"tell: trial {number} is {record.state}; only a running one can be told")
+            raise SettingError(f"tell: trial {number} is {record.state}; only a running trial takes a result")
         return record
 
     def _trial_number(self, trial: TrialRecord | int, who: str) -> int:
-        """Return the id of a trial of this study; `who` was given it."""
+        """Return the id of a trial of this study. `who`: the method that it was given to, for errors."""
         given = trial.id if isinstance(trial, TrialRecord) else trial
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise SettingError(f"{who}: {trial!r} is no trial; give one that ask() returned, or its id, a number")
+            raise SettingError(
+                f"{who}: {trial!r} is not a trial; give one that ask() returned, or its id, a number"
+            )
         number = operator.index(given)
         count = len(self.history.trials)
         if not 0 <= number < count:
@@ -289,16 +290,16 @@ class Study(StudyViews):
         return number
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[Callable[[list[ev.Event]], list[ev.Event]]]:
-        """Be the one driver for a moment; what is handed out takes events in and records what comes of them."""
-        with self._lock, self._turn_to_drive():
+    def _recording(self) -> Iterator[Callable[[list[ev.Event]], list[ev.Event]]]:
+        """Be the study's driver for a moment. Yield a function that handles events and records the decisions."""
+        with self._lock, self._lock_study():
             history = self.history
             if self._spec.target.kind != "outside":
-                raise SettingError(f"study {self.name!r} runs {self._spec.target}; ask and tell are not for it")
-            searcher = self._made_searcher()
+                raise SettingError(f"study {self.name!r} runs {self._spec.target}; it has no ask and tell")
+            searcher = self._get_searcher()
             conductor = Conductor(self._spec, history, searcher, PresentMachines())
 
-            def turn(events: list[ev.Event]) -> list[ev.Event]:
+            def handle(events: list[ev.Event]) -> list[ev.Event]:
                 before, now = history.entries, self._clock.now()
                 log = conductor.handle(events, now)
                 self._store.append(self.name, before, log, summarize(history, now))
@@ -306,35 +307,39 @@ class Study(StudyViews):
                 return log
 
             try:
-                yield turn
+                yield handle
             except BaseException:
-                self._history = None  # it may hold what was not recorded
+                self._history = None  # it may have events that were not recorded
                 raise
 
-    def _made_searcher(self) -> Searcher:
+    def _get_searcher(self) -> Searcher:
+        """Return the searcher. Raise SettingError if it is a user's own one that was not given."""
         if self._searcher is None and self._spec.searcher not in SEARCHERS:
             raise SettingError(
-                f"study {self.name!r} has a searcher of its user's own, {self._spec.searcher}, which is not kept "
-                f"with it; take it up with tt.Study(..., name={self.name!r}, searcher={self._spec.searcher}())"
+                f"study {self.name!r} has a searcher of its user's own, {self._spec.searcher}, which is not "
+                f"stored with it; open it with tt.Study(..., name={self.name!r}, searcher={self._spec.searcher}())"
             )
         if self._searcher is None or isinstance(self._searcher, str):
             self._searcher = SEARCHERS.make(self._spec.searcher, self._spec.searcher_options)
         return self._searcher
 
     @contextlib.contextmanager
-    def _turn_to_drive(self) -> Iterator[None]:
-        """Others ask and tell too: each drives for a millisecond, so a busy study is worth a little patience."""
-        outside = self._spec.target.kind == "outside"  # else whoever drives it does so for long
-        patience = time.monotonic() + (_PATIENCE_SECONDS if outside else 0.0)
+    def _lock_study(self) -> Iterator[None]:
+        """Hold the study's lock. Wait for other processes that ask and tell, as each holds it for milliseconds.
+
+        Raise StudyBusy at once if another process runs the trials, as that takes long.
+        """
+        is_shared = self._spec.target.kind == "outside"
+        give_up_at = time.monotonic() + (_LOCK_TIMEOUT_SECONDS if is_shared else 0.0)
         with contextlib.ExitStack() as stack:
             while True:
                 try:
                     stack.enter_context(self._store.drive(self.name))
                     break
                 except StudyBusy:
-                    if time.monotonic() > patience:
+                    if time.monotonic() > give_up_at:
                         raise
-                    time.sleep(0.002)
+                    time.sleep(_LOCK_RETRY_SECONDS)
             yield
 
     def __repr__(self) -> str:
@@ -342,7 +347,7 @@ class Study(StudyViews):
 
 
 def load(name: str, store: str | Path | Store | None = None) -> Study:
-    """Any past or running study, by its name."""
+    """Return a past or running study, by its name."""
     return Study.load(name, store)
 
 
