@@ -193,7 +193,7 @@ def test_what_trials_wait_for() -> None:
 @pytest.mark.parametrize(
     ("options", "slots", "said"),
     [
-        ({"gpus": 1}, [], "waits for 1 worker with 1 CPU, 1 GPU: no machine that is there has room for one"),
+        ({"gpus": 1}, [], "waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one"),
         (
             {"gang": 4, "memory": "2GB"},
             [1, 2],

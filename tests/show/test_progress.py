@@ -201,9 +201,9 @@ def test_lines_say_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> Non
         view.update(empty, list, 102.0)
         view.update(history(spec), lambda: without_room, 120.0)
     first, second, _ = capsys.readouterr().err.splitlines()
-    assert "; waits for 1 worker with 1 CPU, 1 GPU: no machine that is there has room for one; " in first
+    assert "; waits for 1 worker of 1 CPU, 1 GPU: no machine that is there has room for one; " in first
     assert "1 running, 1 waiting, 1 failed; 1 without room: trial 3 waits for 1 CPU, 1 GPU on node-1; " in second
-    assert "the study waits for 1 worker with 1 CPU, 1 GPU: no machine" in drawn(spec, empty, [])
+    assert "the study waits for 1 worker of 1 CPU, 1 GPU: no machine" in drawn(spec, empty, [])
 
 
 def test_lines_from_the_start_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,7 +144,7 @@ def test_another_question_under_the_same_name_is_refused(tmp_path: Path) -> None
 def test_a_mismatch_says_how_to_begin_with_what_was_learned(tmp_path: Path) -> None:
     tune(square, tmp_path)
     wider = {"x": tt.Float(0.0, 2.0), "k": tt.Int(1, 5)}
-    way_out = r'another name, with warm_start="s" if it should learn from the existing study, or start over with fresh=True'
+    way_out = r'another name, with warm_start="s" if it should learn from the existing study, or start'
     with pytest.raises(StudyMismatch, match=way_out):
         tt.tune(square, wider, minimize="loss", trials=9, name="s", store=tmp_path / "s.db")
     store = tmp_path / "s.db"
