@@ -117,7 +117,7 @@ def test_a_function_that_fails_gives_its_error_and_no_profile(study: Path) -> No
     ("args", "status", "says"),
     [
         (("--workers", "1,two"), 2, "'1,two' must be whole numbers with commas between"),
-        (("--workers", "1,4096"), 1, "workers: 4096 are more than can be had here"),
+        (("--workers", "1,4096"), 1, "workers: 4096: there is room for"),
         (("--workers", "4,2"), 1, "workers: "),
         (("--seconds", "-1"), 1, "seconds: -1.0 must be a number above 0"),
         (("--repeats", "0"), 1, "repeats: 0 must be a whole number"),

@@ -259,4 +259,4 @@ def test_a_node_that_does_not_come_within_the_limit_is_not_waited_for(cluster: A
     (tmp_path / "study.toml").write_text(FILE.replace('"c7i.large"', '"c7i.xlarge"'))
     (tmp_path / "train.py").write_text(TRAIN)
     output = cluster.run(FAILING, str(tmp_path), "profile", "study.toml", "--limit", "4s")
-    assert "c7i.xlarge_spot: 1 asked for, not there after " in output
+    assert "c7i.xlarge_spot: 1 requested, not ready after " in output

@@ -240,7 +240,7 @@ def test_a_command_that_fails_gives_its_last_words(make: MakeSpec) -> None:
 
 def test_a_function_that_cannot_be_taken_up_says_so(make: MakeSpec) -> None:
     code = SAVES.format(to_save=0, every=1).replace("time.sleep(0.5)", "raise OSError('half a file')")
-    with pytest.raises(ProfileError, match=r"failed when it was taken up after step \d+: OSError: half a file"):
+    with pytest.raises(ProfileError, match=r"failed when it was resumed after step \d+: OSError: half a file"):
         measure(make(code, max_steps=3), [1], AMPLE_SECONDS)
 
 
@@ -267,9 +267,9 @@ def test_a_function_that_hangs_after_its_first_step_is_ended(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"workers": [1, 4096]}, f"workers: 4096 are more than can be had here, {cores()}"),
-        ({"workers": [1, 1]}, "workers: 1, 1: must have 1"),
-        ({"workers": []}, "workers: none: must have 1"),
+        ({"workers": [1, 4096]}, f"workers: 4096: there is room for {cores()} here"),
+        ({"workers": [1, 1]}, "workers: 1, 1: must contain 1"),
+        ({"workers": []}, "workers: none: must contain 1"),
         ({"workers": [0, 1]}, "workers: 0 must be a whole number"),
         ({"seconds": 0}, "seconds: 0 must be a number above 0"),
         ({"seconds": float("nan")}, "seconds: nan must be"),
@@ -360,7 +360,7 @@ def test_numbers_for_which_there_is_no_time_are_left_out_and_said(make: MakeSpec
     bench.most = 2
     found = measure(spec, (1, 2), 1.0, 1, lines.append, bench, ends_at=time.monotonic() + AMPLE_SECONDS)
     assert list(found.profile.seconds_per_step) == [1]
-    assert "no time was left for trials of 2 workers: no plan will have such" in found.remarks
+    assert "no time was left for trials with 2 workers: plans will not use these numbers" in found.remarks
     assert "2 workers, trial 1 of 1 ... no step" in lines
     with pytest.raises(ProfileError, match="no step"):
         measure(spec, (1, 2), 1.0, 1, lines.append, bench)

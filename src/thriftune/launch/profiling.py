@@ -1,8 +1,8 @@
-"""How long does a step of this function take, with so many cores?
+"""Measure how long a step of a study's training function takes with 1, 2, 4, ... workers.
 
-RubberBand section 5, "Planning": before anything is rented, a trial is run for a while with 1, 2, 4, ... workers,
-and plans are made with how long its steps take. On this machine, a worker is a core. The trials are real ones, on
-the engine that a study runs on; but nothing is recorded, and nothing is left when it is over.
+RubberBand section 5, "Planning": before machines are rented, a trial runs for a while with each number of workers,
+and plans use the step times. On this machine, a worker is a core. The trials are real and run on the study's
+engine, but nothing is recorded, and their files are deleted at the end.
 """
 
 from __future__ import annotations
@@ -38,22 +38,27 @@ from thriftune.training.run import Run
 Say = Callable[[str], object]
 
 _GRACE_SECONDS = 10.0
-"""A trial that was told to end has so long for it at least, so that it can do so in good order."""
+"""A trial that was asked to end has at least this long before it is killed, so that it can end its step."""
 
 _LIMITED_SHARE = 0.5
-"""Of what is left of a limit goes into steps, at most: trials also have to start, save, end and start again."""
+"""Steps take at most this share of the time until a limit. Trials also start, save, end and start again."""
 
 _FIRST_STEP_SHARE = 0.5
-"""Of what is left of a limit a trial may take for its first step, what it imports included."""
+"""A trial may take this share of the time until a limit for its first step, imports included."""
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
+"""Wait at most this long for events of the engine."""
+
 _OUTPUT_LINES = 20
+"""The error of a failed trial has this many last lines of its output."""
 
 
 class Bench(Protocol):
-    """Where trials are measured: `most` workers at a time, their files in `folder` (None: a temporary one).
+    """A place where trials are measured: this machine or a cluster.
 
-    `starts_within`: seconds that a trial may take to its first report beside those of its measuring.
+    - `most`: the number of workers that it has room for.
+    - `starts_within`: seconds that a trial may take until its first report, before its measured time begins.
+    - `folder`: where trials keep their files; None: in a temporary folder.
     """
 
     most: int
@@ -61,15 +66,15 @@ class Bench(Protocol):
     folder: Path | None
 
     def engine(self, folder: Path, workers: int) -> AbstractContextManager[tuple[Engine, Mapping[str, int]]]:
-        """One that is open, and where a trial of so many workers shall run on it."""
+        """Yield an open engine, and on which of its machines a trial with this many workers runs."""
         ...
 
     def remarks(self, workers: int) -> tuple[str, ...]:
-        """What may be wrong with figures that are measured now."""
+        """Return reasons why figures that are measured now may be wrong."""
         ...
 
     def warm_up(self, run: Run) -> None:
-        """Has such a run begun where others will be measured, so that these meet what a machine keeps warm."""
+        """Run such a trial on every worker once, so that measured trials find warm workers and files."""
         ...
 
 
@@ -82,14 +87,18 @@ def measure(
     bench: Bench | None = None,
     ends_at: float = math.inf,
 ) -> StepTimes:
-    """Runs one configuration of the study with each number of workers, for about so many seconds.
+    """Run one configuration of the study with each number of workers. Return its step times.
 
-    The configuration is the first that random search suggests with the study's seed. `workers`: 1 among them;
-    by default the powers of two up to those that the bench has, which is this machine's cores unless another one
-    is given. `repeats`: so many trials share the seconds of each number, turn about, for a machine is not as fast
-    at one time as at another. `say` is told how it goes on, a line at a time. `ends_at`: by time.monotonic(), all
-    of it is over then; numbers of workers for which there was no time are left out, and a remark says so.
-    ProfileError: a trial failed, or did no step in its time.
+    The configuration is the first that random search suggests with the study's seed. Raise ProfileError if a trial
+    fails, or does no step in its time.
+
+    - `workers`: the numbers of workers, 1 among them; by default the powers of two up to `bench.most`.
+    - `seconds`: how long to measure each number of workers.
+    - `repeats`: how many trials share these seconds. The numbers take turns, as the speed of a machine varies.
+    - `say`: called with lines about the progress.
+    - `bench`: where to measure; by default on this machine.
+    - `ends_at`: in time.monotonic(); measuring ends then. Numbers of workers that were not measured are left out,
+      and a remark names them.
     """
     bench = ThisMachine(spec.target) if bench is None else bench
     workers = powers_of_two(bench.most) if workers is None else workers
@@ -97,7 +106,7 @@ def measure(
     say = say or (lambda _: None)
     left = ends_at - time.monotonic()
     if left <= 0.0:
-        raise ProfileError("limit: the time was over before a trial could start; give more")
+        raise ProfileError("limit: the time was over before a trial could start; give a longer limit")
     seconds = min(seconds, _LIMITED_SHARE * left / len(workers))
     config = first_config(spec)
     numbers = ", ".join(map(str, workers))
@@ -109,7 +118,7 @@ def measure(
         bench.warm_up(_run(spec, config, folder))
     timed: dict[int, list[TrialTimes]] = {each: [] for each in workers}
     resumed: list[float] = []
-    longest = 0.0  # that a trial took, with all that is around it
+    longest = 0.0  # seconds that a trial took, its start and end included
     for turn in range(repeats):
         for each in workers:
             what = f"{plural(each, 'worker')}, trial {turn + 1} of {repeats}"
@@ -117,7 +126,7 @@ def measure(
             if ends_at - began < max(longest, seconds / repeats):
                 say(f"{what} ... there is no time left for it")
                 continue
-            # What it takes to take a trial up does not go by its workers; so one number is enough for that.
+            # How long a trial takes to resume does not depend on its workers, so it is measured with one.
             watch = _Watch(bench, each, seconds / repeats, say, ends_at)
             try:
                 one, again = _trial(spec, config, watch, resume=each == 1)
@@ -136,21 +145,23 @@ def measure(
 
 
 def _left_out(timed: Mapping[int, Sequence[TrialTimes]]) -> tuple[str, ...]:
+    """Return a remark on the numbers of workers for which no time was left."""
     numbers = ", ".join(str(each) for each, trials in timed.items() if not trials)
-    said = f"no time was left for trials of {numbers} workers: no plan will have such"
-    return (said,) if numbers else ()
+    remark = f"no time was left for trials with {numbers} workers: plans will not use these numbers"
+    return (remark,) if numbers else ()
 
 
 class _NoStep(ProfileError):
-    """None was done in the time that there was."""
+    """A trial did no step in its time."""
 
 
 def powers_of_two(most: int) -> tuple[int, ...]:
+    """Return the powers of two up to `most`."""
     return tuple(1 << power for power in range(most.bit_length()))
 
 
 def first_config(spec: Spec) -> Config:
-    """As trial 0 of the study has it where its searcher is `random`."""
+    """Return the configuration of the study's first trial under random search."""
     return Random().suggest(spec.new_history(), np.random.default_rng((spec.seed, 0)))
 
 
@@ -162,27 +173,26 @@ def _check(target: Target, workers: Sequence[int], seconds: float, repeats: int,
     for each in workers:
         check_whole("workers", each, 1)
         if each > most:
-            raise SettingError(f"workers: {each} are more than can be had here, {most}; give fewer")
+            raise SettingError(f"workers: {each}: there is room for {most} here; give fewer")
     if 1 not in workers or len(set(workers)) < len(workers):
-        told = ", ".join(map(str, workers)) or "none"
-        raise SettingError(f"workers: {told}: must have 1, which the others are held against, and none twice")
+        numbers = ", ".join(map(str, workers)) or "none"
+        raise SettingError(
+            f"workers: {numbers}: must contain 1, with which the others are compared, and none twice"
+        )
     if isinstance(seconds, bool) or not (isinstance(seconds, (int, float)) and 0.0 < seconds < math.inf):
         raise SettingError(f"seconds: {seconds!r} must be a number above 0")
     check_whole("repeats", repeats, 1)
 
 
-# --- the trials ---------------------------------------------------------------------------------------------
-
-
 def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[TrialTimes, list[float]]:
-    """One trial; and, if it is to `resume` and has saved its state, what it took to take it up from there."""
+    """Measure one trial. With `resume`, also measure how long it takes to start from a checkpoint."""
     with TemporaryDirectory(prefix="thriftune-profile-", dir=watch.bench.folder) as folder:
         run = _run(spec, config, folder)
         seen = watch.attempt(run, least_seconds=watch.seconds, least_steps=2)
         if not seen.reports:
             raise _NoStep(_no_step(seen, watch.workers, watch.seconds))
         found = times(seen)
-        # Another step is known to follow on it, so there is one to do; and the last two checkpoints are kept.
+        # A checkpoint before the last step, so that a step is left to do. The last two checkpoints exist.
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
         if not (resume and saved) or watch.ends_at - time.monotonic() < watch.seconds:
             return found, []
@@ -197,35 +207,39 @@ def _run(spec: Spec, config: Config, folder: str) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Runs attempts with so many workers, each in processes of its own, as on a machine that was rented for it:
-    what the training function imports is part of its start."""
+    """Runs attempts with a number of workers, each in new processes, as on a machine that was rented for it.
+
+    So the imports of the training function are part of its start.
+    """
 
     bench: Bench
     workers: int
-    seconds: float  # for an attempt
+    seconds: float  # of measuring an attempt
     say: Say
     ends_at: float = math.inf  # by time.monotonic()
 
     def attempt(self, run: Run, least_seconds: float, least_steps: int) -> ObservedAttempt:
-        """Until it has had the least of seconds and of steps, and then to the end of its next step.
+        """Run an attempt for at least these seconds and steps, and end it after its next step.
 
-        It is ended without a report if none came in its seconds, and by force where it does not end.
+        An attempt that made no report in its time is ended too. One that does not end is killed.
         """
         reports: list[Reported] = []
         steps: set[int] = set()
-        told = False
+        end_requested = False
         folder = Path(run.folder).with_name(f"run-{run.attempt}")
         with self.bench.engine(folder, self.workers) as (engine, where):
             started, began = time.time(), time.monotonic()
             engine.start(run, where)
-            while (passed := time.monotonic() - began) < min(self._patience(bool(reports)), self.ends_at - began):
-                if not reports and self.bench.starts_within:  # what comes before it is not its measuring
+            while (passed := time.monotonic() - began) < min(
+                self._longest_seconds(bool(reports)), self.ends_at - began
+            ):
+                if not reports and self.bench.starts_within:  # its measured time begins with the first report
                     passed = 0.0
-                if not told and passed >= least_seconds and len(steps) >= least_steps:
+                if not end_requested and passed >= least_seconds and len(steps) >= least_steps:
                     engine.request_end(run.trial, run.attempt)
-                    told = True
-                for event in engine.wait(_LOOK_SECONDS):
-                    if getattr(event, "trial", run.trial) != run.trial:  # one that only runs beside it
+                    end_requested = True
+                for event in engine.wait(_POLL_SECONDS):
+                    if getattr(event, "trial", run.trial) != run.trial:  # another trial
                         continue
                     match event:
                         case Reported():
@@ -249,28 +263,29 @@ class _Watch:
             return ObservedAttempt(started, reports, None)
 
     def _end(self, engine: Engine, run: Run) -> None:
-        """By force; the engine may be the next trial's, too."""
+        """Kill an attempt. The engine is not closed, as the next trial may use it."""
         engine.kill(run.trial, run.attempt)
         deadline = time.monotonic() + _GRACE_SECONDS
         while time.monotonic() < deadline:
-            for event in engine.wait(_LOOK_SECONDS):
+            for event in engine.wait(_POLL_SECONDS):
                 if isinstance(event, (Killed, Ended, Failed, Lost)) and event.trial == run.trial:
                     return
 
-    def _patience(self, reported: bool) -> float:
+    def _longest_seconds(self, reported: bool) -> float:
+        """Return how long an attempt may run before it is killed."""
         if reported:
             return self.seconds + max(self.seconds, _GRACE_SECONDS)
-        # Where there is a limit, the seconds go by it, and say nothing of how long the start may take.
+        # With a limit, the seconds depend on it, and are too few for a function that starts slowly.
         left = self.ends_at - time.monotonic()
         limited = 0.0 if math.isinf(left) else _FIRST_STEP_SHARE * left
         return max(self.seconds + self.bench.starts_within, limited)
 
 
 class ThisMachine:
-    """A worker is one of its cores."""
+    """A bench on this machine, where a worker is a core."""
 
     folder: Path | None = None
-    starts_within = 0.0  # the worker is there when the trial starts
+    starts_within = 0.0  # a trial starts on a worker that runs already
 
     def __init__(self, target: Target) -> None:
         self.most = cores()
@@ -283,19 +298,18 @@ class ThisMachine:
             engine.recover()
             with _limited(workers, self._target.folder):
                 engine.open()
-                # Until it has a worker, so that to start what keeps the workers is not a trial's time.
+                # Wait for the worker here, so that starting the supervisor does not count as the trial's time.
                 while any(worker.pid is None for worker in engine.status()):
-                    engine.wait(_LOOK_SECONDS)
+                    engine.wait(_POLL_SECONDS)
             yield engine, {THIS_MACHINE: 1}
         finally:
             engine.close()
 
     def warm_up(self, run: Run) -> None:
-        """Every trial has a new process here: on a machine that is rented for it, it would."""
+        """Do nothing: every trial gets a new process, as on a machine that was rented for it."""
 
     def remarks(self, workers: int) -> tuple[str, ...]:
-        """If other programs leave less than so many cores: all trials are slower then, and alike, so that nothing
-        in the figures shows it."""
+        """Return a remark if other programs use the cores: all trials are slower then, and no figure shows it."""
         load, machine = os.getloadavg()[0], os.cpu_count() or 1
         if load + workers <= machine + 0.5:
             return ()
@@ -305,12 +319,12 @@ class ThisMachine:
 
 @contextlib.contextmanager
 def _limited(workers: int, folder: str) -> Iterator[None]:
-    """Processes that are started within may use so many cores and threads; this one is as it was afterwards."""
+    """Limit the cores and threads of processes that are started within this context."""
     allowed = os.sched_getaffinity(0)
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     try:
-        with contextlib.chdir(folder or "."):  # where a study of this target runs
-            os.environ.update(thread_limits(workers))
+        with contextlib.chdir(folder or "."):  # the folder in which a study of this target runs
+            os.environ.update(limited_to(workers))
             os.sched_setaffinity(0, sorted(allowed)[:workers])
             yield
     finally:
@@ -327,15 +341,15 @@ def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
         return "the training function ended without a report; call trial.report() after each step"
     how = plural(workers, "worker")
     return (
-        f"with {how}, no step was done within the {seconds:g} s of a trial, which its start is part of; give more "
+        f"with {how}, no step was done within the {seconds:g} s of a trial, its start included; give more "
         "--seconds, or fewer --repeats, which share them"
     )
 
 
 def _failure(failed: Failed, run: Run) -> str:
-    """All of it, for there is no record in which to look the rest up."""
-    when = f" when it was taken up after step {run.resume_step}" if run.resume_step else ""
-    error = printable(failed.error).rstrip()
+    """Return the whole error and the last output of a failed trial, as nothing of it is recorded."""
+    when = f" when it was resumed after step {run.resume_step}" if run.resume_step else ""
+    error = plain(failed.error).rstrip()
     lines = [
         f"the training function failed{when}: {last_line(error)}",
         f"It was run with {config_line(run.config)}",

@@ -1,5 +1,4 @@
-"""How long does a step take on this cluster, and how long a node to come? A bench on its nodes, where a worker is
-as large as in the study."""
+"""Measure on a cluster how long a step takes and how long a new node takes to be ready."""
 
 from __future__ import annotations
 
@@ -42,19 +41,23 @@ from thriftune.state.events import (
 from thriftune.state.spec import Spec
 from thriftune.training.run import Run
 
-_LOOK_SECONDS = 0.1
-_STARTS_SECONDS = 120.0
-"""Actors, processes, and what the training function imports: the first trial on a node finds none of it there."""
+_POLL_SECONDS = 0.1
+"""Wait at most this long for events of the engine, or between looks at the cluster."""
 
-_ENDS_SECONDS = 30.0
-"""For those that run beside a trial to end with a step."""
+_START_SECONDS = 120.0
+"""The first trial on a node may take this long to its first step: actors, processes and imports start cold."""
 
-_WITHOUT_END = 10**9
-_THERE_SECONDS = 1.5
-"""What it takes at most to have a node that is there."""
+_END_SECONDS = 30.0
+"""Trials that run beside a measured one may take this long to end their step."""
 
-_COMES_SECONDS = 900.0
-"""A node that has not come by then is not waited for."""
+_ENDLESS_STEPS = 10**9
+"""The number of steps of trials that run beside a measured one, until they are ended."""
+
+_PRESENT_NODE_SECONDS = 1.5
+"""Renting a node that already runs takes at most this long."""
+
+_NEW_NODE_SECONDS = 900.0
+"""Give up on a new node after this long."""
 
 
 def measure_on_cluster(
@@ -66,44 +69,49 @@ def measure_on_cluster(
     say: Say = lambda _: None,
     ends_at: float = math.inf,
 ) -> StepTimes:
-    """As profiling.measure(), on nodes of the first kind that `where` names, or where it names none, on those
-    that are there. By default with as many workers as one node has room for.
+    """Measure step times on a cluster, as profiling.measure() does on this machine.
 
-    What trials write meanwhile goes to the study's storage, or else to the folder of its function or command: it
-    must be one that all nodes see.
+    Nodes of the first of `where.machines` are rented for it. Without any, the present nodes are used. By default
+    the largest number of workers is what one node has room for.
+
+    Trials write their files into the study's storage, or else into the folder of its function or command. All
+    nodes must see this folder.
     """
     target = asdict(spec.target)
     folder = Path(spec.storage or spec.target.folder or ".")
     kinds = kinds_of(where.machines, where.worker, Path(spec.target.folder or "."))
     cluster = Cluster.attach(where.address)
     try:
-        with _made(folder):
+        with _existing(folder):
             bench = OnCluster(cluster, where, spec.name, target, folder, say)
             with bench.opened(kinds, max(workers) if workers else None, ends_at):
-                found = measure(spec, workers, seconds, repeats, say, bench, ends_at)
+                step_times = measure(spec, workers, seconds, repeats, say, bench, ends_at)
     finally:
         cluster.detach()
-    return replace(found, profile=bench.with_waits(found.profile))
+    return replace(step_times, profile=bench.with_waits(step_times.profile))
 
 
 @contextlib.contextmanager
-def _made(folder: Path) -> Iterator[None]:
-    """A folder that is there; one that was not is gone again afterwards."""
+def _existing(folder: Path) -> Iterator[None]:
+    """Create a folder if it does not exist, and delete it afterwards if it was created here and is empty."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
         for each in missing:
-            with contextlib.suppress(OSError):  # somebody else uses it by now
+            with contextlib.suppress(OSError):  # another process uses it
                 each.rmdir()
 
 
 class OnCluster:
-    """Nodes of the cluster: those that are there, or where there are kinds to rent, as many of the first kind as
-    `workers` of one trial need. They are given back at the end.
+    """A bench on a cluster's nodes.
 
-    `came_after`: seconds from asking for nodes until they were there; None: none was asked for.
+    It uses the present nodes, or, if there are node types to rent, as many of the first type as one trial needs.
+    Rented nodes are released at the end.
+
+    - `ready_after`: seconds from requesting new nodes until they were ready; None: no new node was needed.
+    - `first_step_after`: seconds from the start of the first trials until all had done a step.
     """
 
     def __init__(
@@ -111,8 +119,8 @@ class OnCluster:
     ) -> None:
         self.folder: Path | None = folder
         self.most = 0
-        self.starts_within = _STARTS_SECONDS
-        self.came_after: float | None = None
+        self.starts_within = _START_SECONDS
+        self.ready_after: float | None = None
         self._cluster = cluster
         self._where = where
         self._study = study
@@ -120,20 +128,23 @@ class OnCluster:
         self._say = say
         self._free: dict[str, int] = {}
         self.first_step_after = 0.0
-        self._run: Run | None = None  # as such that run beside those that are measured
+        self._run: Run | None = None  # what trials beside a measured one run
         self._started = 0
 
     @contextlib.contextmanager
     def opened(
         self, kinds: Sequence[CloudProfile], workers: int | None, ends_at: float = math.inf
     ) -> Iterator[OnCluster]:
-        """`workers`: the most that one trial is measured with; None: as many as one node has room for.
-        `ends_at`: by time.monotonic(), until when nodes are waited for."""
+        """Rent nodes if needed and start the engine; close and release them at the end.
+
+        - `workers`: the largest number that one trial is measured with; None: what one node has room for.
+        - `ends_at`: in time.monotonic(); do not wait for nodes after this.
+        """
         worker = self._where.worker
-        # Others may measure here at the same time, or have, and been killed: none is to be taken for this one.
+        # Others may measure on this cluster now, or may have been killed while measuring, so the name is unique.
         number = secrets.token_hex(4)
-        known_as = f"profile of {self._study}/{number}"
-        cloud = RayCloud(self._cluster, known_as, worker, types=node_types(kinds, worker))
+        cloud_name = f"profile of {self._study}/{number}"
+        cloud = RayCloud(self._cluster, cloud_name, worker, types=node_types(kinds, worker))
         self._cloud = cloud
         assert self.folder is not None
         run_folder = self._run_folder = self.folder / f".profile-{number}"
@@ -152,8 +163,8 @@ class OnCluster:
                 self._rent(kinds[0], workers or kinds[0].slots, ends_at)
             if not self._free:
                 raise ProfileError(
-                    f"the cluster has no node with room for a worker of {worker}, and no kind to rent is named; "
-                    "start one, or give machines= of tt.Ray(...)"
+                    f"the cluster has no node with room for a worker of {worker}, and no node type to rent "
+                    "is given; start a node, or give machines= of tt.Ray(...)"
                 )
             largest = max(self._free.values())
             self.most = min(sum(self._free.values()), workers or largest)
@@ -168,31 +179,31 @@ class OnCluster:
             shutil.rmtree(run_folder, ignore_errors=True)
 
     def _rent(self, kind: CloudProfile, workers: int, ends_at: float) -> None:
-        """Only nodes of the kind that a plan would rent are measured."""
+        """Rent nodes for a trial with this many workers, and measure only on these."""
         count = -(-workers // kind.slots)
         began = time.time()
-        patience = min(_COMES_SECONDS, ends_at - time.monotonic())
-        there = sum(type_of(node) == kind.name for node in self._cluster.nodes())
+        longest = min(_NEW_NODE_SECONDS, ends_at - time.monotonic())
+        present = sum(type_of(node) == kind.name for node in self._cluster.nodes())
         self._free.clear()
-        asked = [f"{kind.name}-{number + 1}" for number in range(count)]
+        requested = [f"{kind.name}-{number + 1}" for number in range(count)]
         self._say(f"asking the autoscaler for {count} {kind.name}")
-        for machine in asked:
+        for machine in requested:
             self._take(self._cloud.rent(machine, kind.name, None, began))
-        while not self._free.keys() >= set(asked):
-            if time.time() - began > patience:
+        while not self._free.keys() >= set(requested):
+            if time.time() - began > longest:
                 raise ProfileError(
-                    f"{kind.name}: {count} asked for, not there after {patience:.3g} s; give more time, or "
-                    "see what the autoscaler says"
+                    f"{kind.name}: {count} requested, not ready after {longest:.3g} s; give more time, or "
+                    "look at the autoscaler's messages"
                 )
-            time.sleep(_LOOK_SECONDS)
-            told = self._cloud.poll_events(time.time())
-            self._take([event for event in told if getattr(event, "machine", "") in asked])
+            time.sleep(_POLL_SECONDS)
+            events = self._cloud.poll_events(time.time())
+            self._take([event for event in events if getattr(event, "machine", "") in requested])
         took = time.time() - began
-        if there >= count and took < _THERE_SECONDS:
-            self._say("there already; how long another one takes to come is not known, and taken to be nothing")
+        if present >= count and took < _PRESENT_NODE_SECONDS:
+            self._say("ready at once: the node was running; a new node is assumed to take no time either")
         else:
-            self.came_after = took
-            self._say(f"there after {took:.1f} s")
+            self.ready_after = took
+            self._say(f"ready after {took:.1f} s")
 
     def _take(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -205,8 +216,10 @@ class OnCluster:
 
     @contextlib.contextmanager
     def engine(self, folder: Path, workers: int) -> Iterator[tuple[Engine, Mapping[str, int]]]:  # noqa: ARG002
-        """The same for all trials: as in a study, they meet workers that are warm, and others like them run beside
-        them, wherever there is room."""
+        """Yield the engine that all trials share, while like trials fill the other slots.
+
+        As in a study, trials use warm workers, and other trials run beside them.
+        """
         where = choose_slots(workers, self._free)
         if where is None:
             raise ProfileError(f"{workers} workers: the nodes have room for {sum(self._free.values())}")
@@ -217,35 +230,38 @@ class OnCluster:
             self._end(beside)
 
     def _start_beside(self, workers: int, taken: Mapping[str, int]) -> list[Run]:
-        found: list[Run] = []
-        if self._run is None:  # nobody has said what runs
-            return found
+        """Start a trial on each free slot that the measured trial leaves. Return the runs."""
+        runs: list[Run] = []
+        if self._run is None:  # before warm_up()
+            return runs
         for machine, slots in self._free.items():
             for _ in range((slots - taken.get(machine, 0)) // workers):
                 self._started += 1
                 folder = f"{self._run.folder}-{self._started}"
-                run = replace(self._run, trial=self._started, folder=folder, max_steps=_WITHOUT_END)
+                run = replace(self._run, trial=self._started, folder=folder, max_steps=_ENDLESS_STEPS)
                 self._engine.start(run, {machine: workers})
-                found.append(run)
-        return found
+                runs.append(run)
+        return runs
 
     def _end(self, runs: Sequence[Run]) -> None:
-        """After the step they are at: one that is killed leaves a worker to be started anew, which would take its
-        time from the next that is measured."""
+        """End the runs after their current steps, and kill those that do not end.
+
+        A kill ends the worker, and starting a new one would slow down the next measured trial.
+        """
         running = {run.trial: run for run in runs}
-        for end, seconds in ((self._engine.request_end, _ENDS_SECONDS), (self._engine.kill, _STARTS_SECONDS)):
+        for end, seconds in ((self._engine.request_end, _END_SECONDS), (self._engine.kill, _START_SECONDS)):
             deadline = time.monotonic() + seconds
             for run in running.values():
                 end(run.trial, run.attempt)
             while running and time.monotonic() < deadline:
-                for event in self._engine.wait(_LOOK_SECONDS):
+                for event in self._engine.wait(_POLL_SECONDS):
                     if isinstance(event, (Ended, Failed, Killed, Lost)):
                         running.pop(event.trial, None)
         for run in runs:
             shutil.rmtree(run.folder, ignore_errors=True)
 
     def warm_up(self, run: Run) -> None:
-        """A trial on every worker of every node, all at once, as a study begins: until each has done a step."""
+        """Start a trial on every worker of every node at once, as a study does, until each has done a step."""
         began = time.monotonic()
         self._run = replace(run, folder=str(self._run_folder / "beside"))
         self._say(f"starting {plural(sum(self._free.values()), 'worker')} for the first time")
@@ -256,9 +272,9 @@ class OnCluster:
             self._engine.start(replace(run, trial=number, folder=f"{run.folder}-{number}"), {machine: 1})
         reported: dict[int, float] = {}
         while waiting:
-            if time.monotonic() - began > _STARTS_SECONDS:
-                raise ProfileError(f"no worker has done a step within {_STARTS_SECONDS:g} s of its start")
-            for event in self._engine.wait(_LOOK_SECONDS):
+            if time.monotonic() - began > _START_SECONDS:
+                raise ProfileError(f"no worker has done a step within {_START_SECONDS:g} s of its start")
+            for event in self._engine.wait(_POLL_SECONDS):
                 if isinstance(event, Reported) and event.trial not in reported:
                     reported[event.trial] = time.monotonic() - began
                     self._engine.request_end(event.trial, event.attempt)
@@ -270,10 +286,10 @@ class OnCluster:
                     waiting.discard(event.trial)
         self.first_step_after = max(reported.values(), default=0.0)
 
-    def remarks(self, workers: int) -> tuple[str, ...]:  # noqa: ARG002 (what else runs on nodes, Ray keeps count of)
+    def remarks(self, workers: int) -> tuple[str, ...]:  # noqa: ARG002
         return ()
 
     def with_waits(self, profile: Profile) -> Profile:
-        """And how long a node takes to come, and then until its workers are warm."""
+        """Return the profile with the time until a new node is ready, and then until its workers are warm."""
         cold = self.first_step_after - profile.startup - profile.seconds_per_step[1]
-        return replace(profile, queue=self.came_after or 0.0, init=max(0.0, cold))
+        return replace(profile, queue=self.ready_after or 0.0, init=max(0.0, cold))
