@@ -12,7 +12,7 @@ import click
 from thriftune.cli.as_json import result_json
 from thriftune.cli.common import existing_store, json_option, print_json, store_option, where
 from thriftune.cli.settings_options import given_settings, resume_options, run_options
-from thriftune.common.command_hints import show_line
+from thriftune.common.command_hints import show_hint
 from thriftune.common.text import last_line
 from thriftune.errors import NoBestTrial
 from thriftune.launch.drive import drive, resume

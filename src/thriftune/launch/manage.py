@@ -68,7 +68,7 @@ def request_stop(store: Store, name: str) -> DriverInfo | None:
     return driver
 
 
-def wait_for_stop(store: Store, name: str, driver: Driver, say: Callable[[], None] = lambda: None) -> None:
+def wait_for_stop(store: Store, name: str, driver: DriverInfo, say: Callable[[], None] = lambda: None) -> None:
     """Wait until `driver` no longer runs the study. Call `say` every few seconds until then."""
     said_at = float("-inf")
     while (now := store.driver(name)) is not None and now.since == driver.since:

@@ -24,9 +24,9 @@ from thriftune.settings.study_paths import store_and_name
 from thriftune.state.events import Event
 from thriftune.state.spec import Spec
 from thriftune.state.stored_settings import ChangePolicy
-from thriftune.store.files import StudyFiles
 from thriftune.store.opening import open_store
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import StudyFiles
 
 
 def open_study(

@@ -324,7 +324,7 @@ def _limited(workers: int, folder: str) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
     try:
         with contextlib.chdir(folder or "."):  # the folder in which a study of this target runs
-            os.environ.update(limited_to(workers))
+            os.environ.update(thread_limits(workers))
             os.sched_setaffinity(0, sorted(allowed)[:workers])
             yield
     finally:
@@ -349,7 +349,7 @@ def _no_step(seen: ObservedAttempt, workers: int, seconds: float) -> str:
 def _failure(failed: Failed, run: Run) -> str:
     """Return the whole error and the last output of a failed trial, as nothing of it is recorded."""
     when = f" when it was resumed after step {run.resume_step}" if run.resume_step else ""
-    error = plain(failed.error).rstrip()
+    error = printable(failed.error).rstrip()
     lines = [
         f"the training function failed{when}: {last_line(error)}",
         f"It was run with {config_line(run.config)}",

@@ -119,9 +119,9 @@ def _check_room(where: Ray, cluster: Cluster) -> None:
     room = sum(workers_that_fit(node.resources, where.worker) for node in cluster.nodes())
     if room < where.gang:
         raise SettingError(
-            f"engine: a trial has {several(where.gang, 'worker')} with {amounts(where.worker)}, and the cluster "
-            f"that is started on this machine has room for {room}; ask for less, or give the address= of a larger "
-            "cluster"
+            f"engine: a trial has {plural(where.gang, 'worker')} with {format_resources(where.worker)}, and the "
+            f"cluster that is started on this machine has room for {room}; ask for less, or give the address= of a "
+            "larger cluster"
         )
 
 

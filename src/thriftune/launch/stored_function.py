@@ -12,16 +12,16 @@ from thriftune.engines import pickled
 from thriftune.errors import SettingError
 from thriftune.launch.fingerprint import changes, of_function, of_imported
 from thriftune.launch.open_study import check_code
-from thriftune.space.objectives import conjunction
+from thriftune.space.objectives import join_with_and
 from thriftune.state.spec import Spec, Target
 from thriftune.state.stored_settings import ChangePolicy
-from thriftune.store.files import StudyFiles
 from thriftune.store.protocol import Store
+from thriftune.store.study_files import StudyFiles
 
 
 def store_function(spec: Spec, files: StudyFiles, function: bytes) -> Spec:
     """Write a pickled function into the study's folder. Return the spec with the target that runs it."""
-    pickled.keep(files.function, function)
+    pickled.write(files.function, function)
     pickled.check_owner(files.function)
     paths = tuple(str(Path(entry or ".").absolute()) for entry in sys.path)
     return replace(spec, target=Target("pickled", folder=str(Path.cwd()), paths=paths))
@@ -63,6 +63,6 @@ def with_current_imports(
     if changed := changes(spec.code, of_script).code:
         say(
             f"study {spec.name!r} goes on with its stored function, although in its script "
-            f"{conjunction(changed)}; run the script instead to use the changed code"
+            f"{join_with_and(changed)}; run the script instead to use the changed code"
         )
     return now

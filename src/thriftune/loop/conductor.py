@@ -462,7 +462,7 @@ class Conductor:
         number = len(self.history.trials)
         rng = np.random.default_rng((self.spec.seed, number))
         if self.history.queue:
-            enqueued = complete(self.spec.space, self.history.queue[0], rng, self.history.times)
+            enqueued = complete_config(self.spec.space, self.history.queue[0], rng, self.history.times)
             self._decide(ev.Create(now, number, enqueued, ev.ENQUEUED))
             return number
         config = None if self._exhausted else self._searcher.suggest(self.history, rng)

@@ -263,7 +263,7 @@ class Driver:
         if self._failures_shown >= _FAILURES_SHOWN:
             return
         self._failures_shown += 1
-        command = show_line(self._spec.name, self._store.url, trial)
+        command = show_hint(self._spec.name, self._store.url, trial)
         more = f" ({command} tells more)" if command else ""
         why, *output = failure_text(self._history.trials[trial]).split("\n", 1)
         self._view.say("\n".join([f"trial {trial} failed: {why}{more}", *output]))

@@ -13,7 +13,7 @@ from thriftune.state.events import ResultAdded
 from thriftune.state.metrics import checked_metrics
 
 
-def checked_metrics(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
+def metrics_of_result(value: float | Mapping[str, float], needed: Sequence[str], who: str) -> dict[str, float]:
     """Return the metrics of a result. A plain number is the value of the only metric that the study needs.
 
     - `needed`: the metrics that a trial must report.
@@ -47,7 +47,7 @@ def known_result(
         raise SpaceError(f"{who}: {config!r}: {error}") from None
     if value is None:
         return ResultAdded(at, checked, {}, str(failed) or "failed")
-    metrics = checked_metrics(value, needed, who)
+    metrics = metrics_of_result(value, needed, who)
     for name in needed:
         if not math.isfinite(metrics[name]):
             raise SettingError(f"{who}: {name} is {metrics[name]}; give failed='why' instead of a value")

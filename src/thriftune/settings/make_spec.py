@@ -95,7 +95,7 @@ def _searcher(settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return the searcher's name and options."""
     searcher = settings.searcher
     SEARCHERS.check(searcher)
-    name, options = SEARCHERS.written(searcher)
+    name, options = SEARCHERS.name_and_options(searcher)
     if settings.stop_when_converged is True:
         _check_expects_gain(SEARCHERS.kind(searcher) if isinstance(searcher, str) else searcher, name)
     return name, options
@@ -114,7 +114,7 @@ def _stopping_rule(settings: Settings) -> tuple[str, dict[str, Any]]:
     """Return the stopping rule's name and options."""
     rule = settings.stopping
     STOPPERS.check(rule)
-    name, options = STOPPERS.written(rule)
+    name, options = STOPPERS.name_and_options(rule)
     kind = STOPPERS.kind(rule) if isinstance(rule, str) else type(rule)
     check_needs(kind, options, settings.max_steps, settings.trials)
     return name, options

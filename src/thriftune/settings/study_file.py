@@ -19,7 +19,7 @@ from thriftune.settings.known_results import known_tables
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.study_paths import absolute_source
 from thriftune.settings.table import SETTINGS, Settings
-from thriftune.space.objectives import needed, parse_constraints, parse_objectives
+from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
 from thriftune.space.space import Space
 from thriftune.state.events import Event
 from thriftune.state.spec import Spec, Target
@@ -143,7 +143,7 @@ def _study(data: Mapping[str, Any], path: Path) -> StudyFile:
 def _initial_events(data: Mapping[str, Any], spec: Spec) -> list[Event]:
     now = WallClock().now()
     events = initial_events(spec, now, enqueue=data.get("enqueue"), known=None, attrs=data.get("attrs"))
-    return [*events, *known_tables(spec.space, spec.needed, now, data.get("known", []))]
+    return [*events, *known_tables(spec.space, spec.needed_metrics, now, data.get("known", []))]
 
 
 def _engine(data: Mapping[str, Any], folder: Path) -> Local | Ray:

@@ -139,9 +139,9 @@ class Spec(StoredSettings):
         return self.value == "best" or (self.value == "auto" and self._may_count_best)
 
     @property
-    def needed(self) -> tuple[str, ...]:
+    def needed_metrics(self) -> tuple[str, ...]:
         """The metrics that a trial must report: those of all objectives and constraints."""
-        return needed(self.objectives, self.constraints)
+        return needed_metrics(self.objectives, self.constraints)
 
     @property
     def goal(self) -> str:

@@ -26,7 +26,7 @@ from thriftune.results.result import Result
 from thriftune.results.views import StudyViews
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Searcher
-from thriftune.settings.known_results import checked_metrics, known_result
+from thriftune.settings.known_results import known_result, metrics_of_result
 from thriftune.settings.make_spec import make_spec
 from thriftune.settings.table import Settings
 from thriftune.space.objectives import Names
@@ -218,7 +218,7 @@ class Study(StudyViews):
                 handle([ev.Failed(now, record.id, record.attempts, "told", str(failed))])
                 return
             assert value is not None
-            metrics = checked_metrics(value, self._spec.needed, "tell")
+            metrics = metrics_of_result(value, self._spec.needed_metrics, "tell")
             seconds = now - (record.started_at or now)
             number, step = record.last_report_number + 1, record.step + 1
             report = ev.Reported(now, record.id, record.attempts, number, step, metrics)
@@ -230,7 +230,7 @@ class Study(StudyViews):
         Parameters that it omits are drawn at random. If the configuration was enqueued or tried before, as when a
         script is run again, return False and do nothing.
         """
-        (checked,) = checked_queue(self.space, [config])
+        (checked,) = checked_configs(self.space, [config])
         with self._recording() as handle:
             return bool(handle([ev.Enqueued(self._clock.now(), checked)]))
 
@@ -243,7 +243,7 @@ class Study(StudyViews):
         study has this result already, as when a script is run again, return False and do nothing.
         """
         with self._recording() as handle:
-            event = known_result(self.space, self._spec.needed, self._clock.now(), config, value, failed)
+            event = known_result(self.space, self._spec.needed_metrics, self._clock.now(), config, value, failed)
             return bool(handle([event]))
 
     def set_attr(self, name: str, value: Any, trial: TrialRecord | int | None = None) -> None:

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from thriftune.common.callables import cannot_take_one
+from thriftune.common.callables import one_argument_problem
 from thriftune.common.clock import WallClock
 from thriftune.common.setting_kinds import FLAG, Kind, choice, setting, settings_of
 from thriftune.engines import pickled, pickled_size
@@ -188,7 +188,7 @@ def tune(given: Arguments) -> Result:
             **own,
             function=function,
             callbacks=callbacks,
-            remark=functools.partial(pickled_size.remark, train, len(function)),
+            remark=functools.partial(pickled_size.size_warning, train, len(function)),
             initial_events=events,
             retry_failed=given.retry_failed,
         )
@@ -230,5 +230,5 @@ def _check_function(train: object) -> None:
         raise SettingError(
             f"train: {name} has a yield, so it is a generator; give a plain function that calls trial.report()"
         )
-    if why := cannot_take_one(train):
+    if why := one_argument_problem(train):
         raise SettingError(f"train: {name}() {why}; it is called with one, the trial")
