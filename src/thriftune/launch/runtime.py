@@ -120,7 +120,7 @@ def _check_room(where: Ray, cluster: Cluster) -> None:
     if room < where.gang:
         raise SettingError(
             f"engine: a trial has {plural(where.gang, 'worker')} with {format_resources(where.worker)}, and the "
-            fXX
+            f"cluster that is started on this machine has room for {room}; ask for less, or give the address= of "
             "a larger cluster"
         )
 
