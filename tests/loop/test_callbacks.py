@@ -38,7 +38,7 @@ class Heard:
         self.lines = []
         before, ended = len(table.log), len(table.history.ended)
         table(*events)
-        self.callbacks.tell(table.log[before:], table.history.ended[ended:], table.history)
+        self.callbacks.call(table.log[before:], table.history.ended[ended:], table.history)
         return self.lines
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import thriftune as tt
 from tests.support.tables import Table
-from thriftune.loop.failures import MOST_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
+from thriftune.loop.failures import MAX_BACKOFF_SECONDS, exception_line, is_permanent, retry_seconds, to_retry
 from thriftune.state import events as ev
 from thriftune.state.events import Codec
 from thriftune.state.spec import Target
@@ -196,7 +196,7 @@ def test_a_trial_that_waits_for_its_retry_may_be_given_all_its_attempts() -> Non
 
 def test_each_retry_comes_later_than_the_one_before() -> None:
     assert [retry_seconds(failures) for failures in (1, 2, 3)] == [1.0, 2.0, 4.0]
-    assert retry_seconds(10_000) == MOST_BACKOFF_SECONDS
+    assert retry_seconds(10_000) == MAX_BACKOFF_SECONDS
 
 
 def test_the_driver_wakes_for_a_retry() -> None:

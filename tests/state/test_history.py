@@ -16,7 +16,7 @@ from tests.loop.test_conductor import Rungs
 from tests.support.tables import SPACE, START, Table, replayed, state
 from thriftune.errors import NoBestTrial
 from thriftune.loop.conductor import STALLED_LOSSES_LIMIT
-from thriftune.loop.failures import MOST_BACKOFF_SECONDS, to_retry
+from thriftune.loop.failures import MAX_BACKOFF_SECONDS, to_retry
 from thriftune.search.random import Random
 from thriftune.space.objectives import Objective, parse_constraints
 from thriftune.state import events as ev
@@ -379,7 +379,7 @@ class Walk(RuleBasedStateMachine):
             if not any(machine.free_slots > 0 for machine in self.table.history.machines.values()):
                 self.a_machine_comes(1, True)
             if self.table.history.retrying:
-                self.table.now += MOST_BACKOFF_SECONDS
+                self.table.now += MAX_BACKOFF_SECONDS
                 self.world.send()
             for one in list(self.world.live.values()):
                 if one.killed:

@@ -1,4 +1,4 @@
-"""Calls a user's functions as a study goes on: at every report, when a trial has ended, when the study has."""
+"""Call the user's functions after every report, and after the end of a trial and of the study."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ OnReport = Callable[[TrialRecord, Report], object]
 OnTrialEnd = Callable[[TrialRecord], object]
 OnStudyEnd = Callable[[Spec, History], object]
 
-_here = threading.local()  # `calling`: this thread is in a callback, so that its driver stands still
+_here = threading.local()  # `calling`: whether this thread runs a callback
 _ENDINGS = (ev.Ended, ev.Failed, ev.Killed, ev.Lost, ev.GiveUp)
 _step = attrgetter("step")
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """The user's functions. Called in the driver's process, after what they are told of was recorded."""
+    """The user's functions. The driver's process calls them after the events were recorded."""
 
     on_report: OnReport | None = None
     on_trial_end: OnTrialEnd | None = None
@@ -35,39 +35,39 @@ class Callbacks:
         for name in ("on_report", "on_trial_end", "on_study_end"):
             function = getattr(self, name)
             if function is not None and not callable(function):
-                raise SettingError(f"{name}: {function!r} is no function")
+                raise SettingError(f"{name}: {function!r} is not a function")
 
     @property
     def during(self) -> bool:
-        """Return whether any of them is called while trials run."""
+        """Whether any function is called while trials run."""
         return self.on_report is not None or self.on_trial_end is not None
 
-    def tell(self, log: Iterable[ev.Event], ended: Sequence[TrialRecord], history: History) -> None:
-        """Call the functions for the entries just recorded, in their order. `ended`: trials that ended by them."""
+    def call(self, log: Iterable[ev.Event], ended: Sequence[TrialRecord], history: History) -> None:
+        """Call the functions for the events just recorded, in order. `ended`: the trials that they ended."""
         _here.calling = True
         try:
-            self._tell(log, ended, history)
+            self._call_all(log, ended, history)
         finally:
             _here.calling = False
 
-    def _tell(self, log: Iterable[ev.Event], ended: Sequence[TrialRecord], history: History) -> None:
+    def _call_all(self, log: Iterable[ev.Event], ended: Sequence[TrialRecord], history: History) -> None:
         left = {trial.id: trial for trial in ended}
         for entry in log:
             if type(entry) is ev.Reported:
-                self._tell_report(history.trials[entry.trial], entry)
+                self._call_report(history.trials[entry.trial], entry)
             elif isinstance(entry, _ENDINGS) and entry.trial in left:
-                # A failed trial has ended when it was given up, and not before.
+                # A failed trial ends when it is given up.
                 failed = left[entry.trial].state is State.FAILED
                 if not failed or type(entry) is ev.GiveUp:
-                    self._tell_end(left.pop(entry.trial))
-        for trial in left.values():  # with their machine, or with an earlier driver
-            self._tell_end(trial)
+                    self._call_end(left.pop(entry.trial))
+        for trial in left.values():  # ended by the loss of their machine or of an earlier driver
+            self._call_end(trial)
 
-    def _tell_end(self, trial: TrialRecord) -> None:
+    def _call_end(self, trial: TrialRecord) -> None:
         if self.on_trial_end is not None:
             self.on_trial_end(trial)
 
-    def _tell_report(self, trial: TrialRecord, entry: ev.Reported) -> None:
+    def _call_report(self, trial: TrialRecord, entry: ev.Reported) -> None:
         if self.on_report is None:
             return
         place = bisect_left(trial.reports, entry.step, key=_step)
@@ -75,5 +75,5 @@ class Callbacks:
 
 
 def in_callback() -> bool:
-    """Return whether this thread is in a callback: it cannot wait for the study, which goes on only afterwards."""
+    """Return whether this thread runs a callback. It must not wait for the study, which waits for the callback."""
     return getattr(_here, "calling", False)

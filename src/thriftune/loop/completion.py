@@ -1,7 +1,4 @@
-"""Is a study done before its limits are reached? By its target, its patience, its searcher.
-
-All of it follows from the log: `Streak` is part of the history, and `Completion` keeps only caches.
-"""
+"""Tell whether a study is complete before its limits: by its target, its patience or convergence."""
 
 from __future__ import annotations
 
@@ -17,42 +14,43 @@ if TYPE_CHECKING:
     from thriftune.state.spec import Spec
 
 CONVERGED_SHARE = 0.01
-"""A trial is worth its cost if it promises this share of the distance between the median value and the best."""
+"""A trial is worth its cost if its expected gain is this share of the distance from median to best value."""
 
 CONVERGED_TRIALS = 5
-"""Trials in a row, all ended, of which the searcher must have expected no more."""
+"""A search has converged after this many ended trials in a row with too little expected gain."""
 
 
 class Completion:
-    """Decides whether a study has come to what it was for. Asked by the conductor."""
+    """Tells the conductor whether a study is complete. Keeps caches only; everything follows from the history."""
 
     def __init__(self, spec: Spec, history: History) -> None:
         self._spec = spec
         self._history = history
-        self._looked = False  # whether trials of earlier drives have reached the target
+        self._checked_best = False  # whether the best trial of the history was compared with the target
         self._reached_by: int | None = None
-        self._seen: tuple[int, int] | None = None  # trials and ended ones when _converged was computed
+        self._seen: tuple[int, int] | None = (
+            None  # numbers of trials and of ended trials when _converged was computed
+        )
         self._converged = False
 
-    # --- the target
-
     def reaches(self, trial: TrialRecord) -> bool:
-        """Return whether the trial's value is as good as the target, and meets all constraints."""
+        """Return whether the trial's value reaches the target and the trial meets all constraints."""
         target, value = self._spec.target_value, trial.value
         if target is None or value is None:
             return False
         return (value >= target if self._spec.maximize else value <= target) and self._history.eligible(trial)
 
     def take_in(self, trial: TrialRecord) -> None:
-        """Note that the trial has reached the target."""
+        """Record that the trial has reached the target."""
         self._reached_by = trial.id
 
     @property
     def reached(self) -> bool:
+        """Whether a trial has reached the target."""
         if self._spec.target_value is None:
             return False
-        if not self._looked:
-            self._looked = True
+        if not self._checked_best:
+            self._checked_best = True
             best = self._best()
             if best is not None and self.reaches(best):
                 self._reached_by = best.id
@@ -60,7 +58,7 @@ class Completion:
 
     @property
     def by_whom(self) -> str:
-        """Return "trial 3", the best of those that have reached the target."""
+        """The best trial that has reached the target, such as "trial 3"."""
         best = self._best()
         return f"trial {best.id if best is not None and self.reaches(best) else self._reached_by}"
 
@@ -71,11 +69,9 @@ class Completion:
             return None
         return best if best.finished else None
 
-    # --- whether further trials are worth their cost
-
     @property
     def why_no_more(self) -> str | None:
-        """Return why no further trial shall be suggested, as a sentence; None if there is no such reason."""
+        """Why no further trial is made, although a limit allows it, as a sentence; None if there is no reason."""
         patience, streak = self._spec.patience, len(self._history.trials_since_best.trials)
         if patience is not None and streak >= patience:
             trials = "trial" if streak == 1 else f"{streak} trials"
@@ -92,9 +88,9 @@ class Completion:
 
 
 def converged(history: History) -> bool:
-    """Return whether the searcher expected next to nothing of the last trials that it suggested.
+    """Return whether the searcher expected too little gain from the last trials that it suggested.
 
-    Those that run do not count yet: their values may change what it expects.
+    Running trials do not count, as their values may change what the searcher expects.
     """
     worth = CONVERGED_SHARE * spread(history)
     ended = 0
@@ -110,9 +106,9 @@ def converged(history: History) -> bool:
 
 
 def spread(history: History) -> float:
-    """Return how far the best value of the finished trials is from their median; 0 if there is none."""
-    there = (trial for trial in history.ended if trial.state is State.COMPLETED and history.eligible(trial))
-    values = [trial.value for trial in there if trial.value is not None]
+    """Return the distance from the median to the best value of the finished trials; 0 without finished trials."""
+    finished = (trial for trial in history.ended if trial.state is State.COMPLETED and history.eligible(trial))
+    values = [trial.value for trial in finished if trial.value is not None]
     if not values:
         return 0.0
     return abs((max if history.maximize else min)(values) - median(values))

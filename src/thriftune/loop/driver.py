@@ -174,7 +174,7 @@ class Driver:
     def _call_back(self, callbacks: Callbacks, log: list[ev.Event], ended: int) -> None:
         """Call the user's functions. `ended`: how many trials had ended before the entries of this log."""
         try:
-            callbacks.tell(log, self._history.ended[ended:], self._history)
+            callbacks.call(log, self._history.ended[ended:], self._history)
             self._requests_read_at = float("-inf")  # a callback may have requested a stop
         except Exception as error:
             self._callback_error, self._callbacks = error, None

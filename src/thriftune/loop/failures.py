@@ -1,4 +1,4 @@
-"""What do failed attempts tell? Whether another attempt can help, when it begins, and whether all fail alike."""
+"""Tell from failed attempts whether and when to retry, and whether all trials fail for the same reason."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from thriftune.state.history import History
 from thriftune.state.trial_record import State, TrialRecord
 
 ALIKE = 3
-"""This many trials with different configurations have to fail alike before the study stops. One or two may be bad
-luck of their configurations; more would keep the user waiting."""
+"""The study stops when this many trials with different configurations have failed with the same error. One or two
+may fail because of their configurations; more would keep the user waiting."""
 
-BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 1.0, 60.0
-"""The first retry begins this long after the failure, each further one twice as late, up to the longest."""
+BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 1.0, 60.0
+"""The first retry waits this long after the failure. Each further one waits twice as long, up to the maximum."""
 
 _SHOWN_OUTPUT_LINES = 5
-"""Lines of output that are shown where the error itself says too little."""
+"""Show this many lines of output if the error itself says too little."""
 
-_SAY_ENOUGH = ("nan", "lost")
+_CLEAR_KINDS = ("nan", "lost")
+"""Kinds of errors whose message needs no output beside it."""
 
 _PERMANENT = frozenset(
     {
@@ -36,7 +37,7 @@ _PERMANENT = frozenset(
 """Exceptions that another attempt with the same code raises again."""
 
 _MEMORY = re.compile(r"MemoryError|OutOfMemoryError|out of memory", re.IGNORECASE)
-"""Errors that depend on how large a configuration is."""
+"""Errors that depend on the size of the configuration."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _NAMED = re.compile(r"(?:\w+\.)*(\w+)(?::|$)")
@@ -44,22 +45,22 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+)')
 _DIGITS = re.compile(r"\d+")
 
 _OUTPUT_LINES = 20
-"""This much of a command's output is shown when the study stops; `thriftune show --trial` has more."""
+"""Show this many lines of a command's output when the study stops; `thriftune show --trial` shows more."""
 
 CANNOT_START = "cannot be started"
-"""Part of the error of an attempt whose command is not there, or may not be run."""
+"""Part of the error of an attempt whose command does not exist or is not executable."""
 
 
 def retry_seconds(failures: int) -> float:
-    """Return how long after its last failure a trial that failed this often begins again."""
-    # Beyond the longest the exponent does not matter, and could become too large for a float.
-    return min(MOST_BACKOFF_SECONDS, BACKOFF_SECONDS * 2.0 ** min(failures - 1, 32))
+    """Return how long a trial that failed this often waits before its next attempt."""
+    # The exponent is limited, as 2.0 to a large power overflows.
+    return min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2.0 ** min(failures - 1, 32))
 
 
 def exception_line(trial: TrialRecord) -> str:
     """Return the line that says what went wrong in the last failed attempt.
 
-    Of a command it is the last line of a Python traceback in its output, else the last line of its output.
+    For a command this is the last line of a Python traceback in its output, or else of its output.
     """
     if not _is_of_command(trial):
         return last_line(trial.error)
@@ -72,7 +73,7 @@ def exception_line(trial: TrialRecord) -> str:
 
 
 def is_permanent(trial: TrialRecord) -> bool:
-    """Return whether another attempt of this trial would fail in the same way, whatever happens meanwhile."""
+    """Return whether another attempt of this trial is certain to fail in the same way."""
     if trial.error_kind == "raised" and CANNOT_START in (trial.error or ""):
         return True
     named = _NAMED.match(exception_line(trial))
@@ -81,13 +82,13 @@ def is_permanent(trial: TrialRecord) -> bool:
 
 
 def failed_alike(history: History) -> tuple[int, ...]:
-    """Return the trials with whose failures the study is to stop; none if it goes on.
+    """Return the trials whose failures stop the study; none if it goes on.
 
-    These are the first trials that failed, with different configurations, all before they reported anything that
-    is of use, and with the same error. No trial may have reported by then. An error for want of memory depends on
-    the configuration and does not count.
+    They are the first trials that failed. They have different configurations and the same error, and no trial of
+    the study has reported a usable value. Errors from too little memory do not count, as they depend on the
+    configuration.
     """
-    found: dict[tuple[object, ...], int] = {}
+    failed: dict[tuple[object, ...], int] = {}
     error: tuple[str, ...] | None = None
     for trial in history.trials:
         if trial.reports and trial.error_kind != "no_value":
@@ -96,16 +97,16 @@ def failed_alike(history: History) -> tuple[int, ...]:
             continue
         if error is None:
             error = _signature(trial)
-        if _signature(trial) != error or _wants_memory(trial):
+        if _signature(trial) != error or _lacks_memory(trial):
             return ()
-        found.setdefault(history.space.key(trial.config), trial.id)
-    return tuple(found.values())[:ALIKE] if len(found) >= ALIKE else ()
+        failed.setdefault(history.space.key(trial.config), trial.id)
+    return tuple(failed.values())[:ALIKE] if len(failed) >= ALIKE else ()
 
 
 def why_stopped(history: History, how_to_go_on: str) -> str:
-    """Return the error of a study whose first trials all failed: what they raised, whole, and what to do.
+    """Return the error of a study whose first trials all failed: the whole traceback, and what to do.
 
-    `how_to_go_on`: what to type when the cause is mended.
+    `how_to_go_on`: what to type after the cause is fixed.
     """
     first = history.trials[history.failed_alike[0]]
     count = len(history.failed_alike)
@@ -114,13 +115,13 @@ def why_stopped(history: History, how_to_go_on: str) -> str:
     output = printable(first.output).strip().splitlines()
     if output and first.error_kind != "raised":
         parts += [f"The output of trial {first.id} ended with:", *output[-_OUTPUT_LINES:]]
-    parts.append(f"When it is mended, {how_to_go_on}: the failed trials run again.")
-    parts.append("With on_failure='go_on' a study goes on whatever fails.")
+    parts.append(f"When it is fixed, {how_to_go_on}: the failed trials run again.")
+    parts.append("With on_failure='go_on' a study goes on although all its trials fail.")
     return "\n".join(parts)
 
 
 def to_retry(trials: Iterable[TrialRecord]) -> list[int]:
-    """Return the trials that are to run again when their user has mended what failed."""
+    """Return the trials that run again after the user has fixed what failed."""
     return [
         trial.id
         for trial in trials
@@ -133,15 +134,15 @@ def _is_of_command(trial: TrialRecord) -> bool:
     return trial.error_kind != "raised" and _TRACEBACK not in (trial.error or "")
 
 
-def _wants_memory(trial: TrialRecord) -> bool:
+def _lacks_memory(trial: TrialRecord) -> bool:
     return trial.error_kind == "memory" or _MEMORY.search(exception_line(trial)) is not None
 
 
 def _signature(trial: TrialRecord) -> tuple[str, ...]:
-    """Return what two failures have in common if they are of the same cause.
+    """Return a value that is the same for failures with the same cause.
 
-    Exceptions are alike if they have the same type and were raised at the same line, whatever values their
-    messages quote; other errors if they differ in numbers only.
+    For exceptions it is their type and the line that raised them, as their messages may quote values. For other
+    errors it is their text without numbers.
     """
     line = exception_line(trial)
     frames = _FRAME.findall((trial.error or "") + trial.output)
@@ -152,12 +153,12 @@ def _signature(trial: TrialRecord) -> tuple[str, ...]:
 
 
 def failure_text(trial: TrialRecord) -> str:
-    """Return why its last failed attempt failed: a line, and where that says too little, the end of its output.
+    """Return the error of the last failed attempt: one line, and the last lines of its output if they help.
 
-    A traceback says enough, and so does a metric that is no number.
+    Output does not help beside a traceback, or if a metric was not a number.
     """
     error = trial.error or ""
     lines = [last_line(error)]
-    if "Traceback (most recent call last)" not in error and trial.error_kind not in _SAY_ENOUGH:
+    if "Traceback (most recent call last)" not in error and trial.error_kind not in _CLEAR_KINDS:
         lines += [f"    {line}" for line in last_lines(trial.output, _SHOWN_OUTPUT_LINES)]
     return "\n".join(lines)

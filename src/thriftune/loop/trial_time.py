@@ -1,4 +1,4 @@
-"""Which trials have used up the time that each may take? They end with the value they have."""
+"""End trials that have used up the time that each may take; their values count."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from thriftune.state import events as ev
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
-LEAST_GRACE_SECONDS = 5.0
 GRACE_SHARE = 0.1
-"""A trial whose time is up may take this share of it to end its step, or the seconds above if that is more."""
+MIN_GRACE_SECONDS = 5.0
+"""A trial whose time is up may take this share of its time, but at least these seconds, to end its step."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialTime:
-    """What each trial may take on machines, over all its attempts."""
+    """How long each trial may run, over all its attempts."""
 
     limit_seconds: float
 
     @property
     def grace_seconds(self) -> float:
-        return max(LEAST_GRACE_SECONDS, GRACE_SHARE * self.limit_seconds)
+        """How long a trial may take to end after its time."""
+        return max(MIN_GRACE_SECONDS, GRACE_SHARE * self.limit_seconds)
 
     def due(self, running: Iterable[TrialRecord]) -> float | None:
-        """Return when the first of the running trials is to be told to end, or to be killed."""
+        """Return when the first of the running trials must be asked to end, or be killed; None if none runs."""
         return min(map(self._due, running), default=None)
 
     def enforced(self, running: Iterable[TrialRecord], now: float) -> Iterator[ev.Decision]:
-        """Yield what is due: a trial is told to end, and killed if it has not ended within the grace."""
+        """Yield Stop for trials whose time is up, and Kill for those that did not end within the grace."""
         for trial in running:
             if now < self._due(trial):
                 continue
-            if _may_be_told(trial):
+            if _may_be_asked(trial):
                 yield ev.Stop(now, trial.id, trial.attempts, f"its time of {self.limit_seconds:g} s", expired=True)
             else:
                 why = f"did not end within {self.grace_seconds:g} s after its time of {self.limit_seconds:g} s"
                 yield ev.Kill(now, trial.id, trial.attempts, why)
 
     def given_up(self, history: History, now: float) -> Iterator[ev.Decision]:
-        """Yield that waiting trials have failed which used up their time and have no value."""
+        """Yield GiveUp for waiting trials that have used up their time and have no value."""
         for trial in map(history.trials.__getitem__, list(history.waiting)):
             used = trial.seconds - trial.seconds_before_retry
             if trial.attempts and used >= self.limit_seconds and not history.has_values(trial):
@@ -49,12 +50,13 @@ class TrialTime:
                 yield ev.GiveUp(now, trial.id, why, "max_trial_time")
 
     def _due(self, trial: TrialRecord) -> float:
-        began = trial.started_at or 0.0  # of a running trial it is known
+        began = trial.started_at or 0.0  # a running trial has it
         at = began + self.limit_seconds - (trial.seconds - trial.seconds_before_retry)
-        if _may_be_told(trial):
+        if _may_be_asked(trial):
             return at
         return max(at, trial.end_requested_at or at) + self.grace_seconds
 
 
-def _may_be_told(trial: TrialRecord) -> bool:
+def _may_be_asked(trial: TrialRecord) -> bool:
+    """Return whether a trial can be asked to end, as it was not asked before or only to move."""
     return trial.end_request in (None, "move")
