@@ -29,7 +29,7 @@ class Completion:
         self._checked_best = False  # whether the best trial of the history was compared with the target
         self._reached_by: int | None = None
         self._seen: tuple[int, int] | None = (
-            None  # numbers of trials and of ended trials when _converged was computed
+            None  # how many trials there were, and had ended, for _converged
         )
         self._converged = False
 
