@@ -25,17 +25,27 @@ PROCESSES := $(addprefix tests/,cli engines end_to_end system store \
 	show/test_ending.py training/test_distributed.py end_to_end/test_examples.py store/test_study_files.py training/test_gangs.py launch/test_profiling.py end_to_end/test_readme.py \
 	engines/test_script_environment.py study/test_study.py launch/test_warm_start.py)
 
+# How much of the code runs in pytest's own processes. Workers, which the tests start, do not count.
+COVERAGE := --cov=thriftune --cov-report=
+
 test: check
+	rm -rf out/coverage && mkdir -p out/coverage
 	$(MAKE) --jobs 3 --keep-going test-clusters test-processes test-others
+	$(BIN)/coverage combine --quiet --data-file=out/coverage/data out/coverage
+	$(BIN)/coverage html --quiet --data-file=out/coverage/data --directory=out/coverage/html
+	@echo "coverage: $$($(BIN)/coverage report --data-file=out/coverage/data --format=total) % of lines; by file in out/coverage/html/index.html"
 
+test-clusters: export COVERAGE_FILE := out/coverage/clusters
 test-clusters:
-	$(BIN)/pytest -m cluster
+	$(BIN)/pytest -m cluster $(COVERAGE)
 
+test-processes: export COVERAGE_FILE := out/coverage/processes
 test-processes:
-	$(BIN)/pytest -m 'not cluster' $(PROCESSES)
+	$(BIN)/pytest -m 'not cluster' $(COVERAGE) $(PROCESSES)
 
+test-others: export COVERAGE_FILE := out/coverage/others
 test-others:
-	$(BIN)/pytest -m 'not cluster' $(addprefix --ignore=,$(PROCESSES))
+	$(BIN)/pytest -m 'not cluster' $(COVERAGE) $(addprefix --ignore=,$(PROCESSES))
 
 # For the inner loop: style, types, and the tests that neither start processes nor compute for long.
 SLOW := $(PROCESSES) $(addprefix tests/,benchmarks/reproduce benchmarks/test_benchmarks.py \
@@ -57,6 +67,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Each benchmark is one command; see docs/benchmarks.md. This one runs them all, peers included.
 bench: $(VENV)/.test $(VENV)/.torch

@@ -28,9 +28,7 @@ class Completion:
         self._history = history
         self._checked_best = False  # whether the best trial of the history was compared with the target
         self._reached_by: int | None = None
-        self._seen: tuple[int, int] | None = (
-            None  # how many trials there were, and had ended, for _converged
-        )
+        self._seen: tuple[int, int] | None = None  # how many trials there were, and had ended, for _converged
         self._converged = False
 
     def reaches(self, trial: TrialRecord) -> bool:

@@ -1,0 +1,88 @@
+"""Settings become a spec, in the form that logs store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune.clouds.local import cores
+from thriftune.errors import SettingError
+from thriftune.settings.make_spec import make_spec, with_limits
+from thriftune.settings.table import Settings
+from thriftune.state.spec import Spec, Target
+
+SPACE = {"x": tt.Float(0.0, 1.0)}
+
+
+def spec(**settings: Any) -> Spec:
+    given = Settings(**{"minimize": "loss", "trials": 8, **settings})
+    return make_spec(SPACE, given, target=Target("pickled"), name="made")
+
+
+def test_settings_are_stored_as_given_or_converted(tmp_path: Path) -> None:
+    made = spec(
+        name="own",
+        patience=5,
+        keep=3,
+        deadline="1h30m",
+        budget=2.5,
+        timeout=90,
+        max_trial_time="2h",
+        target=0.1,
+        workers=3,
+        seed=7,
+        storage=tmp_path,
+        stopping=tt.stopping.ASHA(eta=4),
+        max_steps=9,
+    )
+    assert (made.name, made.trials, made.patience, made.keep, made.seed) == ("own", 8, 5, 3, 7)
+    assert (made.deadline_seconds, made.deadline_at, made.budget_dollars) == (5400.0, None, 2.5)
+    assert (made.timeout_seconds, made.max_trial_seconds, made.target_value) == (90.0, 7200.0, 0.1)
+    assert (made.workers, made.storage, made.stopping) == (3, str(tmp_path), "asha")
+    assert made.stopping_options["eta"] == 4
+    assert Spec.from_json(made.to_json()) == made
+
+
+def test_defaults() -> None:
+    made = spec()
+    assert (made.name, made.searcher, made.stopping, made.engine) == ("made", "bayes", "auto", "local")
+    assert (made.workers, made.retries, made.value, made.on_failure) == (cores(), 1, "auto", "stop")
+    assert spec().id != made.id
+
+
+def test_an_old_log_without_newer_settings_means_what_it_meant() -> None:
+    data = spec().to_json()
+    del data["value"], data["on_failure"], data["patience"]
+    old = Spec.from_json(data)
+    assert (old.value, old.on_failure, old.patience) == ("last", "go_on", None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"trials": None}, "give at least one limit"),
+        ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),
+        ({"stop_when_converged": True, "searcher": "random"}, "needs searcher='bayes'.*'random' does not have"),
+        ({"stopping": "asha"}, "max_steps"),
+        ({"searcher": "bays"}, "searcher 'bays'"),
+        ({"retries": -1}, "retries: -1 must be a whole number"),
+        ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        spec(**settings)
+
+
+def test_limits_replace_those_of_a_study() -> None:
+    before = spec(deadline="1h")
+    after = with_limits(before, {"trials": 9, "deadline": "2h", "budget": 3.0, "workers": 2})
+    assert (after.trials, after.deadline_seconds, after.budget_dollars, after.workers) == (9, 7200.0, 3.0, 2)
+    assert before.system is not None
+    assert before.system["narrows"]
+    assert after.system is not None
+    assert not after.system["narrows"]
+    assert with_limits(before, {}) == before

@@ -1,0 +1,64 @@
+"""The arguments of tune()."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thriftune as tt
+from thriftune.errors import SettingError
+
+SPACE = {"x": tt.Float(0.0, 1.0)}
+
+
+def square(trial: tt.Trial) -> None:
+    trial.report(loss=trial["x"] ** 2)
+
+
+def test_the_function_and_the_space_may_be_given_by_name(tmp_path: Path) -> None:
+    result = tt.tune(train=square, space=SPACE, minimize="loss", trials=2, workers=1, store=tmp_path / "s.db")
+    assert len(result.trials) == 2
+
+
+def test_the_signature_names_every_argument_and_the_result() -> None:
+    signature = inspect.signature(tt.tune)
+    assert {"train", "space", "minimize", "trials", "store", "on_report"} <= signature.parameters.keys()
+    assert signature.return_annotation == "Result"
+    assert tt.tune.__name__ == "tune"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"minimise": "loss"},
+            r"tune\(\) got an unexpected keyword argument 'minimise'; did you mean 'minimize'\?",
+        ),
+        ({"zzz": 1}, r"tune\(\) got an unexpected keyword argument 'zzz'$"),
+        ({"train": square}, r"tune\(\): multiple values for argument 'train'"),
+    ],
+)
+def test_unknown_arguments_are_named_with_the_nearest(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        tt.tune(square, SPACE, **arguments)
+
+
+def test_a_missing_space_is_named() -> None:
+    with pytest.raises(TypeError, match=r"tune\(\): missing a required argument: 'space'"):
+        tt.tune(square)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fresh": 1}, "fresh: 1 must be true or false"),
+        ({"retry_failed": "yes"}, "retry_failed: 'yes' must be true or false"),
+        ({"on_change": "ask"}, "on_change: 'ask' must be 'stop' or 'go_on'"),
+    ],
+)
+def test_settings_of_this_run_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        tt.tune(square, SPACE, minimize="loss", trials=1, **arguments)
