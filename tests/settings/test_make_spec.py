@@ -66,7 +66,7 @@ def test_an_old_log_without_newer_settings_means_what_it_meant() -> None:
         ({"trials": None}, "give at least one limit"),
         ({"storage": "s3://bucket"}, "storage: 's3://bucket' is not a folder"),
         ({"stop_when_converged": True, "searcher": "random"}, "needs searcher='bayes'.*'random' does not have"),
-        ({"stopping": "asha"}, "max_steps"),
+        ({"stopping": "halving"}, "max_steps"),
         ({"searcher": "bays"}, "searcher 'bays'"),
         ({"retries": -1}, "retries: -1 must be a whole number"),
         ({"workers": 0}, "workers: 0 must be a whole number, at least 1"),
