@@ -22,7 +22,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.common import ROOT, Row, main, say
-from thriftune.planning.choosing import Planner
+from thriftune.planning.plan_finder import Planner
 
 PRICE = 0.192  # dollars per hour of an m5.xlarge on demand, which each node claims to be
 KIND = "m5.xlarge_on-demand"
@@ -119,10 +119,10 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.launch.profiling import measure as profiled
     from thriftune.launch.profiling import powers_of_two
     from thriftune.launch.ray_profiling import OnCluster
-    from thriftune.planning.choosing import frontier, plan
     from thriftune.planning.cloud_profile import with_default_waits
     from thriftune.planning.cost_model import CostModel
-    from thriftune.planning.plan import make
+    from thriftune.planning.plan import make_plan
+    from thriftune.planning.plan_finder import frontier, plan
     from thriftune.planning.profile import Profile
     from thriftune.settings.engine_options import Ray
     from thriftune.settings.machine_tables import job_of
@@ -178,7 +178,7 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
                 say(f"seed {seed}, {name}: {seen['seconds']:.1f} s, ${seen['dollars']:.4f}; {seen['parts']}")
                 paces = {**profile.seconds_per_step, **seen["parts"]["seconds a step by workers"]}
                 as_seen = CostModel(job, replace(profile, seconds_per_step=paces), made.model.at_a_time)
-                again = make(as_seen, made.choices, made.planner)
+                again = make_plan(as_seen, made.choices, made.planner)
                 result[name] = {
                     "predicted": {"seconds": made.duration, "dollars": made.cost},
                     "at the pace seen": {"seconds": again.duration, "dollars": again.cost},

@@ -1,1 +1,1 @@
-"""Does the planner find the best plan, how fast, and does what it predicts come true?"""
+"""Benchmarks of planning: optimality, speed, and the accuracy of predictions."""

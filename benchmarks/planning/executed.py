@@ -1,9 +1,10 @@
-"""Does what a plan predicts come true? Plans are carried out by the conductor, on the simulated engine and cloud.
+"""A comparison of the predicted time and cost of plans with their execution in the simulator.
 
-Optimal plans for RubberBand's jobs and for Hyperband, from tight to slack, on machines that are handed over and
-initialised with latencies that are drawn (lognormal); trials differ in speed by a twentieth and take time to start
-and to save; twenty seeds each: of three, the tightest plans, which wait for machines for half of their time, may
-be 8 % off by chance. What is predicted is the expectation.
+The conductor executes optimal plans for RubberBand's jobs and for Hyperband, for tight to loose deadlines, on the
+simulated engine and cloud. Machines have random (lognormal) queue and init latencies. Trials differ in speed by a
+twentieth and take time to start and to save. The prediction is an expectation, so it is compared with the mean of
+twenty seeds: with only three, the plans for the tightest deadlines, which wait for machines for half of their
+time, may be 8 % off by chance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Does the planner find the optimum? Against brute force on small problems, against other planners on large ones.
+"""A comparison of the exact planner with brute force on small problems, and with other planners on large ones.
 
-Random problems, see problems.py. Small: every fair allocation of every stage, on every number of machines that has
-room for it; by deadlines, and by budgets. Large: up to 256 trials, 64 workers a trial, three kinds of machines.
+The problems are random (problems.py). On small ones, brute force tries every fair allocation of every stage on
+every sufficient number of machines, for deadlines and for budgets. Large ones have up to 256 trials, 64 workers
+per trial and three machine types.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 from benchmarks.common import Row, main, say
 from benchmarks.planning.problems import Problem, large, small
 from thriftune.errors import SettingError
-from thriftune.planning import exact
-from thriftune.planning.choosing import Planner, plan
+from thriftune.planning import exact_planner
+from thriftune.planning.plan_finder import Planner, plan
 from thriftune.planning.plan_graph import PlanGraph
 
 KINDS: dict[str, dict[str, object]] = {
     "one kind of machine": {},
     "two kinds": {"kinds": 2},
     "billed by function": {"billing": "per_function"},
-    "a least that is billed": {"least_billed": True},
+    "a least that is billed": {"minimum_billed_seconds": True},
     "trials that differ, waits that do": {"noise": True, "random_waits": True},
 }
 OTHERS: tuple[Planner, ...] = ("greedy", "static", "naive_elastic")
@@ -46,10 +47,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def _same(problem: Problem, rng: np.random.Generator) -> tuple[bool, int]:
-    """For a random deadline and a random budget that can be kept; and how many plans there are."""
+    """Compare with brute force for a possible random deadline and budget; also return the number of plans."""
     totals, graph = problem.totals, PlanGraph.of(problem.model, problem.clouds)
     dollars, seconds = totals[rng.integers(len(totals))]
-    by_deadline, by_budget = exact.best(graph, "seconds", seconds), exact.best(graph, "dollars", dollars)
+    by_deadline, by_budget = (
+        exact_planner.find_best(graph, "seconds", seconds),
+        exact_planner.find_best(graph, "dollars", dollars),
+    )
     if by_deadline is None or by_budget is None:
         return False, len(totals)
     cost, _ = problem.total(by_deadline.choices)
@@ -66,12 +70,12 @@ def _against_others(count: int, *, judge: bool) -> list[Row]:
     for number in range(count):
         problem = large(rng, noise=bool(number % 2))
         asked = problem.model.spec, problem.model.profile, problem.clouds
-        quickest = exact.best(PlanGraph.of(problem.model, problem.clouds), "dollars", float("inf"))
+        quickest = exact_planner.find_best(PlanGraph.of(problem.model, problem.clouds), "dollars", float("inf"))
         assert quickest is not None
         deadline = quickest.lower_bound * float(rng.uniform(1.1, 3.0))
         try:
             ours = plan(*asked, deadline=deadline).cost
-        except SettingError:  # not surely enough
+        except SettingError:  # no plan has the required probability
             continue
         for name in OTHERS:
             try:

@@ -1,7 +1,8 @@
-"""How long does it take to place all trials of a large job on its machines?
+"""The time to place all trials of a large job on its machines.
 
-1,000 trials of 1, 2, 4 and 8 workers, which fill 500 machines of 4 slots to the last one: from nothing; after a
-third of them were given another size; and when a fifth have ended, on as few machines as can hold the others.
+1,000 trials of 1, 2, 4 and 8 workers fill all slots of 500 machines of 4 slots. They are placed from nothing,
+after a third of them has changed size, and when a fifth has ended, on the fewest machines that can hold the
+others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from benchmarks.common import Row, main, say
 from thriftune.planning.placement import PlacementResult, place, place_on_fewer
 
 SECONDS_BAR = 0.05
-SHARES = {1: 0.52, 2: 0.30, 4: 0.14, 8: 0.04}  # of trials by workers: two workers a trial
+SHARES = {
+    1: 0.52,
+    2: 0.30,
+    4: 0.14,
+    8: 0.04,
+}  # workers -> share of the trials; two workers on average
 TRIALS, SLOTS = 1000, 4
 
 T = TypeVar("T")
@@ -31,7 +37,7 @@ def mixed(trials: int, rng: random.Random) -> dict[int, int]:
 
 
 def swapped(wanted: dict[int, int], share: float, rng: random.Random) -> dict[int, int]:
-    """With the sizes of pairs exchanged, so that this share of trials has another one and all still fit."""
+    """Exchange the sizes of pairs of trials, so that this share of trials changes size and all still fit."""
     changed = dict(wanted)
     order = rng.sample(sorted(wanted), len(wanted))
     left = round(share * len(wanted)) // 2
@@ -46,7 +52,7 @@ def swapped(wanted: dict[int, int], share: float, rng: random.Random) -> dict[in
 
 
 def timed(call: Callable[..., T], *arguments: object) -> tuple[float, T]:
-    """Seconds of CPU, and what came of it."""
+    """Return the CPU seconds and the result of a call."""
     started = time.process_time()
     result = call(*arguments)
     return time.process_time() - started, result
@@ -59,7 +65,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
     def note(what: str, seconds: float, placed: PlacementResult, wanted: dict[int, int]) -> None:
         if placed.unplaced:
-            raise SystemExit(f"{what}: {len(placed.unplaced)} trials found no room, and there is room for all")
+            raise SystemExit(f"{what}: {len(placed.unplaced)} trials do not fit, though there is room")
         taken.setdefault(what, []).append((seconds, sum(wanted[trial] for trial in placed.moved)))
 
     for seed in range(rounds):

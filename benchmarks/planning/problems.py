@@ -1,4 +1,4 @@
-"""What is there to plan? Random problems: small ones, of which every plan can be looked at, and large ones."""
+"""Random planning problems: small ones whose plans can all be enumerated, and large ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from thriftune.planning.allocation import StageAllocation, fair
+from thriftune.planning.allocation import StageAllocation, fair_allocations
 from thriftune.planning.cloud_profile import BillingMode, CloudProfile
 from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec, hyperband, successive_halving
 from thriftune.planning.latency import Latency
 from thriftune.planning.profile import Profile
 
-MOST_PLANS = 5000
-"""Of a small problem."""
+MAX_PLANS = 5000
+"""The plans of a small problem, all of which are enumerated."""
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,33 @@ class Problem:
 
     @property
     def choices(self) -> list[list[StageAllocation]]:
-        """Of each stage: every fair allocation, on every number of machines that has room for it."""
+        """Return, by stage, every fair allocation on every sufficient number of machines."""
         return [
             [
                 StageAllocation(cloud, machines, allocation)
                 for cloud in self.clouds
-                for allocation in fair(stage.trials, self.model.profile.most_workers)
-                for machines in range(cloud.machines_for(*allocation), (cloud.max_machines or 0) + 1)
+                for allocation in fair_allocations(stage.trials, self.model.profile.most_workers)
+                for machines in range(cloud.machines_needed(*allocation), (cloud.max_machines or 0) + 1)
             ]
             for stage in self.model.spec.stages
         ]
 
     @cached_property
     def totals(self) -> NDArray[np.float64]:
-        """Dollars and seconds of every plan there is, (plans, 2)."""
+        """Return the dollars and seconds of every plan, as (plans, 2)."""
         return np.array([self.total(each) for each in itertools.product(*self.choices)])
 
     def total(self, choices: Sequence[StageAllocation]) -> tuple[float, float]:
-        told = self.model.predict(choices)
-        return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
+        """Return the dollars and seconds of a plan."""
+        estimates = self.model.predict(choices)
+        return math.fsum(each.dollars for each in estimates), math.fsum(each.seconds for each in estimates)
 
     def least_dollars(self, seconds: float) -> float:
-        """Of all plans that take no longer."""
+        """Return the lowest cost of the plans that take at most `seconds`."""
         return float(self.totals[self.totals[:, 1] <= seconds * (1.0 + 1e-9), 0].min())
 
     def least_seconds(self, dollars: float) -> float:
-        """Of all plans that are no dearer."""
+        """Return the shortest time of the plans that cost at most `dollars`."""
         return float(self.totals[self.totals[:, 0] <= dollars * (1.0 + 1e-9), 1].min())
 
 
@@ -63,11 +64,11 @@ def small(
     *,
     kinds: int = 1,
     billing: BillingMode = "per_instance",
-    least_billed: bool = False,
+    minimum_billed_seconds: bool = False,
     noise: bool = False,
     random_waits: bool = False,
 ) -> Problem:
-    """With few enough plans that all of them can be looked at. In half of the problems new trials begin later."""
+    """Return a problem with few plans; in half of the problems, later stages have new trials."""
     while True:
         trials, stages = int(rng.integers(2, 9)), []
         halving = rng.random() < 0.5
@@ -82,7 +83,7 @@ def small(
                 queue=float(rng.uniform(0.0, 20.0)),
                 init=Latency(float(rng.uniform(1.0, 40.0)), float(rng.uniform(5.0, 50.0)) * random_waits),
                 billing=billing,
-                minimum=float(rng.choice([30.0, 60.0, 200.0])) * least_billed,
+                minimum=float(rng.choice([30.0, 60.0, 200.0])) * minimum_billed_seconds,
                 data_price=float(rng.choice([0.0, 0.02])),
                 speed=float(rng.uniform(0.5, 2.0)),
                 max_machines=int(rng.integers(1, 9)),
@@ -91,12 +92,12 @@ def small(
             for i in range(kinds)
         ]
         problem = Problem(model, clouds)
-        if 1 < math.prod(len(each) for each in problem.choices) <= MOST_PLANS:
+        if 1 < math.prod(len(each) for each in problem.choices) <= MAX_PLANS:
             return problem
 
 
 def large(rng: np.random.Generator, *, noise: bool = False) -> Problem:
-    """Up to 256 trials, up to 64 workers each, on up to three kinds of machines."""
+    """Return a problem with up to 256 trials, 64 workers per trial, and three machine types."""
     if rng.random() < 0.2:
         spec = hyperband(1, int(rng.choice([27, 81])), 3)
     else:

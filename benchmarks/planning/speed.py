@@ -1,4 +1,4 @@
-"""How long does it take to plan? The largest of RubberBand's jobs; and to carry a plan out a thousand times?"""
+"""The time to plan the largest of RubberBand's jobs, and to simulate a plan a thousand times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from benchmarks.common import Row, main, say
 from thriftune.planning import CloudProfile, Latency, Profile, frontier, successive_halving
-from thriftune.planning.choosing import plan
+from thriftune.planning.plan_finder import plan
 
 PROFILE = Profile({2**power: 12.0 / 2 ** (0.85 * power) for power in range(6)}, startup=5.0, checkpoint=2.0)
 CLOUD = CloudProfile(slots=4, price_per_hour=12.24, queue=10.0, init=15.0, minimum=60.0, max_machines=256)
-DEADLINES = (1.2, 1.6, 2.5)  # times the quickest
+DEADLINES = (1.2, 1.6, 2.5)  # relative to the fastest plan
 ROUNDS = 5
 
 

@@ -1,7 +1,7 @@
-"""RubberBand's four simulated studies (6.1.1 to 6.1.4): what do stragglers, data, trials and waits cost?
+"""RubberBand's four simulated studies (6.1.1 to 6.1.4): the cost of stragglers, data, trials and waits.
 
-As `python -m benchmarks.reproduce rubberband` makes them, every cost of them, with bars. Scaling is that of
-ResNet-50 on ImageNet as recorded. Plots go to out/planning.
+The studies are those of `python -m benchmarks.reproduce rubberband`, with all costs and with bars to pass. Scaling
+is the recorded one of ResNet-50 on ImageNet. Plots are written to out/planning.
 """
 
 from __future__ import annotations

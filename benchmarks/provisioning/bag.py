@@ -1,8 +1,9 @@
-"""A bag of 1,000 short jobs on preemptible machines: what does it cost against on demand, and what do losses take?
+"""The cost of a bag of 1,000 short jobs on preemptible machines, compared with on-demand machines.
 
-As `python -m benchmarks.reproduce scispot` has it, with bars: jobs of 14 minutes on a machine of 16 cores, as
-SciSpot's Nanoconfinement, 64 at a time. Lifetimes as recorded: half of the machines are known to the policy,
-the others are those it meets. By the list, a preemptible one costs 1 / 4.73 of one on demand.
+The jobs are those of `python -m benchmarks.reproduce scispot`, with bars to pass: 14 minutes each on a machine of
+16 cores, as in SciSpot's Nanoconfinement, 64 at a time. Lifetimes are recorded. The policy knows half of them in
+advance, and the machines of the simulation have the other half. At list prices, a preemptible machine costs 1 /
+4.73 of an on-demand one.
 """
 
 from __future__ import annotations

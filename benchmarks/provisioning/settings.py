@@ -1,4 +1,4 @@
-"""On which clouds are policies compared? Recorded prices, lifetimes, availability; with refunds and without."""
+"""The clouds on which policies are compared, from recorded prices, lifetimes and availability."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def prices_of_2016() -> PriceHistory:
 
 @cache
 def prices_2016() -> Trace:
-    """Where the price decides."""
+    """Return a cloud with preemptions by price."""
     return trace_from_prices(prices_of_2016(), _by_cores(ON_DEMAND_2016))
 
 
 @cache
 def prices_2021() -> Trace:
-    """Where it does not: machines live as preemptible ones did."""
+    """Return a cloud with recorded prices, and preemptions by the recorded lifetimes of preemptible machines."""
     history = PriceHistory.read(data() / _PRICES.format("2021-03_2021-05"))
     return trace_from_prices_and_lifetimes(history, _lifetimes(), _by_cores(ON_DEMAND_2021))
 
@@ -77,7 +77,10 @@ def preemptible() -> Trace:
 
 @cache
 def availability(*zones: str) -> Trace:
-    """Of V100 machines, in these zones or in all five. One that was to be had stands for as many as are wanted."""
+    """Return a cloud with V100 machines in these zones, or in all five.
+
+    If one machine was available, any number counts as available.
+    """
     traces = json.loads(gzip.decompress((data() / "spot_availability_traces.json.gz").read_bytes()))
     found = {
         name.rsplit("/", 1)[1]: {**trace, "rle": [[64 * count, times] for count, times in trace["rle"]]}
@@ -90,7 +93,7 @@ def availability(*zones: str) -> Trace:
 
 @cache
 def synthetic() -> Trace:
-    """Where there are no records: lives drawn as those of preemptible machines are spread."""
+    """Return a cloud with synthetic lifetimes, distributed like those of preemptible machines."""
     types = {f"synthetic-{cores}": TypeData(speed_with_cores(cores), 0.035 * cores) for cores in (2, 16)}
     spot = {type: 0.2 * each.on_demand_price for type, each in types.items()}
     return trace_from_lifetimes(recorded(quick=True), types, spot, RentalConditions(notice_seconds=30.0))

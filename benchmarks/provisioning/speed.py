@@ -1,4 +1,4 @@
-"""How fast is a study of some days simulated? Sixteen trials on 24 kinds of machines, by each policy."""
+"""The time to simulate a study of ten days with each policy: sixteen trials on 24 machine types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.common import Row, main, say
 from benchmarks.provisioning.settings import prices_2016, synthetic
 from benchmarks.provisioning.studies import study, true_speeds
 from thriftune.market.billing import PER_SECOND
-from thriftune.provisioning.policies import policy
+from thriftune.provisioning.policies import make_policy
 from thriftune.replay.cloud_simulation import replay
 from thriftune.replay.simulated_cloud import SimulatedCloud
 
@@ -27,7 +27,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         for _ in range(1 if options.quick else TIMES):
             say(name)
             cloud = SimulatedCloud(trace.kinds, trace.preemptions(0))
-            made = policy(name, trace.kinds, terms)
+            made = make_policy(name, trace.kinds, terms)
             given = asked.spec, asked.curves(), asked.searcher(), asked.stopper()
             began = time.perf_counter()
             found = replay(cloud, made, terms, *given, start=trace.start, speeds=speeds)

@@ -1,10 +1,10 @@
 """SpotTune's comparison (its Figure 7) on the prices of 2016: its policy against one spot machine for all trials.
 
-Six workloads of 16 configurations, trained for real and recorded (examples/workloads), their steps stretched so
-that a trial takes ten hours on two cores. `step_cost` with theta 1.0 and 0.7 (then the best three go on), against
-the spot machine with the lowest price and the fastest one, which are never outbid. Machines of 2 to 16 cores in
-three zones; how much faster more cores are was measured with one and two, and goes on by Amdahl. Billed by the
-second, the first hour let off if the machine is taken away in it.
+Six workloads of 16 configurations were trained and recorded (examples/workloads). Their steps are stretched so
+that a trial takes ten hours on two cores. `step_cost` runs with theta 1.0, and with 0.7, after which the best
+three trials continue. It is compared with the cheapest and the fastest spot machine, without a maximum price.
+Machines have 2 to 16 cores in three zones. The speedup by cores was measured with one and two, and is extrapolated
+by Amdahl's law. Time is billed by the second, and a machine that is preempted in its first hour is refunded.
 """
 
 from __future__ import annotations

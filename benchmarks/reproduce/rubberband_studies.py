@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 
 from thriftune.errors import SettingError
 from thriftune.planning import CloudProfile, JobSpec, Plan, Profile, frontier, successive_halving
-from thriftune.planning.choosing import Planner, plan
+from thriftune.planning.plan_finder import Planner, plan
 
 PLANNERS: tuple[Planner, ...] = ("static", "naive_elastic", "greedy", "exact")
 CLOUD = CloudProfile(slots=4, price_per_hour=12.24, max_machines=256)

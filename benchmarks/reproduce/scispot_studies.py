@@ -16,7 +16,7 @@ from thriftune.market.lifetime import Bathtub, KaplanMeier, Lifetime, Lifetimes,
 from thriftune.market.reuse import reuse
 from thriftune.market.running_time import expected_hours, failure_probability, scispot_eq10
 from thriftune.market.synthetic import synthetic_lifetimes
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import RentalConditions, Trace, TypeData, speed_with_cores, trace_from_lifetimes
 from thriftune.replay.what_if import PolicySummary, ReplayedStudy, compare_policies
@@ -185,7 +185,7 @@ def bag(trace: Trace, jobs: int, seeds: int, progress: Callable[[str], object] =
     curve = Curve([1], [{"loss": 1.0}], [seconds])
     spec = Spec("bag", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=jobs, max_steps=1)
     replayed_study = ReplayedStudy(spec, lambda: lambda _: curve, Random, lambda: None)
-    terms = Workload(BAG_PARALLEL_JOBS, jobs, seconds_per_step=seconds, restart_seconds=10.0)
+    terms = StudyWorkload(BAG_PARALLEL_JOBS, jobs, seconds_per_step=seconds, restart_seconds=10.0)
     comparisons = compare_policies(
         replayed_study, trace, ["on_demand", "reuse", "thrifty"], terms, seeds=seeds, on_progress=progress
     )

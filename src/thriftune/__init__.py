@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from thriftune.launch.manage import rename as rename
     from thriftune.launch.manage import stop as stop
     from thriftune.launch.manage import studies as studies
-    from thriftune.planning.choosing import plan as plan
+    from thriftune.planning.plan_finder import plan as plan
     from thriftune.replay import recorded as recorded
     from thriftune.replay.simulation import simulate as simulate
     from thriftune.results.models import BestModel as BestModel
@@ -58,7 +58,7 @@ _HOMES = {
     "launch.manage": ["delete", "rename", "stop", "studies"],
     "results.models": ["BestModel"],
     "space.parameters": ["Choice", "Float", "Int"],
-    "planning.choosing": ["plan"],
+    "planning.plan_finder": ["plan"],
     "results.result": ["Result"],
     "replay.simulation": ["simulate"],
     "space.space": ["Space"],

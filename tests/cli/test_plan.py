@@ -19,7 +19,7 @@ from thriftune.cli import plan as command
 from thriftune.cli.common import to_json
 from thriftune.cli.plan_tables import compared, fall_back
 from thriftune.market.lifetime import Exponential
-from thriftune.planning.choosing import Planner, plan
+from thriftune.planning.plan_finder import Planner, plan
 
 EXAMPLE = ROOT / "examples" / "plan"
 
@@ -159,20 +159,20 @@ def test_limits_of_the_command_line_stand_in_place_of_both(typed: Type, tmp_path
 def test_a_study_without_a_limit_of_its_own(typed: Type, tmp_path: Path) -> None:
     study = file(tmp_path, STUDY.replace('deadline = "20m"', "trials = 16") + ON_DEMAND)
     wrong = typed(study, status=1).stderr
-    assert wrong.startswith("error: give a deadline or a budget: the quickest plan takes")
+    assert wrong.startswith("error: give a deadline or a budget: the fastest plan takes")
     assert lines_of(typed(study, "--deadline", "20m").stdout)["deadline"]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--deadline", "10s"), "deadline: 10.0 s cannot be made: the quickest plan needs "),
+        (("--deadline", "10s"), "deadline: 10.0 s cannot be met: the fastest plan needs "),
         (("--budget", "0.01"), "budget: $0.0100 is not enough: the cheapest plan costs $"),
         (("--deadline", "-5"), "{}: deadline: '-5' is no duration"),
-        (("--probability", "2"), "probability: 2.0 must be from 0 to below 1"),
+        (("--probability", "2"), "probability: 2.0 must be at least 0 and below 1"),
         (("--machine", "p3.8xlarg"), "{}: p3.8xlarg: is not in the catalog of 120 offers; is p3.8xlarge"),
         (("--profile", "none.json"), "none.json: cannot be read (No such file or directory)"),
-        (("--budget", "30", "--planner", "greedy"), "planner: greedy plans for a deadline"),
+        (("--budget", "30", "--planner", "greedy"), "planner: greedy needs a deadline"),
         (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
     ],
 )

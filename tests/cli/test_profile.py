@@ -98,7 +98,7 @@ def test_an_older_profile_is_overwritten_and_nothing_else_is(study: Path, tmp_pa
     assert Profile.read(output).seconds_per_step[1] < 123.0
     assert not (tmp_path / "study.profile.json").exists()
     said = typed(study, "--output", study, status=1).stderr
-    assert said.startswith(f"error: --output: {study}: is no JSON")
+    assert said.startswith(f"error: --output: {study}: is not JSON")
     assert said.endswith("so it is not overwritten, give another file\n")
     assert study.read_text() == FILE
     assert "there is no folder" in typed(study, "--output", tmp_path / "nowhere" / "a.json", status=1).stderr

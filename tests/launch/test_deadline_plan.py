@@ -14,7 +14,7 @@ from tests.support.ray_clusters import Autoscaled, autoscaled, node_type
 from thriftune.clouds.ray.cluster import INSTANCE_TYPE, MARKET
 from thriftune.launch.deadline_plan import explanation, remarks
 from thriftune.planning import CloudProfile, JobSpec, Profile
-from thriftune.planning.choosing import plan
+from thriftune.planning.plan_finder import plan
 from thriftune.planning.timing import StepTimes, TimingRow, TrialTimes
 
 pytestmark = pytest.mark.cluster

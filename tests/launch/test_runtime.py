@@ -14,7 +14,7 @@ from thriftune.clouds.ray.cluster import Cluster, ClusterNode
 from thriftune.errors import SettingError
 from thriftune.launch.runtime import _check_room, within
 from thriftune.planning import CloudProfile, Profile
-from thriftune.planning.choosing import plan
+from thriftune.planning.plan_finder import plan
 from thriftune.settings.engine_options import Ray
 from thriftune.settings.machine_tables import job_of
 from thriftune.settings.node_types import kinds_of

@@ -1,4 +1,4 @@
-"""Which stage a job is in: from the history alone, and never otherwise than it was told before."""
+"""Tests of job progress, which follows from the history alone and never changes for the past."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def table(trials: int = 4, slots: int = 4) -> Table:
     return Table(slots=slots, trials=trials, max_steps=7, stopper=SuccessiveHalving(4, min_steps=1, eta=2))
 
 
-def through(where: Table, trial: int, step: int) -> None:
-    """It comes to the end of its stage, ten seconds after whoever was last."""
-    where.now += 10.0
-    where.report(trial, step, loss=float(trial), saved=True)
-    where.end(trial, cut=step < 7)
+def through(study: Table, trial: int, step: int) -> None:
+    """Let a trial reach the end of its stage, ten seconds after the last event."""
+    study.now += 10.0
+    study.report(trial, step, loss=float(trial), saved=True)
+    study.end(trial, cut=step < 7)
 
 
-def told(where: Table, job: JobSpec = JOB) -> tuple[list[float], list[int]]:
-    """Seconds from the start to each stage's beginning, and its trials; whoever reads the log finds the same."""
-    under_way = JobProgress(job)
-    began, trials = under_way.began(where.history), under_way.trials(where.history)
+def told(study: Table, job: JobSpec = JOB) -> tuple[list[float], list[int]]:
+    """Return the start of each stage in seconds, and its trials; check them against a replay of the log."""
+    progress = JobProgress(job)
+    began, trials = progress.stage_starts(study.history), progress.stage_trials(study.history)
     again = JobProgress(job)
-    assert again.began(replayed(where.spec, where.log)) == began
+    assert again.stage_starts(replayed(study.spec, study.log)) == began
     return [each - began[0] for each in began], trials
 
 
-def test_trials_of_a_bracket_are_those_that_begin_together() -> None:
+def test_the_trials_of_a_bracket_are_created_together() -> None:
     assert stage_spans(JobSpec.of([(4, 1), (2, 2), (3, 5)])) == [
         StageSpan(0, 4, 0, 1, 4),
         StageSpan(0, 4, 1, 3, 2),
@@ -38,82 +38,82 @@ def test_trials_of_a_bracket_are_those_that_begin_together() -> None:
     ]
 
 
-def test_a_stage_begins_when_all_have_come_to_the_end_of_the_one_before() -> None:
-    where = table()
-    assert told(where) == ([0.0], [4])
+def test_a_stage_begins_when_all_trials_have_ended_the_one_before() -> None:
+    study = table()
+    assert told(study) == ([0.0], [4])
     for trial in (0, 1, 2):
-        through(where, trial, 1)
-    assert told(where) == ([0.0], [4])
-    through(where, 3, 1)
-    assert told(where) == ([0.0, 40.0], [4, 2])
-    through(where, 0, 3)
-    through(where, 1, 3)
-    through(where, 0, 7)
-    assert told(where) == ([0.0, 40.0, 60.0, 70.0], [4, 2, 1])
+        through(study, trial, 1)
+    assert told(study) == ([0.0], [4])
+    through(study, 3, 1)
+    assert told(study) == ([0.0, 40.0], [4, 2])
+    through(study, 0, 3)
+    through(study, 1, 3)
+    through(study, 0, 7)
+    assert told(study) == ([0.0, 40.0, 60.0, 70.0], [4, 2, 1])
 
 
-def test_how_many_are_left_in_it() -> None:
-    where, under_way = table(), JobProgress(JOB)
-    found = [under_way.left(where.history)]
+def test_trials_left() -> None:
+    study, progress = table(), JobProgress(JOB)
+    found = [progress.trials_left(study.history)]
     for trial in range(4):
-        through(where, trial, 1)
-        found.append(under_way.left(where.history))
+        through(study, trial, 1)
+        found.append(progress.trials_left(study.history))
     assert found == [4, 3, 2, 1, 2]
 
 
-def test_a_trial_that_reports_has_yet_to_save_and_end() -> None:
-    where = table(slots=4)
+def test_a_report_alone_does_not_end_a_stage() -> None:
+    study = table(slots=4)
     for trial in (0, 1, 2):
-        through(where, trial, 1)
-    where.report(3, 1, loss=3.0, saved=True)
-    assert told(where) == ([0.0], [4])
+        through(study, trial, 1)
+    study.report(3, 1, loss=3.0, saved=True)
+    assert told(study) == ([0.0], [4])
 
 
-def test_a_trial_that_fails_is_not_waited_for_and_not_in_the_next_stage() -> None:
-    where = table()
+def test_a_failed_trial_ends_its_stage_and_is_not_in_the_next() -> None:
+    study = table()
     for trial in (0, 1, 2):
-        where.fail(trial)
-    where.retry()
+        study.fail(trial)
+    study.retry()
     for trial in (0, 1, 2):
-        where.fail(trial)
-    through(where, 3, 1)
-    assert told(where) == ([0.0, 11.0], [4, 1])
+        study.fail(trial)
+    through(study, 3, 1)
+    assert told(study) == ([0.0, 11.0], [4, 1])
 
 
-def test_where_all_fail_all_stages_are_over() -> None:
-    where = table()
+def test_all_stages_are_over_when_all_trials_have_failed() -> None:
+    study = table()
     for _ in range(2):
         for trial in range(4):
-            where.fail(trial)
-        where.retry()
-    assert told(where) == ([0.0, 1.0, 1.0, 1.0], [4, 0, 0])
+            study.fail(trial)
+        study.retry()
+    assert told(study) == ([0.0, 1.0, 1.0, 1.0], [4, 0, 0])
 
 
-def test_the_next_bracket_comes_after_the_last_stage() -> None:
-    where, job = table(trials=8), JOB + JOB
+def test_the_next_bracket_begins_after_the_last_stage() -> None:
+    study, job = table(trials=8), JOB + JOB
     for trial in range(4):
-        through(where, trial, 1)
+        through(study, trial, 1)
     for trial, step in ((0, 3), (1, 3), (0, 7)):
-        through(where, trial, step)
-    assert told(where, job) == ([0.0, 40.0, 60.0, 70.0], [4, 2, 1, 4])
+        through(study, trial, step)
+    assert told(study, job) == ([0.0, 40.0, 60.0, 70.0], [4, 2, 1, 4])
 
 
-def test_what_a_trial_does_again_changes_nothing() -> None:
-    where = table()
+def test_repeated_steps_do_not_end_a_stage_again() -> None:
+    study = table()
     for trial in range(3):
-        through(where, trial, 1)
-    where.now += 10.0
-    where.report(3, 1, loss=-1.0)  # it does not save, so that it begins anew
-    where.end(3, cut=True)
-    before = told(where)
-    where.now += 50.0
-    where.report(3, 1, loss=-1.0, saved=True)
-    assert told(where) == before == ([0.0, 40.0], [4, 2])
+        through(study, trial, 1)
+    study.now += 10.0
+    study.report(3, 1, loss=-1.0)  # it does not save, so it has to repeat the step
+    study.end(3, cut=True)
+    before = told(study)
+    study.now += 50.0
+    study.report(3, 1, loss=-1.0, saved=True)
+    assert told(study) == before == ([0.0, 40.0], [4, 2])
 
 
-def test_it_is_told_anew_of_another_history() -> None:
-    one, other, under_way = table(), table(), JobProgress(JOB)
+def test_another_history_resets_the_cache() -> None:
+    one, other, progress = table(), table(), JobProgress(JOB)
     for trial in range(4):
         through(one, trial, 1)
-    assert len(under_way.began(one.history)) == 2
-    assert len(under_way.began(other.history)) == 1
+    assert len(progress.stage_starts(one.history)) == 2
+    assert len(progress.stage_starts(other.history)) == 1

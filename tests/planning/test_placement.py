@@ -1,4 +1,4 @@
-"""Places: what must hold of them, whatever was before; the best there are, by trying all; cases by hand."""
+"""Tests of placement: invariants on random cases, optimality by brute force, and cases by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thriftune.errors import SettingError
-from thriftune.planning.placement import Placement, PlacementResult, place, place_on_fewer, removable
+from thriftune.planning.placement import Placement, PlacementResult, place, place_on_fewer
 
 Wanted = dict[int, int]
 Machines = dict[str, int]
@@ -30,27 +30,27 @@ def workers(trials: Collection[int], wanted: Mapping[int, int]) -> int:
 
 
 def used(placement: Placement) -> dict[str, int]:
-    """Workers by machine."""
+    """Return machine -> workers."""
     found: dict[str, int] = {}
-    for there in placement.values():
-        for machine, count in there.items():
+    for placed in placement.values():
+        for machine, count in placed.items():
             found[machine] = found.get(machine, 0) + count
     return found
 
 
 def locked(machines: Machines, before: Placement, reserved: Collection[int]) -> set[int]:
-    """Those reserved whose machines are all there."""
+    """Return the reserved trials whose machines all exist."""
     return {trial for trial in reserved if before[trial].keys() <= machines.keys()}
 
 
 def can_stay(wanted: Wanted, machines: Machines, before: Placement) -> set[int]:
-    """Those whose size is unchanged and whose machines are all still there."""
+    """Return the trials whose size is unchanged and whose machines all exist."""
     known = {trial for trial in wanted if trial in before and sum(before[trial].values()) == wanted[trial]}
     return {trial for trial in known if before[trial].keys() <= machines.keys()}
 
 
 def fits(sizes: Collection[int], machines: int, slots: int) -> bool:
-    """Whether all can be placed by the rules at once, on machines of the same slots, by trying all ways."""
+    """Tell by brute force whether all trials fit by the rules, on machines of equal slots."""
 
     @cache
     def try_all(left: tuple[int, ...], free: tuple[int, ...]) -> bool:
@@ -72,7 +72,7 @@ def fits(sizes: Collection[int], machines: int, slots: int) -> bool:
 
 
 def fewest_moved(wanted: Wanted, machines: Machines, before: Placement, keep: int) -> float:
-    """The workers of unchanged trials that must be moved to have all on so many machines, by trying all ways."""
+    """Return by brute force the fewest workers that must move to use only `keep` machines."""
     order = sorted(wanted, key=lambda trial: -wanted[trial])
     slots = max(machines.values())
 
@@ -86,9 +86,9 @@ def fewest_moved(wanted: Wanted, machines: Machines, before: Placement, keep: in
             ways = [dict.fromkeys(some, slots) for some in itertools.combinations(empty, math.ceil(size / slots))]
         else:
             ways = [{machine: size} for machine, left in free.items() if left >= size]
-        for way in ways:
-            left = {machine: free[machine] - way.get(machine, 0) for machine in free}
-            cost = 0 if way.keys() == before[trial].keys() else size
+        for planner in ways:
+            left = {machine: free[machine] - planner.get(machine, 0) for machine in free}
+            cost = 0 if planner.keys() == before[trial].keys() else size
             best = try_all(at + 1, left, moved + cost, best)
         return best
 
@@ -107,14 +107,14 @@ EQUAL = st.builds(lambda slots, count: [slots] * count, st.integers(1, 8), st.in
 
 @st.composite
 def changes(draw: st.DrawFn) -> Case:
-    """Trials were placed; then some ended, came or changed size, machines went and came. Some are reserved."""
+    """Draw a placement that has changed: trials ended, came or changed size, and machines came and went."""
     at_first = dict(enumerate(draw(st.lists(SIZES, max_size=10))))
     kinds = draw(FLEETS)
-    there = fleet(*kinds)
-    before = place(at_first, there).placement
+    placed = fleet(*kinds)
+    before = place(at_first, placed).placement
     wanted = {trial: draw(st.just(size) | SIZES) for trial, size in at_first.items() if draw(st.integers(0, 4))}
     wanted |= dict(enumerate(draw(st.lists(SIZES, max_size=4)), start=100))
-    machines = {machine: each for machine, each in there.items() if draw(st.integers(0, 5))}
+    machines = {machine: each for machine, each in placed.items() if draw(st.integers(0, 5))}
     machines |= {f"new {number}": each for number, each in enumerate(draw(st.just([]) | st.just(kinds[:2])))}
     some = st.sets(st.sampled_from(sorted(before))) if before else st.just(set[int]())
     reserved = draw(st.just(set[int]()) | some)
@@ -129,48 +129,50 @@ def follows_the_rules(
     assert not placed.placement.keys() & set(placed.unplaced)
     assert len(placed.unplaced) == len(set(placed.unplaced))
     assert all(count <= machines[machine] for machine, count in used(placed.placement).items())
-    owners = {trial: there for trial, there in placed.placement.items() if len(there) > 1}
-    for trial, there in placed.placement.items():
+    owners = {trial: assigned for trial, assigned in placed.placement.items() if len(assigned) > 1}
+    for trial, assigned in placed.placement.items():
         if trial in fixed:
-            assert there == before[trial]
+            assert assigned == before[trial]
             continue
-        assert sum(there.values()) == wanted[trial]
-        if there == before.get(trial):
+        assert sum(assigned.values()) == wanted[trial]
+        if assigned == before.get(trial):
             continue
-        assert (len(there) > 1) == (wanted[trial] > max(machines.values()))
-    for trial, there in owners.items():
+        assert (len(assigned) > 1) == (wanted[trial] > max(machines.values()))
+    for trial, assigned in owners.items():
         others = [other for name, other in placed.placement.items() if name != trial]
-        assert not any(there.keys() & other.keys() for other in others)
-        slots = [machines[machine] for machine in there]
-        assert trial in fixed or sum(there.values()) > sum(slots) - min(slots)  # none of them could be spared
-    elsewhere = [trial for trial, there in placed.placement.items() if there != before.get(trial, there)]
+        assert not any(assigned.keys() & other.keys() for other in others)
+        slots = [machines[machine] for machine in assigned]
+        assert trial in fixed or sum(assigned.values()) > sum(slots) - min(
+            slots
+        )  # the trial needs all of its machines
+    elsewhere = [trial for trial, assigned in placed.placement.items() if assigned != before.get(trial, assigned)]
     assert sorted(placed.moved) == sorted(elsewhere)
 
 
-# --- what must always hold
+# --- invariants
 
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_workers_are_together_and_no_machine_has_too_many(case: Case) -> None:
+def test_workers_are_together_and_machines_are_not_overfull(case: Case) -> None:
     given = copy.deepcopy(case)
     placed = place(*case)
     follows_the_rules(placed, *case)
-    assert case == given  # nothing of what was handed in is changed
+    assert case == given  # the arguments are not changed
     assert place(*given) == placed
 
 
 @settings(max_examples=100, deadline=None)
 @given(EQUAL, st.lists(st.integers(1, 20), max_size=8))
-def test_a_trial_larger_than_a_machine_has_the_fewest_that_hold_it(slots: list[int], sizes: list[int]) -> None:
+def test_a_large_trial_uses_the_fewest_machines(slots: list[int], sizes: list[int]) -> None:
     wanted = dict(enumerate(sizes))
-    for trial, there in place(wanted, fleet(*slots)).placement.items():
-        assert len(there) == math.ceil(wanted[trial] / slots[0])
+    for trial, placed in place(wanted, fleet(*slots)).placement.items():
+        assert len(placed) == math.ceil(wanted[trial] / slots[0])
 
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_who_can_stay_is_moved_only_by_a_larger_trial(case: Case) -> None:
+def test_a_trial_that_can_stay_is_displaced_only_by_a_larger_one(case: Case) -> None:
     wanted, machines, before, reserved = case
     placed = place(*case)
     fixed = locked(machines, before, reserved)
@@ -183,14 +185,14 @@ def test_who_can_stay_is_moved_only_by_a_larger_trial(case: Case) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_nobody_waits_while_smaller_ones_have_room_that_would_do(case: Case) -> None:
+def test_no_trial_waits_if_displacing_smaller_ones_makes_room(case: Case) -> None:
     wanted, machines, before, reserved = case
     placed = place(*case)
     fixed = locked(machines, before, reserved)
     for trial in placed.unplaced:
         size = wanted[trial]
-        stay = {one: there for one, there in placed.placement.items() if one in fixed or wanted[one] >= size}
-        own = {machine for there in stay.values() if len(there) > 1 for machine in there}
+        stay = {one: assigned for one, assigned in placed.placement.items() if one in fixed or wanted[one] >= size}
+        own = {machine for assigned in stay.values() if len(assigned) > 1 for machine in assigned}
         taken = used(stay)
         if size <= max(machines.values(), default=0):
             assert all(taken.get(one, 0) + size > slots for one, slots in machines.items() if one not in own)
@@ -200,7 +202,7 @@ def test_nobody_waits_while_smaller_ones_have_room_that_would_do(case: Case) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(changes())
-def test_nothing_moves_when_nothing_changed(case: Case) -> None:
+def test_placing_again_moves_nothing(case: Case) -> None:
     wanted, machines, before, reserved = case
     placed = place(*case)
     again = place(wanted, machines, placed.placement, locked(machines, before, reserved))
@@ -212,15 +214,19 @@ def test_nothing_moves_when_nothing_changed(case: Case) -> None:
 )
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_all_are_placed_that_can_be(slots: int, sizes: tuple[int, ...], data: st.DataObject) -> None:
-    """However they are scattered before."""
+def test_with_divisible_sizes_all_that_fit_are_placed(
+    slots: int, sizes: tuple[int, ...], data: st.DataObject
+) -> None:
+    """The placement before is random."""
     machines = fleet(*[slots] * data.draw(st.integers(1, 5)))
     before: dict[int, dict[str, int]] = {}
     for machine, size in data.draw(st.lists(st.tuples(st.sampled_from(list(machines)), st.sampled_from(sizes)))):
         if used(before).get(machine, 0) + size <= slots:
             before[len(before)] = {machine: size}
     new = data.draw(st.lists(st.sampled_from(sizes), max_size=6))
-    wanted = {trial: sum(there.values()) for trial, there in before.items()} | dict(enumerate(new, start=100))
+    wanted = {trial: sum(assigned.values()) for trial, assigned in before.items()} | dict(
+        enumerate(new, start=100)
+    )
     wanted |= data.draw(st.dictionaries(st.sampled_from([0, 1, 2]), st.sampled_from(sizes)))
     placed = place(wanted, machines, before)
     assert bool(placed.unplaced) != fits(wanted.values(), len(machines), slots)
@@ -228,7 +234,7 @@ def test_all_are_placed_that_can_be(slots: int, sizes: tuple[int, ...], data: st
 
 @settings(max_examples=100, deadline=None)
 @given(EQUAL, st.lists(st.integers(1, 20), max_size=7))
-def test_with_other_sizes_who_is_placed_could_be(slots: list[int], sizes: list[int]) -> None:
+def test_with_any_sizes_the_placement_is_feasible(slots: list[int], sizes: list[int]) -> None:
     wanted = dict(enumerate(sizes))
     placed = place(wanted, fleet(*slots))
     assert fits([wanted[trial] for trial in placed.placement], len(slots), slots[0])
@@ -236,8 +242,8 @@ def test_with_other_sizes_who_is_placed_could_be(slots: list[int], sizes: list[i
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_as_few_workers_make_room_as_can(data: st.DataObject) -> None:
-    """Where those who do displace nobody else: they have one worker each."""
+def test_the_fewest_workers_are_displaced(data: st.DataObject) -> None:
+    """Displaced trials have one worker each, so that they displace no other trial."""
     slots = data.draw(st.integers(2, 5))
     size = data.draw(st.integers(2, 3 * slots))
     machines = fleet(*[slots] * data.draw(st.integers(1, 4)))
@@ -245,7 +251,7 @@ def test_as_few_workers_make_room_as_can(data: st.DataObject) -> None:
     before = place(dict(enumerate(sizes)), machines).placement
     some = st.sets(st.sampled_from(sorted(before))) if before else st.just(set())
     ended, reserved = data.draw(some), data.draw(some)
-    before = {trial: there for trial, there in before.items() if trial not in ended}
+    before = {trial: assigned for trial, assigned in before.items() if trial not in ended}
     reserved -= ended
     wanted = {trial: sizes[trial] for trial in before}
     placed = place({**wanted, 99: size}, machines, before, reserved)
@@ -263,34 +269,34 @@ def test_as_few_workers_make_room_as_can(data: st.DataObject) -> None:
 
 def finds_room(size: int, machines: Machines, placement: Placement) -> bool:
     taken, slots = used(placement), max(machines.values())
-    own = {machine for there in placement.values() if len(there) > 1 for machine in there}
+    own = {machine for placed in placement.values() if len(placed) > 1 for machine in placed}
     if size > slots:
         return len(machines.keys() - taken.keys()) * slots >= size
     return any(machine not in own and taken.get(machine, 0) + size <= slots for machine in machines)
 
 
-# --- letting machines go
+# --- place_on_fewer
 
 
 @settings(max_examples=100, deadline=None)
 @given(changes(), st.integers(0, 7))
-def test_emptying_follows_the_rules_on_the_machines_that_stay(case: Case, keep: int) -> None:
+def test_place_on_fewer_follows_the_rules_on_the_machines_that_stay(case: Case, keep: int) -> None:
     wanted, machines, before, reserved = case
-    placed, goes = place_on_fewer(wanted, machines, before, keep, reserved)
-    stay = {machine: slots for machine, slots in machines.items() if machine not in goes}
+    placed, removed = place_on_fewer(wanted, machines, before, keep, reserved)
+    stay = {machine: slots for machine, slots in machines.items() if machine not in removed}
     follows_the_rules(placed, wanted, stay, before, reserved)
     held = {machine for trial in locked(machines, before, reserved) for machine in before[trial]}
     assert held <= stay.keys()
     assert len(stay) == max(len(held), min(keep, len(machines)))
-    assert set(goes) <= set(removable(machines, placed.placement))
+    assert set(removed) <= set(machines.keys() - used(placed.placement).keys())
 
 
 PARTS = [(4,), (2, 2), (2, 1, 1), (1, 1, 1, 1), (2, 1), (1, 1, 1), (2,), (1, 1), (1,), ()]
-"""All that can be on a machine of 4 slots, in powers of two."""
+"""All sets of trial sizes in powers of two that fit on a machine of 4 slots."""
 
 
 def standing(*parts: tuple[int, ...], of_two: int = 0) -> tuple[Wanted, Placement]:
-    """Trials on machines a, b, and so on; and one that has two more machines, if it has so many workers."""
+    """Return trials of these sizes on machines a, b, ..., and one of `of_two` workers on two more machines."""
     sizes = [
         (size, {machine: size}) for machine, some in zip(fleet(*[1] * 26), parts, strict=False) for size in some
     ]
@@ -309,26 +315,26 @@ def standings() -> Iterator[tuple[Wanted, Placement, Machines]]:
 
 
 def test_with_powers_of_two_the_fewest_workers_are_moved() -> None:
-    seen = 0
+    observed = 0
     for wanted, before, machines in standings():
         for keep in range(1, len(machines)):
             fewest = fewest_moved(wanted, machines, before, keep)
-            placed, goes = place_on_fewer(wanted, machines, before, keep)
+            placed, removed = place_on_fewer(wanted, machines, before, keep)
             assert bool(placed.unplaced) == (fewest == math.inf)
-            assert len(goes) == len(machines) - keep
+            assert len(removed) == len(machines) - keep
             if not placed.unplaced:
                 assert workers(placed.moved, wanted) == fewest, (before, keep)
-                seen += 1
-    assert seen > 150
+                observed += 1
+    assert observed > 150
 
 
-def test_with_other_sizes_a_few_more_are_moved_now_and_then() -> None:
+def test_with_any_sizes_few_more_workers_are_moved_than_necessary() -> None:
     rng, machines = random.Random(0), fleet(8, 8, 8)
     over: list[float] = []
     while len(over) < 200:
         before = place({trial: rng.randint(1, 7) for trial in range(10)}, machines).placement
         before = {trial: before[trial] for trial in rng.sample(sorted(before), rng.randint(1, len(before)))}
-        wanted = {trial: sum(there.values()) for trial, there in before.items()}
+        wanted = {trial: sum(assigned.values()) for trial, assigned in before.items()}
         fewest = fewest_moved(wanted, machines, before, 2)
         placed, _ = place_on_fewer(wanted, machines, before, 2)
         if fewest < math.inf and not placed.unplaced:
@@ -341,37 +347,37 @@ def test_with_other_sizes_a_few_more_are_moved_now_and_then() -> None:
 # --- by hand
 
 
-def test_from_nothing_each_goes_where_it_leaves_the_fewest_slots_free() -> None:
+def test_new_trials_leave_the_fewest_slots_free() -> None:
     placed = place({0: 1, 1: 3, 2: 2, 3: 6}, fleet(4, 4, 4, 4))
     assert placed == PlacementResult({0: {"c": 1}, 1: {"c": 3}, 2: {"d": 2}, 3: {"a": 4, "b": 2}}, (), ())
 
 
-def test_a_machine_that_is_in_use_is_taken_before_an_empty_one() -> None:
+def test_a_used_machine_is_preferred_to_an_empty_one() -> None:
     assert place({0: 2, 1: 2}, fleet(2, 4), {0: {"b": 2}}).placement == {0: {"b": 2}, 1: {"b": 2}}
 
 
-def test_of_the_same_size_the_first_named_is_placed_first_on_the_first_named_machine() -> None:
+def test_ties_are_broken_by_the_order_of_trials_and_machines() -> None:
     assert place({7: 2, 3: 2, 5: 2}, {"z": 2, "y": 2}) == PlacementResult({7: {"z": 2}, 3: {"y": 2}}, (), (5,))
 
 
-def test_smaller_trials_make_room_and_are_placed_again() -> None:
+def test_displaced_trials_are_placed_again() -> None:
     before = {0: {"a": 3}, 1: {"b": 1}, 2: {"b": 2}}
     placed = place({0: 3, 1: 1, 2: 2, 3: 2}, fleet(4, 4), before)
     assert placed == PlacementResult({0: {"a": 3}, 1: {"a": 1}, 2: {"b": 2}, 3: {"b": 2}}, (1,), ())
 
 
-def test_room_is_made_where_the_fewest_workers_have_to_leave_for_it() -> None:
-    before = {0: {"a": 3}, 1: {"b": 2}, 2: {"b": 2}}  # a lacks 1 slot, and would lose 3 workers
+def test_trials_are_displaced_where_the_fewest_workers_leave() -> None:
+    before = {0: {"a": 3}, 1: {"b": 2}, 2: {"b": 2}}  # a has 1 slot too few, and 3 workers would have to leave it
     placed = place({0: 3, 1: 2, 2: 2, 3: 4}, fleet(6, 6), before)
     assert placed == PlacementResult({0: {"a": 3}, 1: {"a": 2}, 2: {"b": 2}, 3: {"b": 4}}, (1,), ())
 
 
-def test_room_is_made_for_one_size_after_the_other() -> None:
+def test_trials_are_displaced_for_several_sizes() -> None:
     placed = place({0: 1, 1: 1, 2: 4, 3: 2}, fleet(4, 2), {0: {"a": 1}, 1: {"b": 1}})
     assert placed == PlacementResult({2: {"a": 4}, 3: {"b": 2}}, (), (0, 1))
 
 
-def test_a_trial_that_has_several_machines_leaves_all_of_them_or_none() -> None:
+def test_a_trial_on_several_machines_is_displaced_as_a_whole() -> None:
     machines, before = fleet(4, 4, 4, 4), {0: {"a": 4, "b": 1}, 1: {"c": 3}}
     placed = place({0: 5, 1: 3, 2: 6}, machines, before)
     assert placed == PlacementResult({0: {"a": 4, "b": 1}, 2: {"c": 4, "d": 2}}, (), (1,))
@@ -379,18 +385,18 @@ def test_a_trial_that_has_several_machines_leaves_all_of_them_or_none() -> None:
     assert placed == PlacementResult({1: {"c": 3}, 2: {"a": 4, "b": 2}}, (), (0,))
 
 
-def test_the_largest_machines_are_taken_and_at_last_the_smallest_that_will_do() -> None:
+def test_a_large_trial_uses_the_largest_machines_and_a_small_last_one() -> None:
     assert place({0: 19}, fleet(2, 8, 4, 8)).placement == {0: {"b": 8, "d": 8, "c": 3}}
     assert place({0: 17}, fleet(8, 8, 4, 2)).placement == {0: {"a": 8, "b": 8, "d": 1}}
 
 
-def test_a_trial_with_machines_of_its_own_keeps_them_when_a_larger_one_comes() -> None:
+def test_a_large_trial_stays_when_a_larger_machine_arrives() -> None:
     before = place({0: 8}, fleet(4, 4)).placement
     assert place({0: 8}, fleet(4, 4, 16), before) == PlacementResult(before, (), ())
     assert place({0: 8}, fleet(4, 4, 16)).placement == {0: {"c": 8}}
 
 
-def test_who_was_placed_by_other_rules_is_placed_anew() -> None:
+def test_a_trial_that_breaks_the_rules_is_placed_again() -> None:
     machines = fleet(4, 4)
     assert place({0: 2}, machines, {0: {"a": 1, "b": 1}}) == PlacementResult({0: {"a": 2}}, (0,), ())
     assert place({0: 2, 1: 3}, machines, {0: {"a": 2}, 1: {"a": 3}}) == PlacementResult(
@@ -398,13 +404,13 @@ def test_who_was_placed_by_other_rules_is_placed_anew() -> None:
     )
 
 
-def test_who_was_on_a_machine_that_is_gone_is_placed_anew() -> None:
+def test_a_trial_on_a_lost_machine_is_placed_again() -> None:
     before = {0: {"a": 2}, 1: {"gone": 2}, 2: {"b": 4, "gone": 4}, 3: {"c": 1}}
     placed = place({0: 2, 1: 2, 2: 8}, fleet(4, 4, 4), before, reserved=[2])
     assert placed == PlacementResult({0: {"a": 2}, 1: {"a": 2}, 2: {"b": 4, "c": 4}}, (1, 2), ())
 
 
-def test_what_is_reserved_stays_whatever_is_wanted() -> None:
+def test_reserved_trials_stay() -> None:
     before = {0: {"a": 1}, 1: {"b": 2}}
     placed = place({0: 4, 2: 4}, fleet(4, 4), before, reserved=[0, 1, 1])
     assert placed == PlacementResult({0: {"a": 1}, 1: {"b": 2}}, (), (2,))
@@ -414,17 +420,12 @@ def test_what_is_reserved_stays_whatever_is_wanted() -> None:
     )
 
 
-def test_without_machines_all_wait() -> None:
+def test_without_machines_all_trials_wait() -> None:
     assert place({0: 1, 1: 2}, {}, {0: {"gone": 1}}) == PlacementResult({}, (), (1, 0))
     assert place({}, fleet(4)) == PlacementResult({}, (), ())
 
 
-def test_machines_on_which_nobody_is_can_be_removed() -> None:
-    assert removable(fleet(4, 4, 4), {0: {"b": 1}}) == ("a", "c")
-    assert removable(fleet(4), {}) == ("a",)
-
-
-def test_the_machine_that_is_let_go_is_the_one_with_the_fewest_to_move() -> None:
+def test_the_machine_with_the_fewest_workers_to_move_is_removed() -> None:
     before = {0: {"a": 3}, 1: {"b": 1}, 2: {"c": 2}}
     assert place_on_fewer({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 2) == (
         PlacementResult({0: {"a": 3}, 1: {"a": 1}, 2: {"c": 2}}, (1,), ()),
@@ -433,36 +434,39 @@ def test_the_machine_that_is_let_go_is_the_one_with_the_fewest_to_move() -> None
     assert place_on_fewer({0: 3, 1: 1, 2: 2}, fleet(4, 4, 4), before, 5)[1] == ()
 
 
-def test_of_two_with_as_many_to_move_it_is_the_one_with_smaller_trials() -> None:
+def test_at_equal_cost_the_machine_with_smaller_trials_is_removed() -> None:
     wanted, before = standing((2, 1), (1, 1, 1), (1, 1, 1), (1, 1, 1))
-    placed, goes = place_on_fewer(wanted, fleet(4, 4, 4, 4), before, 3)
-    assert (workers(placed.moved, wanted), goes) == (3, ("b",))  # it would be 4 from a, for whose 2 one makes room
+    placed, removed = place_on_fewer(wanted, fleet(4, 4, 4, 4), before, 3)
+    assert (workers(placed.moved, wanted), removed) == (
+        3,
+        ("b",),
+    )  # from a, 4 workers would move: its trial of 2 would displace others
 
 
-def test_a_large_machine_is_not_let_go_if_trials_would_have_to_wait_for_it() -> None:
-    placed, goes = place_on_fewer({0: 1, 1: 1, 2: 8}, fleet(1, 1, 8), {0: {"a": 1}, 1: {"b": 1}}, 1)
-    assert (placed, goes) == (PlacementResult({2: {"c": 8}}, (), (0, 1)), ("a", "b"))
+def test_a_large_machine_is_kept_if_trials_would_wait_without_it() -> None:
+    placed, removed = place_on_fewer({0: 1, 1: 1, 2: 8}, fleet(1, 1, 8), {0: {"a": 1}, 1: {"b": 1}}, 1)
+    assert (placed, removed) == (PlacementResult({2: {"c": 8}}, (), (0, 1)), ("a", "b"))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: place({3: 0}, fleet(4)), "trial 3: workers: 0 must be a whole number, at least 1"),
         (lambda: place({3: True}, fleet(4)), "trial 3: workers: True"),
         (lambda: place({3: 1.5}, fleet(4)), "trial 3: workers: 1.5"),  # type: ignore[dict-item]
         (lambda: place({3: 1}, {"a": 0}), "machine a: slots: 0 must be a whole number, at least 1"),
         (lambda: place({3: 1}, fleet(4), {3: {"a": -1}}), "before: trial 3: workers on a: -1 must"),
-        (lambda: place({3: 1}, fleet(4), {}, [3]), "reserved: trial 3 has no place in before"),
-        (lambda: place({3: 1}, fleet(4), {3: {}}, [3]), "reserved: trial 3 has no place in before"),
-        (lambda: place({}, fleet(4), {3: {"a": 2}, 4: {"a": 3}}, [3, 4]), "trial 4 has no room on a beside"),
+        (lambda: place({3: 1}, fleet(4), {}, [3]), "reserved: trial 3 is not placed in before"),
+        (lambda: place({3: 1}, fleet(4), {3: {}}, [3]), "reserved: trial 3 is not placed in before"),
+        (lambda: place({}, fleet(4), {3: {"a": 2}, 4: {"a": 3}}, [3, 4]), "trial 4 does not fit on a beside"),
         (
             lambda: place({}, fleet(4, 4), {3: {"a": 2}, 4: {"a": 2, "b": 4}}, [3, 4]),
-            "trial 4 has no room on a, b",
+            "trial 4 does not fit on a, b",
         ),
         (lambda: place_on_fewer({3: 1}, fleet(4), {}, -1), "keep: -1 must be a whole number, at least 0"),
         (lambda: place_on_fewer({3: 0}, fleet(4), {}, 1), "trial 3: workers: 0"),
     ],
 )
-def test_what_cannot_be_is_said(call: Callable[[], object], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+def test_invalid_values_are_rejected(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Small studies on small clouds whose every entry is kept, whose driver may be killed, and which never spin."""
+"""Small simulated studies on small clouds, whose drivers may be killed at any cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.preemptions import (
     AvailabilityPreemptions,
     LifetimePreemptions,
@@ -44,14 +44,14 @@ FOREVER = 1e7
 STEPS = 20
 DOWN_SECONDS = 700.0  # from a driver's end to the next one's start
 
-_MOST_TURNS = 20_000
-_MOST_AT_ONCE = 60  # turns at one moment
+_MAX_CYCLES = 20_000
+_MAX_CYCLES_AT_ONCE = 60  # more cycles at one moment are an endless loop
 
-Make = Callable[[Sequence[MachineType], Workload], Provisioner]
+PolicyFactory = Callable[[Sequence[MachineType], StudyWorkload], Provisioner]
 
 
-class Known(PriceSeries):
-    """A price that nobody may ask for before it is there."""
+class NoFuturePrices(PriceSeries):
+    """A price series that raises an error if it is asked for future prices."""
 
     def __init__(self, series: PriceSeries, clock: VirtualClock) -> None:
         super().__init__(series.type, series.zone, series.times, series.prices, end=series.end)
@@ -65,8 +65,8 @@ class Known(PriceSeries):
         raise AssertionError(f"asked when the price will be above {price}")
 
 
-class Steep:
-    """Says that prices seldom pass a maximum which is far above them."""
+class SteepRevocation:
+    """A revocation model in which prices seldom exceed a maximum that is far above them."""
 
     def probability(self, series: PriceSeries, t: float, max_price: ArrayLike) -> Any:
         above = np.asarray(max_price, dtype=float) / series.price_at(t) - 1.0
@@ -74,8 +74,8 @@ class Steep:
 
 
 @dataclass
-class Where:
-    """A cloud: what may be rented there, and what becomes of it."""
+class CloudSetup:
+    """A simulated cloud: its machine types, and when their machines are preempted."""
 
     kinds: Sequence[MachineType]
     preemptions: Mapping[str, Preemptions] = field(default_factory=dict)
@@ -86,90 +86,94 @@ def on_demand(name: str = "stays", price: float = 1.0, speed: float = 1.0, **set
     return MachineType(name, price, speed=speed, queue=30.0, init=30.0, **settings)
 
 
-def by_price(seed: int = 0) -> Where:
-    """Two markets with a notice and refunds."""
+def preempted_by_price(seed: int = 0) -> CloudSetup:
+    """Return a cloud with two spot markets, with notices and refunds."""
     rng = np.random.default_rng((seed, 7))
-    kinds, preemptions = [], {}
+    machine_types, preemptions = [], {}
     for name, level, speed in (("calm", 0.3, 1.0), ("wild", 0.5, 2.0)):
         times = np.concatenate([[-8.0 * HOUR], np.cumsum(rng.exponential(2000.0, 400)) - 8.0 * HOUR + 1.0])
         wild = 0.6 if name == "wild" else 0.15
         series = PriceSeries(name, "a", times, level * np.exp(wild * rng.standard_normal(401)), end=FOREVER)
-        kinds.append(
+        machine_types.append(
             MachineType(
-                name, series, speed=speed, billing=EC2_SPOT, revocation=Steep(), notice_seconds=120.0, queue=60.0,
-                init=60.0, on_demand_price=1.2 * speed,
+                name, series, speed=speed, billing=EC2_SPOT, revocation=SteepRevocation(), notice_seconds=120.0,
+                queue=60.0, init=60.0, on_demand_price=1.2 * speed,
             )
         )  # fmt: skip
         preemptions[name] = PricePreemptions(series)
-    return Where([*kinds, on_demand()], preemptions, seed)
+    return CloudSetup([*machine_types, on_demand()], preemptions, seed)
 
 
-def by_chance(seed: int = 0) -> Where:
-    """Lifetimes are drawn, and end without a notice; some machines have room for two."""
+def random_lifetimes(seed: int = 0) -> CloudSetup:
+    """Return a cloud with random lifetimes, without notices; some machines have two slots."""
     short, long = Exponential(1.5), Exponential(5.0)
-    kinds = [
+    machine_types = [
         MachineType("short", 0.2, survival=short, queue=(40.0, 10.0), init=(50.0, 20.0), on_demand_price=0.8),
         MachineType("long", 0.55, 2, 1.3, survival=long, billing=EC2_SPOT, init=45.0, on_demand_price=1.9),
         on_demand(),
     ]
-    return Where(
-        kinds, {"short": LifetimePreemptions(short, seed), "long": LifetimePreemptions(long, seed + 1000)}, seed
+    return CloudSetup(
+        machine_types,
+        {"short": LifetimePreemptions(short, seed), "long": LifetimePreemptions(long, seed + 1000)},
+        seed,
     )
 
 
-def by_room(seed: int = 0) -> Where:
-    """There are some, and at times none."""
+def limited_availability(seed: int = 0) -> CloudSetup:
+    """Return a cloud with few spot machines, and at times none."""
     rng = np.random.default_rng((seed, 8))
-    kinds, preemptions = [], {}
+    machine_types, preemptions = [], {}
     for name in ("east", "west"):
         times = np.concatenate([[0.0], np.cumsum(rng.exponential(4000.0, 300)) + 1.0])
         preemptions[name] = AvailabilityPreemptions(times, rng.integers(0, 4, len(times)), FOREVER)
-        kinds.append(
+        machine_types.append(
             MachineType(name, 0.3, survival=Exponential(1.5), queue=30.0, init=60.0, on_demand_price=1.0)
         )  # fmt: skip
-    return Where([*kinds, on_demand()], preemptions, seed)
+    return CloudSetup([*machine_types, on_demand()], preemptions, seed)
 
 
-def with_notice(seed: int = 0) -> Where:
-    """What is asked for is there in the same moment, and its notice may come with it."""
+def with_notice(seed: int = 0) -> CloudSetup:
+    """Return a cloud that hands machines over at once, sometimes with their notice."""
     rng = np.random.default_rng((seed, 9))
     changes = np.append(0.0, np.cumsum(rng.exponential(1500.0, 600)) + 1.0)
     prices = 0.3 * np.exp(0.4 * rng.standard_normal(601))
     series = PriceSeries("price", "a", changes - 8.0 * HOUR, prices, end=FOREVER)
     room = AvailabilityPreemptions(changes, rng.integers(0, 4, 601), FOREVER)
-    kinds = [
-        MachineType("price", series, revocation=Steep(), notice_seconds=300.0),
+    machine_types = [
+        MachineType("price", series, revocation=SteepRevocation(), notice_seconds=300.0),
         MachineType("room", 0.3, survival=Exponential(1.0), notice_seconds=300.0, billing=EC2_SPOT),
         MachineType("stays", 1.0),
     ]
-    return Where(kinds, {"price": PricePreemptions(series), "room": room}, seed)
+    return CloudSetup(machine_types, {"price": PricePreemptions(series), "room": room}, seed)
 
 
-def at_once(seed: int = 0) -> Where:
-    """Whatever is asked for is there in the same moment, and lost often."""
+def instant_machines(seed: int = 0) -> CloudSetup:
+    """Return a cloud that hands machines over at once and preempts them often."""
     life = Exponential(1.0)
-    kinds = [
+    machine_types = [
         MachineType("now", 0.2, survival=life, billing=EC2_SPOT),
         MachineType("too", 0.2, 2, survival=life, billing=PER_SECOND),
         MachineType("stays", 1.0),
     ]
-    return Where(
-        kinds, {"now": LifetimePreemptions(life, seed), "too": LifetimePreemptions(life, seed + 1000)}, seed
+    return CloudSetup(
+        machine_types,
+        {"now": LifetimePreemptions(life, seed), "too": LifetimePreemptions(life, seed + 1000)},
+        seed,
     )
 
 
-def that_stay(seed: int = 0) -> Where:
-    return Where([on_demand(), on_demand("quick", 1.9, 2.0, slots=2)], {}, seed)
+def only_on_demand(seed: int = 0) -> CloudSetup:
+    return CloudSetup([on_demand(), on_demand("quick", 1.9, 2.0, slots=2)], {}, seed)
 
 
-def for_several(seed: int = 0) -> Where:
-    """Machines that take long to come, and have room for many."""
+def large_machines(seed: int = 0) -> CloudSetup:
+    """Return a cloud with large machines that take long to start."""
     large = MachineType("large", 4.0, 4, queue=100.0, init=900.0)
-    return Where([large, MachineType("huge", 16.0, 16, queue=100.0, init=900.0)], {}, seed)
+    return CloudSetup([large, MachineType("huge", 16.0, 16, queue=100.0, init=900.0)], {}, seed)
 
 
 def curve(config: ev.Config, steps: int = STEPS) -> Curve:
-    """Of steps that take from two to nine minutes, by the trial and a little by the step."""
+    """Return a curve whose steps take two to nine minutes, by the trial and slightly by the step."""
     seconds = 120.0 + 400.0 * config["x"]
     return Curve(
         range(1, steps + 1),
@@ -179,8 +183,8 @@ def curve(config: ev.Config, steps: int = STEPS) -> Curve:
 
 
 @dataclass
-class Ran:
-    """What came of a study."""
+class StudyOutcome:
+    """A completed run of a study."""
 
     spec: Spec
     history: History
@@ -200,15 +204,15 @@ class Ran:
         return Counter(entry.offer for entry in self.of(ev.MachineRented))
 
 
-def a_spec(trials: int = 4, *, seed: int = 1, steps: int = STEPS, **settings: Any) -> Spec:
+def make_spec(trials: int = 4, *, seed: int = 1, steps: int = STEPS, **settings: Any) -> Spec:
     space = Space({"x": Float(0.0, 1.0)})
     return Spec("rented", space, (Objective("loss", False),), seed, trials=trials, max_steps=steps, **settings)
 
 
 def run(
-    make: Make,
-    where: Where,
-    terms: Workload,
+    make: PolicyFactory,
+    setup: CloudSetup,
+    workload: StudyWorkload,
     spec: Spec | None = None,
     *,
     kill_after: Collection[int] = (),
@@ -216,38 +220,44 @@ def run(
     curves: Callable[[ev.Config], Curve] = curve,
     pace: Callable[[MachineType], float] | None = None,
     rule: Callable[[], Stopper] | None = None,
-) -> Ran:
-    """To its end. `kill_after`: the driver is killed after so many turns; a new one has only the log.
+) -> StudyOutcome:
+    """Run a study to its end.
 
-    `stop_after`: somebody wants it to stop then. `pace`: seconds of a step on a kind, over what its curve says; by
-    default as the kinds promise. `rule`: makes the one that trials are judged by. A new driver is told by the
-    provider what has come of the last one's requests.
+    - `kill_after`: cycles after which the driver is killed; the new one has only the log, and learns from the
+      provider what became of the requests of the last one.
+    - `stop_after`: the cycle after which the user stops the study.
+    - `pace`: returns the seconds of a step on a type relative to its curve; by default, the inverse of its speed.
+    - `rule`: makes the stopping rule.
     """
-    spec = a_spec(terms.trials or 4) if spec is None else spec
+    spec = make_spec(workload.trials or 4) if spec is None else spec
     clock = VirtualClock()
-    kinds = [
-        replace(kind, price=Known(kind.price, clock)) if isinstance(kind.price, PriceSeries) else kind
-        for kind in where.kinds
+    machine_types = [
+        replace(machine_type, price=NoFuturePrices(machine_type.price, clock))
+        if isinstance(machine_type.price, PriceSeries)
+        else machine_type
+        for machine_type in setup.kinds
     ]
-    cloud = SimulatedCloud(kinds, where.preemptions, where.seed)
+    cloud = SimulatedCloud(machine_types, setup.preemptions, setup.seed)
 
     def paced(_: Run, machine: str) -> float:
-        kind = cloud.kind_of(machine)
-        return 1.0 / kind.speed if pace is None else pace(kind)
+        machine_type = cloud.kind_of(machine)
+        return 1.0 / machine_type.speed if pace is None else pace(machine_type)
 
     def an_engine() -> SimulatedEngine:
-        return SimulatedEngine(curves, clock, terms.restart_seconds, save_seconds=terms.save_seconds, pace=paced)
+        return SimulatedEngine(
+            curves, clock, workload.restart_seconds, save_seconds=workload.save_seconds, pace=paced
+        )
 
     def a_conductor(log: list[ev.Event]) -> Conductor:
-        return Conductor(spec, replayed(spec, log), Random(), make(kinds, terms), rule and rule())
+        return Conductor(spec, replayed(spec, log), Random(), make(machine_types, workload), rule and rule())
 
     log: list[ev.Event] = []
     conductor, engine = a_conductor(log), an_engine()
     events: list[ev.Event] = [ev.DriverStarted(clock.time, 1, "host")]
-    turns, at_once = 0, 0
+    turns, instant_machines = 0, 0
     while True:
         turns, moment = turns + 1, clock.time
-        assert turns <= _MOST_TURNS, "it does not come to an end"
+        assert turns <= _MAX_CYCLES, "the study does not end"
         if turns == stop_after:
             events = [*events, ev.StopRequested(clock.time, "test")]
         entries = conductor.handle(events, clock.time)
@@ -263,14 +273,16 @@ def run(
         if answers:
             events = answers
         elif history.finish_reason is not None or (conductor.halted and not history.running):
-            return Ran(spec, history, cloud, log, turns, clock.time)
+            return StudyOutcome(spec, history, cloud, log, turns, clock.time)
         else:
             times = [at for at in (conductor.wake_at(clock.time), cloud.next_event_at()) if at is not None]
             events = engine.wait(max(0.0, min(times) - clock.time) if times else None)
             events = [*events, *cloud.poll_events(clock.time)]
-            assert events or times, "nothing runs and nothing will: it stands still"
-        at_once = at_once + 1 if clock.time <= math.nextafter(moment, math.inf) else 0
-        assert at_once <= _MOST_AT_ONCE, f"it spins at {clock.time}: {[type(e).__name__ for e in log[-8:]]}"
+            assert events or times, "nothing runs and no event is due"
+        instant_machines = instant_machines + 1 if clock.time <= math.nextafter(moment, math.inf) else 0
+        assert instant_machines <= _MAX_CYCLES_AT_ONCE, (
+            f"endless loop at {clock.time}: {[type(e).__name__ for e in log[-8:]]}"
+        )
 
 
 def _carried_out(

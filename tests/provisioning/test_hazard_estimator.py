@@ -1,4 +1,4 @@
-"""How soon machines are lost: by what is known, and by what became of those that were rented."""
+"""Tests of hazards: from known lifetimes, and corrected by the machines of the study."""
 
 from __future__ import annotations
 
@@ -8,104 +8,106 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.provisioning.desk import HOUR, Desk
+from tests.provisioning.renting_study import HOUR, RentingStudy
 from tests.support.tables import START
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
-from thriftune.provisioning.fixed import CheapestSpot
+from thriftune.provisioning.baselines import CheapestSpot
 from thriftune.provisioning.hazard_estimator import HazardEstimator
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state import events as ev
 
 SPOT = MachineType("spot", 0.3, survival=Exponential(2.0))
 
 
-def desk(at_a_time: int = 1, trials: int = 40) -> Desk:
-    return Desk(CheapestSpot([SPOT], Workload(at_a_time, seconds_per_step=60.0)), trials=trials, retries=0)
+def make_study(at_a_time: int = 1, trials: int = 40) -> RentingStudy:
+    return RentingStudy(
+        CheapestSpot([SPOT], StudyWorkload(at_a_time, seconds_per_step=60.0)), trials=trials, retries=0
+    )
 
 
-def rate(where: Desk) -> float:
-    """As one sees it who reads the history for the first time."""
-    return HazardEstimator([SPOT]).rate(SPOT, where.history, where.now)
+def rate(study: RentingStudy) -> float:
+    """Return the correction of a fresh estimator."""
+    return HazardEstimator([SPOT]).correction(SPOT, study.history, study.now)
 
 
-def lives(where: Desk, hours: float, number: int) -> None:
-    """A machine comes, and is lost after so many hours."""
-    where.comes(f"spot-{number}")
-    where.passes(hours * HOUR)
-    where.is_lost(f"spot-{number}")
+def lives(study: RentingStudy, hours: float, number: int) -> None:
+    """Let a machine arrive, and be preempted after these hours."""
+    study.comes(f"spot-{number}")
+    study.passes(hours * HOUR)
+    study.is_lost(f"spot-{number}")
 
 
-def test_losses_an_hour() -> None:
-    history = desk().history
+def test_hazard_of_known_lifetimes() -> None:
+    history = make_study().history
     for hours in (0.05, 0.5, 20.0):
-        kind = MachineType("k", 1.0, survival=Exponential(hours))
-        told = HazardEstimator([kind])
-        assert told.hazard(kind, history, START, None) == pytest.approx(1.0 / hours)
-        assert told.hazard(kind, history, START, None, 3.0, 0.1) == pytest.approx(1.0 / hours)
-        within = told.lived(kind, history, START, 0.0, 1.0)
+        machine_type = MachineType("k", 1.0, survival=Exponential(hours))
+        result = HazardEstimator([machine_type])
+        assert result.hazard(machine_type, history, START, None) == pytest.approx(1.0 / hours)
+        assert result.hazard(machine_type, history, START, None, 3.0, 0.1) == pytest.approx(1.0 / hours)
+        within = result.expected_alive_hours(machine_type, history, START, 0.0, 1.0)
         assert within == pytest.approx(hours * -math.expm1(-1.0 / hours), rel=1e-3)
     stays = MachineType("stays", 1.0)
     assert HazardEstimator([stays]).hazard(stays, history, START, None) == 0.0
-    assert HazardEstimator([stays]).lived(stays, history, START, 0.0, 1.0) is None
+    assert HazardEstimator([stays]).expected_alive_hours(stays, history, START, 0.0, 1.0) is None
 
 
-def test_losses_by_the_price_are_those_of_its_market() -> None:
+def test_hazard_of_a_market_is_that_of_its_model() -> None:
     class Half:
         def probability(self, series: object, t: float, max_price: float) -> float:
             return 0.5
 
     prices = PriceSeries("m", "a", [START - HOUR], [1.0], end=START + HOUR)
     market = MachineType("m", prices, revocation=Half())
-    told = HazardEstimator([market])
-    assert told.hazard(market, desk().history, START, 2.0) == pytest.approx(math.log(2.0))
-    assert told.rate(market, desk().history, START) == 1.0
+    result = HazardEstimator([market])
+    assert result.hazard(market, make_study().history, START, 2.0) == pytest.approx(math.log(2.0))
+    assert result.correction(market, make_study().history, START) == 1.0
 
 
-def test_before_anything_was_seen_it_is_as_was_known() -> None:
-    where = desk()
-    where.begins()
-    assert rate(where) == 1.0
+def test_without_observations_the_correction_is_one() -> None:
+    study = make_study()
+    study.begins()
+    assert rate(study) == 1.0
 
 
-def test_machines_that_are_lost_sooner_than_was_known_make_it_higher() -> None:
-    where = desk()
-    where.begins()
+def test_early_preemptions_raise_the_hazard() -> None:
+    study = make_study()
+    study.begins()
     for number in range(1, 7):
-        lives(where, 0.2, number)
-        where.passes(400.0)
-    # Six losses, where 6 * 0.2 / 2 were to be expected; what was known weighs as much as four.
-    assert rate(where) == pytest.approx((4.0 + 6.0) / (4.0 + 0.6), rel=0.01)
-    told = HazardEstimator([SPOT])
-    assert told.hazard(SPOT, where.history, where.now, None) == pytest.approx(0.5 * rate(where))
-    lived = told.lived(SPOT, where.history, where.now, 0.0, 1.0)
-    before = HazardEstimator([SPOT]).lived(SPOT, desk().history, START, 0.0, 1.0)
+        lives(study, 0.2, number)
+        study.passes(400.0)
+    # Six preemptions, where 6 * 0.2 / 2 were expected; the known lifetimes weigh as much as four.
+    assert rate(study) == pytest.approx((4.0 + 6.0) / (4.0 + 0.6), rel=0.01)
+    result = HazardEstimator([SPOT])
+    assert result.hazard(SPOT, study.history, study.now, None) == pytest.approx(0.5 * rate(study))
+    lived = result.expected_alive_hours(SPOT, study.history, study.now, 0.0, 1.0)
+    before = HazardEstimator([SPOT]).expected_alive_hours(SPOT, make_study().history, START, 0.0, 1.0)
     assert lived is not None
     assert before is not None
     assert lived < before
 
 
-def test_a_machine_that_stays_makes_it_lower() -> None:
-    where = desk()
-    where.begins()
-    where.comes("spot-1")
-    seen = [rate(where)]
+def test_a_surviving_machine_lowers_the_hazard() -> None:
+    study = make_study()
+    study.begins()
+    study.comes("spot-1")
+    observed = [rate(study)]
     for _ in range(3):
-        where.passes(HOUR)
-        seen.append(rate(where))
-    assert seen == pytest.approx([4.0 / (4.0 + 0.5 * hours) for hours in range(4)])
-    where.passes(1000 * HOUR)
-    assert rate(where) == pytest.approx(4.0 / 7.0)  # one machine proves only so much
+        study.passes(HOUR)
+        observed.append(rate(study))
+    assert observed == pytest.approx([4.0 / (4.0 + 0.5 * hours) for hours in range(4)])
+    study.passes(1000 * HOUR)
+    assert rate(study) == pytest.approx(4.0 / 7.0)  # one machine counts for at most three expected preemptions
 
 
-def test_losses_of_one_moment_count_as_one() -> None:
-    together, apart = desk(4), desk(4)
-    for where in (together, apart):
-        where.begins()
+def test_simultaneous_preemptions_count_as_one() -> None:
+    together, apart = make_study(4), make_study(4)
+    for study in (together, apart):
+        study.begins()
         for number in range(1, 5):
-            where.comes(f"spot-{number}")
-        where.passes(0.2 * HOUR)
+            study.comes(f"spot-{number}")
+        study.passes(0.2 * HOUR)
     for number in range(1, 5):
         together.is_lost(f"spot-{number}")
         apart.is_lost(f"spot-{number}")
@@ -114,40 +116,40 @@ def test_losses_of_one_moment_count_as_one() -> None:
     assert rate(apart) > 1.5
 
 
-def test_it_is_told_the_same_by_one_who_saw_all_of_it_come() -> None:
-    where, told = desk(), HazardEstimator([SPOT])
-    where.begins()
+def test_an_incremental_estimator_agrees_with_a_fresh_one() -> None:
+    study, result = make_study(), HazardEstimator([SPOT])
+    study.begins()
     for number in range(1, 5):
-        told.rate(SPOT, where.history, where.now)
-        lives(where, 0.3 * number, number)
-        where.passes(400.0)
-    assert told.rate(SPOT, where.history, where.now) == pytest.approx(rate(where))
-    other = desk()
+        result.correction(SPOT, study.history, study.now)
+        lives(study, 0.3 * number, number)
+        study.passes(400.0)
+    assert result.correction(SPOT, study.history, study.now) == pytest.approx(rate(study))
+    other = make_study()
     other.begins()
-    assert told.rate(SPOT, other.history, other.now) == 1.0  # another study
+    assert result.correction(SPOT, other.history, other.now) == 1.0  # another study
 
 
 @given(st.lists(st.floats(0.01, 20.0), min_size=1, max_size=8))
-def test_it_is_never_carried_away(hours: list[float]) -> None:
-    where = desk()
-    where.begins()
+def test_the_correction_is_bounded(hours: list[float]) -> None:
+    study = make_study()
+    study.begins()
     for number, each in enumerate(hours, 1):
-        if not any(machine == f"spot-{number}" for machine in where.history.fleet.renting):
+        if not any(machine == f"spot-{number}" for machine in study.history.fleet.renting):
             break
-        lives(where, each, number)
-        where.passes(400.0)
+        lives(study, each, number)
+        study.passes(400.0)
     most = (4.0 + len(hours)) / 4.0
-    assert 4.0 / (4.0 + 3.0 * len(hours)) <= rate(where) <= most
+    assert 4.0 / (4.0 + 3.0 * len(hours)) <= rate(study) <= most
 
 
-def test_a_machine_that_was_given_back_after_its_notice_was_lost() -> None:
-    where = desk()
-    where.begins()
+def test_a_machine_released_after_its_notice_counts_as_preempted() -> None:
+    study = make_study()
+    study.begins()
     for number in range(1, 7):
-        where.comes(f"spot-{number}")
-        where.passes(0.2 * HOUR)
-        where(ev.MachineNotice(where.now, f"spot-{number}", where.now + 120.0))
-        where.end(0, cut=True)
-        where.goes(f"spot-{number}")
-        where.passes(400.0)
-    assert rate(where) > 2.0
+        study.comes(f"spot-{number}")
+        study.passes(0.2 * HOUR)
+        study(ev.MachineNotice(study.now, f"spot-{number}", study.now + 120.0))
+        study.end(0, cut=True)
+        study.goes(f"spot-{number}")
+        study.passes(400.0)
+    assert rate(study) > 2.0

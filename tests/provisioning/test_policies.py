@@ -1,4 +1,4 @@
-"""Every policy of the house, on every small cloud that it can be used on."""
+"""Conformance tests of every built-in policy, on every small cloud that it can be used on."""
 
 from __future__ import annotations
 
@@ -8,45 +8,53 @@ from dataclasses import replace
 import pytest
 
 from tests.provisioning.conformance import PolicyConformance
-from tests.provisioning.studies import at_once, by_chance, by_price, by_room, for_several, that_stay, with_notice
+from tests.provisioning.studies import (
+    instant_machines,
+    large_machines,
+    limited_availability,
+    only_on_demand,
+    preempted_by_price,
+    random_lifetimes,
+    with_notice,
+)
 from thriftune.planning import JobSpec
 from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.baselines import CheapestSpot, FastestSpot, OnDemand
 from thriftune.provisioning.elastic import Elastic
-from thriftune.provisioning.fixed import CheapestSpot, FastestSpot, OnDemand
 from thriftune.provisioning.renting_policy import RentingPolicy
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.thrifty import Thrifty
 from thriftune.provisioning.uniform_progress import UniformProgress
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 
 
-def without_deadline(kinds: Sequence[MachineType], terms: Workload) -> RentingPolicy:
-    return Thrifty(kinds, replace(terms, deadline_seconds=None))
+def without_deadline(machine_types: Sequence[MachineType], workload: StudyWorkload) -> RentingPolicy:
+    return Thrifty(machine_types, replace(workload, deadline_seconds=None))
 
 
-def elastic_without_deadline(kinds: Sequence[MachineType], terms: Workload) -> RentingPolicy:
-    return Elastic(kinds, replace(terms, deadline_seconds=None))
+def elastic_without_deadline(machine_types: Sequence[MachineType], workload: StudyWorkload) -> RentingPolicy:
+    return Elastic(machine_types, replace(workload, deadline_seconds=None))
 
 
-def elastic_for_another_job(kinds: Sequence[MachineType], terms: Workload) -> RentingPolicy:
-    """In stages, which no rule makes of the study, and of fewer trials than there are."""
-    return Elastic(kinds, replace(terms, job=JobSpec.of([(2, 3), (1, 5), (3, 1)])))
+def elastic_for_another_job(machine_types: Sequence[MachineType], workload: StudyWorkload) -> RentingPolicy:
+    """Plan for stages that the study does not have, and for fewer trials than it has."""
+    return Elastic(machine_types, replace(workload, job=JobSpec.of([(2, 3), (1, 5), (3, 1)])))
 
 
-SPOT = (by_price, by_chance, by_room, at_once, with_notice)
+SPOT = (preempted_by_price, random_lifetimes, limited_availability, instant_machines, with_notice)
 WHERE = {
-    OnDemand: (by_price, that_stay, for_several),
+    OnDemand: (preempted_by_price, only_on_demand, large_machines),
     CheapestSpot: SPOT,
     FastestSpot: SPOT,
     StepCost: SPOT,
     UniformProgress: SPOT,
     Reuse: SPOT[1:],
-    Thrifty: (*SPOT, that_stay, for_several),
-    Elastic: (*SPOT, that_stay, for_several),
-    elastic_without_deadline: (*SPOT, that_stay, for_several),
-    elastic_for_another_job: (*SPOT, that_stay, for_several),
-    without_deadline: (*SPOT, that_stay, for_several),
+    Thrifty: (*SPOT, only_on_demand, large_machines),
+    Elastic: (*SPOT, only_on_demand, large_machines),
+    elastic_without_deadline: (*SPOT, only_on_demand, large_machines),
+    elastic_for_another_job: (*SPOT, only_on_demand, large_machines),
+    without_deadline: (*SPOT, only_on_demand, large_machines),
 }
 
 

@@ -1,4 +1,4 @@
-"""The machines that are there: filled, by gangs, and within a fair share."""
+"""Tests of the policy that fills the present machines, with gangs and within a fair share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thriftune.state.trial_record import State
 
 
 def started(provisioner: PresentMachines, *slots: int, trials: int = 9) -> Table:
-    """With machines a, b, ... of so many slots."""
+    """Return a started study with machines a, b, ... of these slots."""
     table = Table(slots=0, trials=trials, provisioner=provisioner)
     machines = zip("abcdef", slots, strict=False)
     ready = [ev.MachineReady(table.now, name, "node", count, 1.0) for name, count in machines]
@@ -41,7 +41,7 @@ def test_the_fullest_machine_is_filled_first() -> None:
         (4, (1, 1), []),
     ],
 )
-def test_a_gang_is_together_on_as_few_machines_as_can_be_or_waits(
+def test_a_gang_uses_the_fewest_machines_or_waits(
     gang: int, slots: tuple[int, ...], placed: list[dict[str, int]]
 ) -> None:
     table = started(PresentMachines(gang), *slots)
@@ -49,12 +49,12 @@ def test_a_gang_is_together_on_as_few_machines_as_can_be_or_waits(
     assert found == placed or [sorted(each.items()) for each in found] == [sorted(each.items()) for each in placed]
 
 
-def test_no_more_trials_at_a_time_than_are_wanted() -> None:
+def test_at_a_time_limits_running_trials() -> None:
     assert len(running(started(PresentMachines(at_a_time=3), 8))) == 3
     assert len(running(started(PresentMachines(2, at_a_time=1), 8))) == 1
 
 
-def test_a_study_keeps_to_its_share_and_takes_the_rest_again() -> None:
+def test_a_study_uses_its_share_and_grows_again() -> None:
     table = started(PresentMachines(), 4)
     assert running(table) == [0, 1, 2, 3]
     assert share(table, 2) == ["move 3/1", "move 2/1"], "the last that came have the least to lose"
@@ -67,7 +67,7 @@ def test_a_study_keeps_to_its_share_and_takes_the_rest_again() -> None:
     assert share(table, None, "no other study wants any") == ["place 2/2 on a from 1", "place 3/2 on a from 1"]
 
 
-def test_a_trial_that_leaves_already_counts_as_one_less() -> None:
+def test_a_trial_that_is_ending_does_not_count() -> None:
     table = started(PresentMachines(), 4)
     assert share(table, 3) == ["move 3/1"]
     assert share(table, 2) == ["move 2/1"]
@@ -75,23 +75,25 @@ def test_a_trial_that_leaves_already_counts_as_one_less() -> None:
 
 
 @pytest.mark.parametrize(("workers", "stay"), [(6, 3), (5, 2), (3, 1), (1, 1), (0, 1)])
-def test_of_gangs_as_many_stay_as_fit_into_the_share_and_one_at_least(workers: int, stay: int) -> None:
+def test_gangs_that_fit_the_share_stay_and_at_least_one(workers: int, stay: int) -> None:
     table = started(PresentMachines(2), 6)
     assert len(running(table)) == 3
     assert len(share(table, workers)) == 3 - stay
 
 
-def test_slots_that_others_use_are_not_free_until_they_are_left() -> None:
-    """Of nodes that are everybody's: a trial that was placed there has nothing to run on, and goes elsewhere."""
+def test_slots_used_by_other_studies_are_not_free() -> None:
+    """A trial that was placed on a shared node without free slots is placed elsewhere."""
     table = started(PresentMachines(), 1, 1, trials=3)
     assert running(table) == [0, 1]
-    where = table.history.trials[0].machine
-    assert where is not None
-    table(ev.MachineShared(table.now, where, 1), ev.Ended(table.now, 0, 1, 0.0, cut=True))  # there was no room
+    study = table.history.trials[0].machine
+    assert study is not None
+    table(
+        ev.MachineShared(table.now, study, 1), ev.Ended(table.now, 0, 1, 0.0, cut=True)
+    )  # the slot was used by another study
     table.history.validate()
     assert table.history.trials[0].state is State.WAITING
     assert table.history.trials[0].losses == table.history.trials[0].failures == 0
     assert table.history.fleet.free_slots == 0
-    table(ev.MachineShared(table.now, where, 0))
-    assert table.history.trials[0].machine == where
+    table(ev.MachineShared(table.now, study, 0))
+    assert table.history.trials[0].machine == study
     table.history.validate()

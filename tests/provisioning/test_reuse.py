@@ -1,18 +1,18 @@
-"""SciSpot's policies: the machine at hand or a new one, by its age; spares for an hour."""
+"""Tests of SciSpot's policy: reuse by age, choice of a type, and idle machines kept for an hour."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.market.known_lifetimes import Bathtub
-from tests.provisioning.desk import HOUR, Desk
-from tests.provisioning.studies import Where, a_spec, run
+from tests.provisioning.renting_study import HOUR, RentingStudy
+from tests.provisioning.studies import CloudSetup, make_spec, run
 from thriftune.errors import SettingError
 from thriftune.market.lifetime import Exponential
 from thriftune.market.reuse import reuse
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.reuse import Reuse
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.preemptions import LifetimePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
@@ -21,111 +21,121 @@ from thriftune.state.fleet import Machine
 LIFE = Bathtub()
 
 
-def desk(*kinds: MachineType, step: float = 216.0, at_a_time: int = 1, trials: int = 4) -> Desk:
-    """Trials of 6 hours."""
-    kinds = kinds or (MachineType("a", 0.3, survival=LIFE, init=60.0),)
-    return Desk(Reuse(kinds, Workload(at_a_time, trials, seconds_per_step=step)), trials=trials)
+def make_study(
+    *machine_types: MachineType, step: float = 216.0, at_a_time: int = 1, trials: int = 4
+) -> RentingStudy:
+    """Return a study of trials of 6 hours."""
+    machine_types = machine_types or (MachineType("a", 0.3, survival=LIFE, init=60.0),)
+    return RentingStudy(
+        Reuse(machine_types, StudyWorkload(at_a_time, trials, seconds_per_step=step)), trials=trials
+    )
 
 
 @pytest.mark.parametrize("step", [36.0, 216.0, 432.0])
-def test_a_machine_is_taken_by_its_age(step: float) -> None:
-    where = desk(step=step)
-    trial = where.one()
-    policy = where.policy
+def test_a_machine_is_accepted_by_its_age(step: float) -> None:
+    study = make_study(step=step)
+    trial = study.one()
+    policy = study.policy
     assert isinstance(policy, Reuse)
-    told = []
+    result = []
     for age in (0.5, 3.0, 8.0, 13.0, 17.5, 21.0, 23.5):
-        machine = Machine("m", "a", 0.3, where.now - age * HOUR, slots=1)
-        taken = policy.takes(trial, machine, where.history, where.now)
+        machine = Machine("m", "a", 0.3, study.now - age * HOUR, slots=1)
+        taken = policy.accepts(trial, machine, study.history, study.now)
         assert taken == reuse(LIFE, step / 36.0, age, restart_hours=60.0 / HOUR)
-        told.append(taken)
-    assert told == sorted(told, reverse=True)  # bathtubs: young ones are, old ones are not
-    assert told[0]
-    assert not told[-1]
+        result.append(taken)
+    assert result == sorted(
+        result, reverse=True
+    )  # with bathtub lifetimes, young machines are reused and old ones are not
+    assert result[0]
+    assert not result[-1]
 
 
-def test_the_next_trial_is_on_the_same_machine_while_that_is_young() -> None:
-    where = desk()
-    assert where.begins() == ["rent a-1"]
-    where.comes("a-1")
-    where.later(6 * HOUR)
-    where.report(0, 100, loss=0.1, saved=True)
-    assert where.end(0) == ["create 1", "place 1/1 on a-1"]
+def test_the_next_trial_reuses_a_young_machine() -> None:
+    study = make_study()
+    assert study.begins() == ["rent a-1"]
+    study.comes("a-1")
+    study.later(6 * HOUR)
+    study.report(0, 100, loss=0.1, saved=True)
+    assert study.end(0) == ["create 1", "place 1/1 on a-1"]
 
 
-def test_an_old_one_is_a_spare_for_an_hour() -> None:
-    where = desk()
-    where.begins()
-    where.comes("a-1")
-    where.later(20 * HOUR)
-    where.report(0, 100, loss=0.1, saved=True)
-    assert where.end(0) == ["create 1", "rent a-2"]
-    assert where.comes("a-2") == ["place 1/1 on a-2"]
-    assert where.passes(HOUR - 1.0) == []
-    assert where.passes(600.0) == ["release a-1"]
+def test_an_old_machine_is_kept_for_an_hour() -> None:
+    study = make_study()
+    study.begins()
+    study.comes("a-1")
+    study.later(20 * HOUR)
+    study.report(0, 100, loss=0.1, saved=True)
+    assert study.end(0) == ["create 1", "rent a-2"]
+    assert study.comes("a-2") == ["place 1/1 on a-2"]
+    assert study.passes(HOUR - 1.0) == []
+    assert study.passes(600.0) == ["release a-1"]
 
 
-def test_a_spare_is_not_kept_when_there_is_nothing_more_to_come() -> None:
-    where = desk(trials=2, at_a_time=2)
-    where.begins()
-    where.comes("a-1")
-    where.comes("a-2")
-    where.later(6 * HOUR)
-    where.report(0, 100, loss=0.1, saved=True)
-    assert where.end(0) == ["release a-1"]
+def test_an_idle_machine_is_released_after_the_last_trial() -> None:
+    study = make_study(trials=2, at_a_time=2)
+    study.begins()
+    study.comes("a-1")
+    study.comes("a-2")
+    study.later(6 * HOUR)
+    study.report(0, 100, loss=0.1, saved=True)
+    assert study.end(0) == ["release a-1"]
 
 
-def test_a_machine_that_is_lost_is_replaced() -> None:
-    where = desk()
-    where.begins()
-    where.comes("a-1")
-    where.works(0, 1, 3, 216.0)
-    assert where.is_lost("a-1") == ["rent a-2"]
-    assert where.comes("a-2") == ["place 0/2 on a-2 from 3"]
+def test_a_preempted_machine_is_replaced() -> None:
+    study = make_study()
+    study.begins()
+    study.comes("a-1")
+    study.works(0, 1, 3, 216.0)
+    assert study.is_lost("a-1") == ["rent a-2"]
+    assert study.comes("a-2") == ["place 0/2 on a-2 from 3"]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3])
-def test_each_kind_is_tried(at_a_time: int) -> None:
-    kinds = [MachineType(name, 0.3, survival=Exponential(50.0), init=60.0) for name in "abc"]
-    ran = run(Reuse, Where(kinds), Workload(at_a_time, 6, seconds_per_step=300.0))
-    assert set(ran.offers()) == set("abc")
+def test_each_type_is_tried(at_a_time: int) -> None:
+    machine_types = [MachineType(name, 0.3, survival=Exponential(50.0), init=60.0) for name in "abc"]
+    outcome = run(Reuse, CloudSetup(machine_types), StudyWorkload(at_a_time, 6, seconds_per_step=300.0))
+    assert set(outcome.offers()) == set("abc")
 
 
 @pytest.mark.parametrize("hours", [9, 23, 30])
 def test_a_trial_may_take_longer_than_machines_live(hours: int) -> None:
     long = Curve(range(1, hours + 1), [{"loss": 1.0}] * hours, [HOUR] * hours)
-    where = Where(
+    setup = CloudSetup(
         [MachineType("a", 0.3, survival=LIFE, queue=60.0, init=60.0)], {"a": LifetimePreemptions(LIFE, 1)}
     )
-    ran = run(Reuse, where, Workload(1, 2, seconds_per_step=HOUR), a_spec(2, steps=hours), curves=lambda _: long)
-    assert len(ran.of(ev.Rent)) < 20
+    outcome = run(
+        Reuse, setup, StudyWorkload(1, 2, seconds_per_step=HOUR), make_spec(2, steps=hours), curves=lambda _: long
+    )
+    assert len(outcome.of(ev.Rent)) < 20
 
 
 def test_a_machine_may_be_older_than_the_table() -> None:
     long = Curve(range(1, 61), [{"loss": 1.0}] * 60, [HOUR] * 60)
-    where = Where([MachineType("a", 0.3, survival=Exponential(4000.0), init=60.0)])
-    ran = run(Reuse, where, Workload(1, 2, seconds_per_step=HOUR), a_spec(2, steps=60), curves=lambda _: long)
-    assert len(ran.of(ev.Rent)) == 1
+    setup = CloudSetup([MachineType("a", 0.3, survival=Exponential(4000.0), init=60.0)])
+    outcome = run(
+        Reuse, setup, StudyWorkload(1, 2, seconds_per_step=HOUR), make_spec(2, steps=60), curves=lambda _: long
+    )
+    assert len(outcome.of(ev.Rent)) == 1
 
 
-def test_a_kind_that_was_not_tried_is_tried_first() -> None:
+def test_an_untried_type_is_tried_first() -> None:
     dear, cheap = MachineType("dear", 3.0, survival=LIFE), MachineType("cheap", 0.1, survival=LIFE)
-    where = desk(dear, cheap)
-    assert where.begins() == ["rent dear-1"]
-    where.comes("dear-1")
-    assert where.is_lost("dear-1") == ["rent cheap-2"]
+    study = make_study(dear, cheap)
+    assert study.begins() == ["rent dear-1"]
+    study.comes("dear-1")
+    assert study.is_lost("dear-1") == ["rent cheap-2"]
 
 
 @pytest.mark.parametrize(
-    ("kinds", "chosen"),
+    ("machine_types", "chosen"),
     [
         ([MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.29, survival=LIFE)], "b"),
         ([MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.5, 2, survival=LIFE)], "b"),
         (
             [MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.5, speed=1.9, survival=LIFE)],
             "b",
-        ),  # 3 h are lost less often
-        # 4 and 6 hours of life for 6 of work: (e^1.5 - 1) 4 = 13.9 and (e - 1) 6 = 10.3 hours, expected
+        ),  # shorter work is preempted less often
+        # 6 h of work at mean lifetimes of 4 and 6 h take (e^1.5 - 1) 4 = 13.9 and (e - 1) 6 = 10.3 h
         (
             [MachineType("a", 0.3, survival=Exponential(4.0)), MachineType("b", 0.4, survival=Exponential(6.0))],
             "b",
@@ -136,49 +146,51 @@ def test_a_kind_that_was_not_tried_is_tried_first() -> None:
         ),
     ],
 )
-def test_of_those_that_were_tried_that_with_the_fewest_expected_dollars(
-    kinds: list[MachineType], chosen: str
+def test_the_tried_type_with_the_fewest_expected_dollars_is_rented(
+    machine_types: list[MachineType], chosen: str
 ) -> None:
-    where = desk(*kinds)
-    where.begins()
-    where.comes("a-1")
-    where.now += 0.5 * HOUR
-    where.is_lost("a-1")
-    where.comes("b-2")
-    where.now += 0.5 * HOUR
-    assert where.is_lost("b-2") == [f"rent {chosen}-3"]
+    study = make_study(*machine_types)
+    study.begins()
+    study.comes("a-1")
+    study.now += 0.5 * HOUR
+    study.is_lost("a-1")
+    study.comes("b-2")
+    study.now += 0.5 * HOUR
+    assert study.is_lost("b-2") == [f"rent {chosen}-3"]
 
 
-def test_where_there_is_none_of_one_kind_another_is_taken() -> None:
-    where = desk(MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.9, survival=LIFE))
-    where.begins()
-    assert where.refuses("a-1") == ["rent b-2"]
-    assert where.refuses("b-2") == []
-    assert where.later(300.0) == ["rent a-3"]
+def test_another_type_is_rented_after_a_refusal() -> None:
+    study = make_study(MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.9, survival=LIFE))
+    study.begins()
+    assert study.refuses("a-1") == ["rent b-2"]
+    assert study.refuses("b-2") == []
+    assert study.later(300.0) == ["rent a-3"]
 
 
-def test_it_goes_by_lives() -> None:
-    with pytest.raises(SettingError, match="reuse: goes by how long machines live; give a kind with survival="):
-        Reuse([MachineType("a", 1.0)], Workload())
+def test_a_type_with_known_lifetimes_is_required() -> None:
+    with pytest.raises(SettingError, match="needs a machine type with known lifetimes; give one with survival="):
+        Reuse([MachineType("a", 1.0)], StudyWorkload())
 
 
-def test_after_it_was_tried_a_dear_kind_is_used_no_more() -> None:
+def test_an_expensive_type_is_not_used_after_its_trial() -> None:
     life = Exponential(200.0)
-    kinds = [
+    machine_types = [
         MachineType(name, price, survival=life, queue=30.0, init=30.0)
         for name, price in (("cheap", 0.1), ("dear", 10.0))
     ]
     flat = Curve(range(1, 11), [{"loss": 1.0}] * 10, [60.0] * 10)
-    terms = Workload(2, 60, seconds_per_step=60.0, restart_seconds=5.0)
-    ran = run(Reuse, Where(kinds, {}), terms, a_spec(60, steps=10), curves=lambda _: flat)
-    assert sum(entry.machine.startswith("dear") for entry in ran.of(ev.Place)) == 1
+    workload = StudyWorkload(2, 60, seconds_per_step=60.0, restart_seconds=5.0)
+    outcome = run(Reuse, CloudSetup(machine_types, {}), workload, make_spec(60, steps=10), curves=lambda _: flat)
+    assert sum(entry.machine.startswith("dear") for entry in outcome.of(ev.Place)) == 1
 
 
-def test_a_spare_goes_after_an_hour_however_many_trials_others_do_meanwhile() -> None:
-    policy = Reuse([MachineType("a", 1.0, survival=Exponential(200.0))], Workload(2, 400, seconds_per_step=40.0))
-    where = Desk(policy, trials=400, max_steps=1)
-    where.begins()
-    where.comes("a-1")
-    spare = Machine("a-9", "a", 1.0, where.now, slots=1)
-    assert policy.keeps(spare, where.history, where.now + 0.9 * HOUR)
-    assert not policy.keeps(spare, where.history, where.now + 1.1 * HOUR)
+def test_an_idle_machine_is_released_after_an_hour_despite_other_trials() -> None:
+    policy = Reuse(
+        [MachineType("a", 1.0, survival=Exponential(200.0))], StudyWorkload(2, 400, seconds_per_step=40.0)
+    )
+    study = RentingStudy(policy, trials=400, max_steps=1)
+    study.begins()
+    study.comes("a-1")
+    spare = Machine("a-9", "a", 1.0, study.now, slots=1)
+    assert policy.keeps_idle(spare, study.history, study.now + 0.9 * HOUR)
+    assert not policy.keeps_idle(spare, study.history, study.now + 1.1 * HOUR)

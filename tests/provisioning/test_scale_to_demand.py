@@ -1,4 +1,4 @@
-"""A cluster grows and shrinks with what its trials want."""
+"""Tests of the policy that scales a cluster to the demand of its trials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEAR, CHEAP = CloudProfile(2, 2.0, name="dear"), CloudProfile(2, 1.0, name="chea
 
 
 class Log(History):
-    """Remembers what was decided."""
+    """A history that records all decisions."""
 
     decided: list[ev.Event]
 
@@ -41,10 +41,10 @@ def driven(
     *,
     gang: int = 1,
     lengths: tuple[int, ...] = (4,),
-    there: int = 0,
+    placed: int = 0,
     cheap: int = 9,
 ) -> Log:
-    """The history of a study whose n-th trial has the n-th of `lengths` steps, over and over."""
+    """Run a study whose trials have these numbers of steps, repeated in order; return its history."""
     spec = Spec(
         "a", Space({"x": Float(0.0, 1.0)}), (Objective("loss", False),), 0, trials=trials, workers=most or 1
     )
@@ -58,9 +58,12 @@ def driven(
         return Curve(range(1, steps + 1), [{"loss": 1.0}] * steps, [10.0] * steps)
 
     conductor = Conductor(spec, history, Random(), ScaleToDemand([DEAR, CHEAP], gang, most))
-    kinds = [MachineType("dear", 2.0, 2, init=5.0), MachineType("cheap", 1.0, 2, init=5.0, most=cheap)]
-    present = [ev.MachineReady(0.0, f"node-{n}", "own", 2, 0.0) for n in range(there)]
-    drive(conductor, SimulatedEngine(curve, clock), clock, present, SimulatedCloud(kinds))
+    machine_types = [
+        MachineType("dear", 2.0, 2, init=5.0),
+        MachineType("cheap", 1.0, 2, init=5.0, max_machines=cheap),
+    ]
+    present = [ev.MachineReady(0.0, f"node-{n}", "own", 2, 0.0) for n in range(placed)]
+    drive(conductor, SimulatedEngine(curve, clock), clock, present, SimulatedCloud(machine_types))
     history.validate()
     assert history.finish_reason == f"all {trials} trials done"
     assert not history.fleet.present.keys() & history.fleet.rented_ids, "all that was rented went back"
@@ -71,45 +74,45 @@ def offers(history: Log) -> list[str]:
     return [each.offer for each in history.decided if isinstance(each, ev.Rent)]
 
 
-def test_it_rents_the_cheapest_first_and_no_more_than_are_wanted() -> None:
+def test_the_cheapest_type_is_rented_first_and_no_more_than_wanted() -> None:
     assert offers(driven(8, 4)) == ["cheap", "cheap"]
     assert offers(driven(12, 6)) == ["cheap", "cheap", "dear"]
     assert offers(driven(3, 8)) == ["cheap", "cheap"], "there are only three trials"
 
 
-def test_what_is_there_is_used_first() -> None:
-    assert offers(driven(8, 4, there=2)) == []
-    assert offers(driven(8, 4, there=1)) == ["cheap"]
+def test_present_machines_are_used_first() -> None:
+    assert offers(driven(8, 4, placed=2)) == []
+    assert offers(driven(8, 4, placed=1)) == ["cheap"]
 
 
-def test_without_a_number_it_makes_do_with_what_is_there_or_with_one() -> None:
-    assert offers(driven(6, None, there=1)) == []
+def test_without_at_a_time_present_machines_or_one_are_used() -> None:
+    assert offers(driven(6, None, placed=1)) == []
     assert offers(driven(6, None)) == ["cheap"]
 
 
-def test_a_kind_that_is_refused_is_left_for_the_next() -> None:
+def test_after_a_refusal_the_next_type_is_rented() -> None:
     assert offers(driven(8, 4, cheap=1)) == ["cheap", "cheap", "dear"]
 
 
-def test_trials_are_packed_together_and_machines_let_go() -> None:
+def test_trials_are_packed_and_empty_machines_released() -> None:
     history = driven(4, 4, lengths=(40, 2, 40, 2))
     moves = [each for each in history.decided if isinstance(each, ev.Move)]
     assert len(moves) == 1
-    assert moves[0].why == "its machine is to be let go"
+    assert moves[0].why == "its machine is to be released"
     ends = sorted(machine.ended_at or 0.0 for machine in history.fleet.past)
     assert ends[0] < ends[1] / 2, "the one that was emptied went early"
     assert all(trial.reports[-1].step in (2, 40) for trial in history.trials)
 
 
-def test_a_machine_that_is_to_be_taken_away_is_let_go_when_it_is_empty() -> None:
-    where = Table(slots=0, trials=2, workers=1, provisioner=ScaleToDemand([CHEAP], at_a_time=1))
-    assert where(ev.DriverStarted(where.now, 1, "host"))[-1] == "rent cheap-1"
-    rented = ev.MachineRented(where.now, "cheap-1", "cheap", 1.0)
-    assert where(rented, ev.MachineReady(where.now, "cheap-1", "cheap", 2, 1.0)) == ["place 0/1 on cheap-1"]
-    where.later(600.0)
-    told = where(ev.MachineNotice(where.now, "cheap-1", where.now + 30.0))
-    assert told == ["move 0/1", "rent cheap-2"]
-    assert where.end(0, cut=True) == ["release cheap-1"]
+def test_an_empty_machine_with_a_notice_is_released() -> None:
+    study = Table(slots=0, trials=2, workers=1, provisioner=ScaleToDemand([CHEAP], at_a_time=1))
+    assert study(ev.DriverStarted(study.now, 1, "host"))[-1] == "rent cheap-1"
+    rented = ev.MachineRented(study.now, "cheap-1", "cheap", 1.0)
+    assert study(rented, ev.MachineReady(study.now, "cheap-1", "cheap", 2, 1.0)) == ["place 0/1 on cheap-1"]
+    study.later(600.0)
+    result = study(ev.MachineNotice(study.now, "cheap-1", study.now + 30.0))
+    assert result == ["move 0/1", "rent cheap-2"]
+    assert study.end(0, cut=True) == ["release cheap-1"]
 
 
 @pytest.mark.parametrize("gang", [2, 4])

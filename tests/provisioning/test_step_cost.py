@@ -1,4 +1,4 @@
-"""SpotTune's policy: the fewest expected dollars a step, for an hour at a time."""
+"""Tests of SpotTune's policy: the fewest expected dollars per step, for an hour at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.provisioning.desk import HOUR, Desk
-from tests.provisioning.studies import FOREVER, Where, by_chance, by_price, run
+from tests.provisioning.renting_study import HOUR, RentingStudy
+from tests.provisioning.studies import FOREVER, CloudSetup, preempted_by_price, random_lifetimes, run
 from tests.support.tables import START
 from thriftune.errors import SettingError
 from thriftune.market.billing import EC2_SPOT
@@ -16,17 +16,17 @@ from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.step_cost import StepCost
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.preemptions import PricePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.state import events as ev
 
-TERMS = Workload(seconds_per_step=60.0)
+TERMS = StudyWorkload(seconds_per_step=60.0)
 
 
 @dataclass
 class Says:
-    """A model that has one answer."""
+    """A revocation model with a constant probability."""
 
     p: float
 
@@ -35,14 +35,14 @@ class Says:
 
 
 def market(name: str, price: float, p: float, *, speed: float = 1.0, before: float | None = None) -> MachineType:
-    """`before`: its price until half an hour ago."""
+    """Return a spot type; `before` is its price until half an hour ago."""
     times = [START - 9 * HOUR, START - 0.5 * HOUR]
     series = PriceSeries(name, "a", times, [before or price, price], end=START + 99 * HOUR)
     return MachineType(name, series, speed=speed, revocation=Says(p), billing=EC2_SPOT)
 
 
 @pytest.mark.parametrize(
-    ("kinds", "chosen"),
+    ("machine_types", "chosen"),
     [
         ([market("a", 1.0, 0.0), market("b", 1.5, 0.5)], "b"),  # 1 against 0.75
         ([market("a", 1.0, 0.0), market("b", 1.5, 0.3)], "a"),  # 1 against 1.05
@@ -52,25 +52,25 @@ def market(name: str, price: float, p: float, *, speed: float = 1.0, before: flo
             [market("a", 1.0, 0.5), MachineType("b", 0.9, survival=Exponential(1.0))],
             "b",
         ),  # 0.5 against 0.9 exp(-1)
-        ([market("a", 1.0, 0.0), MachineType("b", 0.3)], "a"),  # of those that may be taken away
+        ([market("a", 1.0, 0.0), MachineType("b", 0.3)], "a"),  # on-demand types are not considered
     ],
 )
-def test_it_takes_the_least_of_equation_2(kinds: list[MachineType], chosen: str) -> None:
-    assert Desk(StepCost(kinds, TERMS)).begins() == [f"rent {chosen}-1"]
+def test_the_type_with_the_lowest_equation_2_is_rented(machine_types: list[MachineType], chosen: str) -> None:
+    assert RentingStudy(StepCost(machine_types, TERMS)).begins() == [f"rent {chosen}-1"]
 
 
-def test_slots_share_what_a_machine_costs() -> None:
+def test_slots_share_the_cost_of_a_machine() -> None:
     wide = MachineType("wide", 1.8, slots=2, survival=Exponential(1.0))
-    assert Desk(StepCost([MachineType("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begins() == [
+    assert RentingStudy(StepCost([MachineType("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begins() == [
         "rent wide-1"
     ]
 
 
-def test_the_maximum_price_is_a_random_bit_above_the_price_and_the_same_again() -> None:
+def test_the_maximum_price_is_above_the_price_by_a_seeded_delta() -> None:
     def asked(seed: int) -> float | None:
-        where = Desk(StepCost([market("a", 1.0, 0.1)], Workload(seed=seed)))
-        where.begins()
-        return where.history.fleet.renting["a-1"].max_price
+        study = RentingStudy(StepCost([market("a", 1.0, 0.1)], StudyWorkload(seed=seed)))
+        study.begins()
+        return study.history.fleet.renting["a-1"].max_price
 
     limits = [asked(seed) or 0.0 for seed in range(30)]
     assert all(1.0 < limit <= 1.2 for limit in limits)
@@ -78,89 +78,91 @@ def test_the_maximum_price_is_a_random_bit_above_the_price_and_the_same_again() 
     assert asked(3) == limits[3]
 
 
-def test_where_a_price_takes_nothing_away_there_is_no_maximum() -> None:
-    where = Desk(StepCost([MachineType("b", 0.9, survival=Exponential(1.0))], TERMS))
-    where.begins()
-    assert where.history.fleet.renting["b-1"].max_price is None
+def test_without_revocation_there_is_no_maximum_price() -> None:
+    study = RentingStudy(StepCost([MachineType("b", 0.9, survival=Exponential(1.0))], TERMS))
+    study.begins()
+    assert study.history.fleet.renting["b-1"].max_price is None
 
 
-def test_after_an_hour_the_trial_moves_on_and_the_machine_goes_back() -> None:
-    where = Desk(StepCost([market("a", 1.0, 0.1)], TERMS))
-    where.begins()
-    assert where.comes("a-1") == ["place 0/1 on a-1"]
-    assert where.works(0, 1, 5, 700.0) == []
-    assert where.later(99.0) == []
-    assert where.later(1.0) == ["move 0/1"]
-    where.report(0, 6, loss=0.4, saved=True)
-    assert where.end(0, cut=True) == ["release a-1", "rent a-2"]
-    where.goes("a-1")
-    assert where.comes("a-2") == ["place 0/2 on a-2 from 6"]
+def test_after_an_hour_the_trial_moves_and_the_machine_is_released() -> None:
+    study = RentingStudy(StepCost([market("a", 1.0, 0.1)], TERMS))
+    study.begins()
+    assert study.comes("a-1") == ["place 0/1 on a-1"]
+    assert study.works(0, 1, 5, 700.0) == []
+    assert study.later(99.0) == []
+    assert study.later(1.0) == ["move 0/1"]
+    study.report(0, 6, loss=0.4, saved=True)
+    assert study.end(0, cut=True) == ["release a-1", "rent a-2"]
+    study.goes("a-1")
+    assert study.comes("a-2") == ["place 0/2 on a-2 from 6"]
 
 
-def test_a_trial_that_ends_late_leaves_a_machine_that_nobody_takes() -> None:
-    where = Desk(StepCost([market("a", 1.0, 0.1)], TERMS))
-    where.begins()
-    where.comes("a-1")
-    where.later(HOUR)
-    where.report(0, 100, loss=0.4, saved=True)
-    assert where.end(0) == ["create 1", "rent a-2", "release a-1"]
+def test_a_machine_older_than_an_hour_is_released() -> None:
+    study = RentingStudy(StepCost([market("a", 1.0, 0.1)], TERMS))
+    study.begins()
+    study.comes("a-1")
+    study.later(HOUR)
+    study.report(0, 100, loss=0.4, saved=True)
+    assert study.end(0) == ["create 1", "rent a-2", "release a-1"]
 
 
-@pytest.mark.parametrize("cloud", [by_price, by_chance])
-def test_no_machine_is_kept_for_longer_than_an_hour_and_a_step(cloud: Any) -> None:
-    ran = run(StepCost, cloud(2), Workload(2, 4, seconds_per_step=300.0, save_seconds=10.0))
-    rows = ran.ledger.rows
+@pytest.mark.parametrize("cloud", [preempted_by_price, random_lifetimes])
+def test_no_machine_lives_longer_than_an_hour_and_a_step(cloud: Any) -> None:
+    outcome = run(StepCost, cloud(2), StudyWorkload(2, 4, seconds_per_step=300.0, save_seconds=10.0))
+    rows = outcome.ledger.rows
     assert any(row.seconds >= HOUR for row in rows)
     assert max(row.seconds for row in rows) <= HOUR + 550.0 + 10.0
-    assert ran.of(ev.Move)
+    assert outcome.of(ev.Move)
 
 
-def test_a_pace_that_was_seen_counts() -> None:
-    kinds = [market("a", 1.0, 0.0), market("b", 1.9, 0.0, speed=2.0)]
-    where = Desk(StepCost(kinds, TERMS))
-    assert where.begins() == ["rent b-1"]
-    where.comes("b-1")
-    where.works(0, 1, 5, 60.0)  # not twice as fast as on a
-    assert where.is_lost("b-1") == ["rent b-2"]  # nothing is known of a but what b tells
-    where.comes("b-2")
-    where.works(0, 6, 9, 60.0)
-    assert where.wish() == "b"
+def test_measured_step_times_are_used() -> None:
+    machine_types = [market("a", 1.0, 0.0), market("b", 1.9, 0.0, speed=2.0)]
+    study = RentingStudy(StepCost(machine_types, TERMS))
+    assert study.begins() == ["rent b-1"]
+    study.comes("b-1")
+    study.works(0, 1, 5, 60.0)  # measured on b, which was stated to be twice as fast
+    assert study.is_lost("b-1") == ["rent b-2"]  # a is untried, so its time follows from that on b
+    study.comes("b-2")
+    study.works(0, 6, 9, 60.0)
+    assert study.wish() == "b"
 
 
 def test_it_needs_a_spot_machine() -> None:
-    with pytest.raises(SettingError, match="step_cost: no kind of machine may be taken away"):
+    with pytest.raises(SettingError, match="step_cost: all machine types are on-demand"):
         StepCost([MachineType("a", 1.0)], TERMS)
 
 
 @pytest.mark.parametrize("seconds", [30.0, 200.0])
 def test_a_machine_that_was_preempted_within_minutes_is_requested_again_in_the_next_round(seconds: float) -> None:
-    where = Desk(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
-    assert where.begins() == ["rent a-1"]
-    where.comes("a-1")
-    where.passes(seconds)
-    assert where.is_lost("a-1") == []
-    assert where.passes(10.0) == ["rent a-2"]
+    study = RentingStudy(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
+    assert study.begins() == ["rent a-1"]
+    study.comes("a-1")
+    study.passes(seconds)
+    assert study.is_lost("a-1") == []
+    assert study.passes(10.0) == ["rent a-2"]
 
 
 def test_a_machine_that_the_provider_refused_is_not_requested_for_five_minutes() -> None:
-    where = Desk(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
-    assert where.begins() == ["rent a-1"]
-    assert where.refuses("a-1") == ["rent b-2"]
-    assert where.wish() == "b"
-    where.passes(300.0)
-    assert where.wish() == "a"
+    study = RentingStudy(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
+    assert study.begins() == ["rent a-1"]
+    assert study.refuses("a-1") == ["rent b-2"]
+    assert study.wish() == "b"
+    study.passes(300.0)
+    assert study.wish() == "a"
 
 
-def test_machines_that_are_preempted_within_minutes_are_not_paid() -> None:
+def test_machines_preempted_within_minutes_are_refunded() -> None:
     """In a market with a spike every four minutes, all machines of Algorithm 1 but the last are refunded."""
     times = [-9 * HOUR + 240.0 * i + spike for i in range(1000) for spike in (0.0, 235.0)]
     series = PriceSeries("spiky", "a", times, [0.3, 3.0] * 1000, end=FOREVER)
     spiky = MachineType("spiky", series, revocation=Says(0.99), billing=EC2_SPOT, init=10.0)
     calm = MachineType("calm", 0.5, survival=Exponential(1000.0), billing=EC2_SPOT, init=10.0)
-    terms = Workload(1, 1, seconds_per_step=20.0)
-    ran = run(StepCost, Where([spiky, calm], {"spiky": PricePreemptions(series)}), terms, curves=_quick_steps)
-    assert {row.offer for row in ran.ledger.rows} == {"spiky"}
-    assert ran.ledger.dollars <= 240.0 / HOUR * 0.3
+    workload = StudyWorkload(1, 1, seconds_per_step=20.0)
+    outcome = run(
+        StepCost, CloudSetup([spiky, calm], {"spiky": PricePreemptions(series)}), workload, curves=_quick_steps
+    )
+    assert {row.offer for row in outcome.ledger.rows} == {"spiky"}
+    assert outcome.ledger.dollars <= 240.0 / HOUR * 0.3
 
 
 def _quick_steps(config: ev.Config) -> Curve:

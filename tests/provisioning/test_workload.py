@@ -1,4 +1,4 @@
-"""What a policy knows of its study."""
+"""Tests of the workload that policies are given."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.provisioning.desk import Desk
+from tests.provisioning.renting_study import RentingStudy
 from thriftune.errors import SettingError
 from thriftune.provisioning.present_machines import PresentMachines
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 
 
 @pytest.mark.parametrize(
@@ -24,22 +24,22 @@ from thriftune.provisioning.workload import Workload
         ({"save_seconds": float("nan")}, "save_seconds: nan must be a finite number, 0 or more"),
     ],
 )
-def test_what_makes_no_sense_is_said(given: dict[str, Any], message: str) -> None:
+def test_invalid_fields_are_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Workload(**given)
+        StudyWorkload(**given)
 
 
-def test_the_deadline_is_of_driving() -> None:
-    terms = Workload(deadline_seconds=1000.0)
-    where = Desk(PresentMachines())
-    assert terms.time_left(where.history, where.now) == 1000.0
-    where.begins()
-    where.now += 300.0
-    assert terms.time_left(where.history, where.now) == 700.0
-    where.stop()
-    where.now += 5000.0  # nobody drives it
-    assert terms.time_left(where.history, where.now) == 700.0
-    where.begins()
-    where.now += 800.0
-    assert terms.time_left(where.history, where.now) == -100.0
-    assert Workload().time_left(where.history, where.now) is None
+def test_the_deadline_counts_only_time_while_driven() -> None:
+    workload = StudyWorkload(deadline_seconds=1000.0)
+    study = RentingStudy(PresentMachines())
+    assert workload.time_left(study.history, study.now) == 1000.0
+    study.begins()
+    study.now += 300.0
+    assert workload.time_left(study.history, study.now) == 700.0
+    study.stop()
+    study.now += 5000.0  # the study is not driven
+    assert workload.time_left(study.history, study.now) == 700.0
+    study.begins()
+    study.now += 800.0
+    assert workload.time_left(study.history, study.now) == -100.0
+    assert StudyWorkload().time_left(study.history, study.now) is None

@@ -10,18 +10,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.provisioning.studies import HOUR, Make, Where, at_once, by_chance, by_price, by_room, curve, run
+from tests.provisioning.studies import (
+    HOUR,
+    CloudSetup,
+    PolicyFactory,
+    curve,
+    instant_machines,
+    limited_availability,
+    preempted_by_price,
+    random_lifetimes,
+    run,
+)
 from thriftune.market.billing import EC2_SPOT, EC2_SPOT_2016, EC2_SPOT_HELD, Billing
 from thriftune.market.lifetime import Exponential
 from thriftune.market.prices import PriceSeries
 from thriftune.planning.machine_types import MachineType
+from thriftune.provisioning.baselines import CheapestSpot, OnDemand
 from thriftune.provisioning.elastic import Elastic
-from thriftune.provisioning.fixed import CheapestSpot, OnDemand
 from thriftune.provisioning.reuse import Reuse
 from thriftune.provisioning.step_cost import StepCost
 from thriftune.provisioning.thrifty import Thrifty
 from thriftune.provisioning.uniform_progress import UniformProgress
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.preemptions import AvailabilityPreemptions, LifetimePreemptions, PricePreemptions
 
@@ -136,17 +146,17 @@ def test_no_mixture_of_kinds_and_intervals_is_cheaper(data: st.DataObject) -> No
     assert Oracle(kinds, {}, 0.0, end).dollars(steps, seconds) <= paid * (1.0 + 1e-9)
 
 
-POLICIES: list[Make] = [OnDemand, CheapestSpot, StepCost, Reuse, UniformProgress, Thrifty, Elastic]
+POLICIES: list[PolicyFactory] = [OnDemand, CheapestSpot, StepCost, Reuse, UniformProgress, Thrifty, Elastic]
 
 
-@pytest.mark.parametrize("cloud", [by_price, by_chance, by_room, at_once])
+@pytest.mark.parametrize("cloud", [preempted_by_price, random_lifetimes, limited_availability, instant_machines])
 @pytest.mark.parametrize("make", POLICIES)
-def test_no_policy_pays_less_than_the_bound(make: Make, cloud: Callable[[int], Where]) -> None:
-    if make is Reuse and cloud is by_price:
+def test_no_policy_pays_less_than_the_bound(make: PolicyFactory, cloud: Callable[[int], CloudSetup]) -> None:
+    if make is Reuse and cloud is preempted_by_price:
         return  # Reuse needs lifetimes
     for seed in range(4):
         where = cloud(seed)
-        workload = Workload(2, 4, deadline_seconds=6.0 * HOUR, seconds_per_step=320.0, save_seconds=5.0)
+        workload = StudyWorkload(2, 4, deadline_seconds=6.0 * HOUR, seconds_per_step=320.0, save_seconds=5.0)
         finished_run = run(make, where, workload)
         oracle = Oracle(where.kinds, where.preemptions, 0.0, finished_run.now)
         pace = {kind.name: 1.0 / kind.speed for kind in where.kinds}

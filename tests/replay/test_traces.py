@@ -55,11 +55,11 @@ def test_price_model_is_fitted_to_prices_before_the_start() -> None:
     assert trace.start == pytest.approx(4.0 * DAY)
     assert trace.end == pytest.approx(10.0 * DAY)
     spot = trace.kinds[0]
-    assert (spot.lasts, spot.speed, spot.on_demand_price, spot.billing) == (False, 2.0, 1.0, EC2_SPOT)
+    assert (spot.is_on_demand, spot.speed, spot.on_demand_price, spot.billing) == (False, 2.0, 1.0, EC2_SPOT)
     assert isinstance(trace.preemptions(0)["a zone"], PricePreemptions)
     p = spot.loss_probability(trace.start, 2.0 * spot.price_at(trace.start))
     assert 0.0 < p < 1.0
-    assert trace.kinds[2].lasts
+    assert trace.kinds[2].is_on_demand
     with pytest.raises(SettingError, match="prices: the record has none of z"):
         trace_from_prices(history, {"z": TypeData(1.0, 1.0)})
 

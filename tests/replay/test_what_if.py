@@ -103,7 +103,7 @@ def test_study_cut_by_the_end_of_the_trace_is_not_completed() -> None:
     [
         ({"policies": ["cheap"]}, "policy 'cheap' is not known; use one of thrifty, on_demand"),
         ({"policies": ["thrifty"], "seeds": 0}, "seeds: 0 must be a whole number"),
-        ({"policies": ["uniform_progress"]}, "uniform_progress: goes by a deadline; give one"),
+        ({"policies": ["uniform_progress"]}, "uniform_progress: needs a deadline; give deadline="),
     ],
 )
 def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

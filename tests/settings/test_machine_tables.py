@@ -234,7 +234,7 @@ SPOT = {**MINE, "spot": True}
         ({**MINE, "minimum": "soon"}, "minimum: 'soon' is no duration"),
         ({**MINE, "init": "soon"}, "init: 'soon' is no duration"),
         ({**MINE, "init": -1}, "init: mean: -1.0 must be a finite number, 0 or more"),
-        ({**MINE, "queue": [3]}, "queue: needs two or more recorded seconds, each above 0"),
+        ({**MINE, "queue": [3]}, "queue: give at least two recorded times in seconds, each above 0"),
         ({**MINE, "queue": [3, "x"]}, "queue: [3, 'x'] must be recorded seconds, each a number"),
         ({**MINE, "queue": {"std": 3}}, "queue: {'std': 3} must have a mean, such as {mean = 30, std = 10}"),
         ({**MINE, "queue": {"mean": 3, "sdt": 1}}, "queue: sdt: unknown; did you mean std?"),
@@ -324,7 +324,7 @@ def test_where_the_profile_is_from(tmp_path: Path) -> None:
         ("profile = 3\n" + BASE, "profile: 3 must be the path of a profile, or a table"),
         ('profile = "p.json"\n' + BASE + CLOUD, "/p.json: cannot be read (No such file or directory)"),
         (BASE + CLOUD + "[profile]\nstd = 1\n", "a profile must be a table with seconds_per_step"),
-        (BASE + CLOUD + PROFILE.replace("std", "sdt"), "profile: sdt: unknown; there are checkpoint,"),
+        (BASE + CLOUD + PROFILE.replace("std", "sdt"), "profile: sdt: unknown; the keys are checkpoint,"),
         (BASE.replace("max_steps = 20\n", "") + CLOUD + PROFILE, "max_steps: is missing; a plan must know"),
     ],
 )

@@ -51,7 +51,7 @@ def plan_command(
     from thriftune import planning
     from thriftune.cli import plan_tables as tables
     from thriftune.cli.screen import busy
-    from thriftune.planning.choosing import plan
+    from thriftune.planning.plan_finder import plan
     from thriftune.settings.machine_tables import read_plan_file
 
     if plot is not None:

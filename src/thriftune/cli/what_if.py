@@ -54,7 +54,7 @@ def show_policies(
 def _show(found: Sequence[PolicySummary], trace: Trace, settings: Mapping[str, Any], seeds: int) -> None:
     console = open_console()
     facts = facts_table()
-    spot = sum(not kind.lasts for kind in trace.kinds)
+    spot = sum(not kind.is_on_demand for kind in trace.kinds)
     facts.add_row("machines", f"{plural(len(trace.kinds), 'kind')}, {spot} of them may be taken away")
     deadline = seconds("deadline", settings.get("deadline"))
     if deadline is not None:

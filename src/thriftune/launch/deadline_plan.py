@@ -17,10 +17,10 @@ from thriftune.common.formatting import format_dollars, format_seconds, plural
 from thriftune.errors import SettingError
 from thriftune.launch.profiling import measure, powers_of_two
 from thriftune.launch.ray_profiling import OnCluster
-from thriftune.planning.choosing import plan
 from thriftune.planning.cloud_profile import CloudProfile, with_default_waits
 from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
+from thriftune.planning.plan_finder import plan
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import StepTimes
 from thriftune.settings.engine_options import Ray

@@ -28,7 +28,15 @@ from thriftune.common.threads import THREAD_VARIABLES, thread_limits
 from thriftune.engines.local import LocalEngine
 from thriftune.engines.protocol import Engine
 from thriftune.errors import ProfileError, SettingError
-from thriftune.planning.timing import ObservedAttempt, StepTimes, TimingRow, TrialTimes, startup, summary, times
+from thriftune.planning.timing import (
+    ObservedAttempt,
+    StepTimes,
+    TimingRow,
+    TrialTimes,
+    startup_seconds,
+    summarize_trials,
+    time_trial,
+)
 from thriftune.search.random import Random
 from thriftune.show.describe import config_line
 from thriftune.state.events import THIS_MACHINE, Config, DiskFull, Ended, Failed, Killed, Lost, Reported, Warned
@@ -140,7 +148,7 @@ def measure(
             longest = max(longest, time.monotonic() - began)
             say(f"{what} ... {one.seconds_per_step:.3g} s a step")
     rows = tuple(TimingRow(each, tuple(trials)) for each, trials in timed.items() if trials)
-    found = summary(rows, resumed, config)
+    found = summarize_trials(rows, resumed, config)
     return replace(found, remarks=(*busy, *_left_out(timed), *found.remarks))
 
 
@@ -191,13 +199,13 @@ def _trial(spec: Spec, config: Config, watch: _Watch, *, resume: bool) -> tuple[
         seen = watch.attempt(run, least_seconds=watch.seconds, least_steps=2)
         if not seen.reports:
             raise _NoStep(_no_step(seen, watch.workers, watch.seconds))
-        found = times(seen)
+        found = time_trial(seen)
         # A checkpoint before the last step, so that a step is left to do. The last two checkpoints exist.
         saved = [report.step for report in seen.reports if report.saved and report.step < seen.reports[-1].step]
         if not (resume and saved) or watch.ends_at - time.monotonic() < watch.seconds:
             return found, []
         seen = watch.attempt(replace(run, attempt=2, resume_step=saved[-1]), least_seconds=0.0, least_steps=2)
-        return found, [startup(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
+        return found, [startup_seconds(seen, found.seconds_per_step, saved[-1])] if seen.reports else []
 
 
 def _run(spec: Spec, config: Config, folder: str) -> Run:

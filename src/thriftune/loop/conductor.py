@@ -414,7 +414,7 @@ class Conductor:
     def _create_waiting_trials(self, now: float) -> None:
         """Promote or create as many trials as the policy would rent machines for."""
         history = self.history
-        while self._provisioner.wants(history) > len(history.running) + len(history.waiting):
+        while self._provisioner.trials_wanted(history) > len(history.running) + len(history.waiting):
             if (paused := self._promotable()) is not None:
                 self._decide(ev.Promote(now, paused))
             elif not self._may_create or self._create(now) is None:

@@ -1,8 +1,9 @@
-"""How may a stage's trials share a cluster? Fairly: all alike, and nobody waits for a part of a turn.
+"""The fair ways in which the trials of a stage can share a cluster.
 
-As RubberBand 4.3 has it, the slots of a stage are a multiple of its trials, and each has so many workers; or a
-factor of them, and trials of one worker take turns. Where only so many trials may run at a time, hardly a number
-has a factor near that: there the last turn may be one of fewer trials.
+An allocation is fair when all trials of the stage have the same number of workers. In RubberBand (section 4.3) the
+number of slots is a multiple of the number of trials, or a divisor of it; with a divisor, trials of one worker
+train in rounds of equal size. A limit on parallel trials seldom leaves a divisor near it, so with such a limit the
+last round may be smaller than the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from thriftune.planning.cloud_profile import CloudProfile
 
 
 class Allocation(NamedTuple):
-    """So many trials at a time, of so many workers each."""
+    """The number of trials that train at a time, and the workers of each."""
 
     at_a_time: int
     workers: int
@@ -24,19 +25,26 @@ class Allocation(NamedTuple):
 
 
 class StageAllocation(NamedTuple):
-    """What a stage runs on: so many machines are held, at least as many as the allocation needs."""
+    """The machines that a stage holds, and how its trials share them.
+
+    `machines` is at least the number that `allocation` needs.
+    """
 
     cloud: CloudProfile
     machines: int
     allocation: Allocation
 
 
-def fair(trials: int, most_workers: int, most_at_a_time: int | None = None) -> list[Allocation]:
-    """All there are, by their slots."""
-    if most_at_a_time is None:
-        parts = [part for part in range(1, trials) if trials % part == 0]
+def fair_allocations(trials: int, max_workers: int, max_at_a_time: int | None = None) -> list[Allocation]:
+    """Return all fair allocations of a stage, in order of their slots.
+
+    `max_workers` limits the workers of a trial, `max_at_a_time` the trials that train in parallel (None: no
+    limit).
+    """
+    if max_at_a_time is None:
+        round_sizes = [size for size in range(1, trials) if trials % size == 0]
     else:
-        parts = sorted({-(-trials // turns) for turns in range(2, trials + 1)})
-    found = [Allocation(part, 1) for part in parts]
-    found += [Allocation(trials, workers) for workers in range(1, most_workers + 1)]
-    return [each for each in found if most_at_a_time is None or each.at_a_time <= most_at_a_time]
+        round_sizes = sorted({-(-trials // rounds) for rounds in range(2, trials + 1)})
+    allocations = [Allocation(size, 1) for size in round_sizes]
+    allocations += [Allocation(trials, workers) for workers in range(1, max_workers + 1)]
+    return [each for each in allocations if max_at_a_time is None or each.at_a_time <= max_at_a_time]

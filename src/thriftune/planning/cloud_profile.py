@@ -1,4 +1,4 @@
-"""What can be rented, how soon is it there, and what does it cost? One kind of machine as a plan sees it."""
+"""A machine type as plans see it: its slots, price, latencies and billing."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BillingMode = Literal["per_instance", "per_function"]
 
 @dataclass(frozen=True)
 class CloudProfile:
-    """A kind of machine, of which as many as are wanted can be rented.
+    """A machine type of which a plan can rent up to `max_machines`.
 
-    - `slots`: workers at a time, accelerators or cores.
-    - `queue`, `init`: seconds until the provider hands machines over, and then until each is ready. A number, or
-      recorded ones, or a Latency.
-    - `billing`: "per_instance" bills a machine from the moment it is handed over until it is let go, `minimum`
-      seconds at least; "per_function" the slots of a trial while it trains.
-    - `data_gb`: what every machine downloads once, at `data_price` dollars each.
-    - `survival`: of a spot machine, how long it lives; None: it is not taken away.
+    - `slots`: workers that fit on a machine: its accelerators, or else its cores.
+    - `queue`, `init`: seconds until the provider hands a machine over, and then until it is ready. Each is a
+      number, a sequence of recorded seconds, or a Latency.
+    - `billing`: "per_instance" bills a machine from its handover to its release, for at least `minimum` seconds.
+      "per_function" bills the slots of a trial while it trains.
+    - `data_gb`: gigabytes that each machine downloads once, at `data_price` dollars per gigabyte.
+    - `survival`: how long a spot machine lives; None for an on-demand machine.
     - `speed`: how many times as fast as on the profile's machine a step is.
-    - `max_machines`: at a time.
+    - `max_machines`: the most machines that can be held at a time; None means no limit.
     """
 
     slots: int
@@ -53,10 +53,11 @@ class CloudProfile:
         for name in ("price_per_hour", "minimum", "data_gb", "data_price", "speed"):
             check_number(f"cloud: {name}", getattr(self, name), above_zero=name == "speed")
         if not isinstance(self.name, str):
-            raise SettingError(f"cloud: name: {self.name!r} must be a text")
+            raise SettingError(f"cloud: name: {self.name!r} must be text")
         if self.survival is not None and not callable(getattr(self.survival, "survival", None)):
             raise SettingError(
-                f"cloud: survival: {self.survival!r} must be one, as market.lifetime.Exponential(4.0)"
+                f"cloud: survival: {self.survival!r} must be a survival model, such as "
+                "market.lifetime.Exponential(4.0)"
             )
         if self.billing not in get_args(BillingMode):
             raise SettingError(
@@ -67,48 +68,56 @@ class CloudProfile:
 
     @classmethod
     def of(cls, offer: Offer, billing: Billing | None = None, *, spot: bool = False, **others: Any) -> Self:
-        """From the catalog: its accelerators, or else its cores, are the slots. `others`: further fields."""
+        """Return the profile of a catalog offer.
+
+        `others` sets further fields, or replaces values of the offer.
+        """
         price = offer.spot_price_per_hour if spot else offer.price_per_hour
         if "price_per_hour" in others:
             price = others.pop("price_per_hour")
         if price is None:
             raise SettingError(f"{offer.title}: no spot price is known; give price_per_hour=")
         if spot and others.get("survival") is None:
-            raise SettingError(f"{offer.title}: a spot machine may be taken away; give its survival=")
+            raise SettingError(f"{offer.title}: a spot machine can be preempted; give survival=")
         rules: dict[str, Any] = {}
         if billing is not None:
             if billing.granularity_seconds > 60.0:
                 raise SettingError(
-                    f"{offer.title}: bills by {billing.granularity_seconds:g} s; plans are made for machines "
-                    "that are billed by the second"
+                    f"{offer.title}: is billed in units of {billing.granularity_seconds:g} s; plans need "
+                    "machines that are billed by the second"
                 )
-            by: BillingMode = "per_function" if billing.by_use else "per_instance"
-            rules = {"billing": by, "minimum": billing.least_seconds, "data_price": billing.dollars_per_gb}
+            mode: BillingMode = "per_function" if billing.by_use else "per_instance"
+            rules = {"billing": mode, "minimum": billing.least_seconds, "data_price": billing.dollars_per_gb}
         title = f"{offer.name} spot" if spot else offer.name
-        found = cls(offer.accelerators or offer.cores, price, name=title)
-        return replace(found, **{**rules, **others})
+        profile = cls(offer.accelerators or offer.cores, price, name=title)
+        return replace(profile, **{**rules, **others})
 
     @property
     def dollars_per_second(self) -> float:
-        """Of a machine."""
+        """Return the price of a machine per second."""
         return self.price_per_hour / 3600.0
 
     @property
-    def least_billed(self) -> float:
-        """Seconds of a machine's life."""
+    def minimum_billed_seconds(self) -> float:
+        """Return the minimum billed seconds of a machine.
+
+        It is 0 where functions are billed.
+        """
         return self.minimum if self.billing == "per_instance" else 0.0
 
-    def machines_for(self, at_a_time: int, workers: int) -> int:
-        """Trials of so many workers: those that fit share a machine and are never split, larger ones have whole
-        machines of their own."""
+    def machines_needed(self, at_a_time: int, workers: int) -> int:
+        """Return the machines that `at_a_time` trials of `workers` workers need.
+
+        Trials that fit share a machine and are never split. A larger trial has whole machines of its own.
+        """
         if workers > self.slots:
             return at_a_time * -(-workers // self.slots)
         return -(-at_a_time // (self.slots // workers))
 
 
-def with_default_waits(kinds: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
-    """These kinds, where a machine takes so long to come, and to be ready; what a kind says of that itself goes
-    first."""
-    silent = [kind.queue == kind.init == 0.0 for kind in kinds]
-    pairs = zip(kinds, silent, strict=True)
-    return [replace(kind, queue=queue, init=init) if says_nothing else kind for kind, says_nothing in pairs]
+def with_default_waits(profiles: Sequence[CloudProfile], queue: float, init: float) -> list[CloudProfile]:
+    """Set `queue` and `init` in the profiles that state neither."""
+    return [
+        replace(profile, queue=queue, init=init) if profile.queue == profile.init == 0.0 else profile
+        for profile in profiles
+    ]

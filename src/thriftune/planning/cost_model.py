@@ -1,16 +1,16 @@
-"""What is to be expected of a plan? Seconds and dollars, stage by stage.
+"""The expected seconds and dollars of a plan, stage by stage.
 
-All trials of a stage wait for each other at its end, so that the longest path of the DAG is the sum of the stages'
-longest paths, and its expectation the sum of theirs. A stage that holds h machines, of which `new` were not there
-before, takes
+All trials of a stage wait for each other at its end, so the longest path of the DAG is the sum of the longest
+paths of its stages, and its expectation is the sum of theirs. A stage that holds h machines, `new` of which are
+rented at its start, takes
 
-    ready + train,    ready = queue + longest of `new` inits, or 0 if there are none,
-                      train = until the last of its trials is done,
+    ready + train,    ready = queue + longest of `new` inits, or 0 without new machines,
+                      train = time until the last of its trials is done.
 
-and costs, where machines are billed, (h - new) (ready + train) + new (ready - queue + train) machine-seconds, the
-download of `new` machines, and at the end of a machine's life what is missing to the minimum; where functions are
-billed, the slots of each trial while it trains. Whoever is let go is the oldest that there is, so that as few as
-can be are short of the minimum.
+With billing per instance it costs (h - new) (ready + train) + new (ready - queue + train) machine-seconds and the
+download of `new` machines. A machine that is released before its billed minimum also costs the missing seconds.
+The oldest machines are released first, so that as few as possible miss the minimum. With billing per function, a
+stage costs the slots of each trial while it trains.
 """
 
 from __future__ import annotations
@@ -24,176 +24,206 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thriftune.errors import SettingError
-from thriftune.planning.allocation import Allocation, StageAllocation, fair
+from thriftune.planning.allocation import Allocation, StageAllocation, fair_allocations
 from thriftune.planning.cloud_profile import CloudProfile
-from thriftune.planning.dag import machines_kept, queued, train_seconds
+from thriftune.planning.dag import machines_kept, queued_finish_times, sample_train_seconds
 from thriftune.planning.job import JobSpec, Stage
-from thriftune.planning.profile import Profile, slownesses
+from thriftune.planning.profile import Profile, slowness_factors
 
 Floats = NDArray[np.float64]
 Cohorts = list[tuple[int, float]]
-"""Machines that came together and the seconds that they have been billed for, the oldest first."""
+"""(machines rented together, seconds billed for each of them), the oldest first."""
 
 SAMPLES = 1000
-"""Draws behind an expectation that has no formula; fewer where so many trials are drawn that they even out."""
-_MOST_DRAWN = 500_000
-_FEWEST_SAMPLES = 32
-_LOSSY_SAMPLES = 200
-_SEED = 20_210_426
+"""Draws behind an expectation that has no formula: a standard error of 3 % of the standard deviation."""
+_MAX_DRAWN_TRIALS = 500_000  # trials x draws; bounds the memory to 4 MB per array
+_MIN_SAMPLES = 32  # for stages of many trials, which need fewer draws each
+_PREEMPTION_SAMPLES = 200  # draws of a stage on spot machines, which are slower to draw
+_SEED = 20_210_426  # any fixed number: the same plan must always have the same cost
 
 
 @dataclass(frozen=True, slots=True)
 class StageEstimate:
-    """Of a stage, on average."""
+    """The expected seconds and dollars of a stage."""
 
     seconds: float
     dollars: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Training:
-    """Of a stage's trials: seconds until the last is done, their standard deviation, and those of one trial."""
+class _TrainingTime:
+    """The time that the trials of a stage train, in seconds."""
 
-    seconds: float
-    spread: float
-    each: float
+    seconds: float  # expected time until the last trial is done
+    std: float  # standard deviation of that time
+    seconds_per_trial: float  # expected time of one trial
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """`at_a_time`: trials that may run side by side, None: all. `there`: the machines that a job begins with, if
-    any; they are past the least that is billed."""
+    """The model that predicts the seconds and dollars of a job's plans.
+
+    - `at_a_time`: the most trials that may train in parallel; None means no limit.
+    - `initial`: the machines that the job begins with, if any. They have reached their billed minimum.
+    """
 
     spec: JobSpec
     profile: Profile
     at_a_time: int | None = None
-    there: StageAllocation | None = None
-    _known: dict[tuple[Stage, int, Allocation], tuple[CloudProfile, _Training]] = field(
+    initial: StageAllocation | None = None
+    # Keyed by stage, id of the cloud and allocation. Each value keeps its cloud alive, so that the id stays
+    # unique.
+    _training_times: dict[tuple[Stage, int, Allocation], tuple[CloudProfile, _TrainingTime]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
     def allocations(self, i: int) -> list[Allocation]:
-        """That stage `i` may have, by their slots."""
-        return fair(self.spec.stages[i].trials, self.profile.most_workers, self.at_a_time)
+        """Return the fair allocations of stage `i`, in order of their slots."""
+        return fair_allocations(self.spec.stages[i].trials, self.profile.most_workers, self.at_a_time)
 
     def predict(self, choices: Sequence[StageAllocation]) -> list[StageEstimate]:
-        """Stage by stage; their sums are the job's."""
-        found: list[StageEstimate] = []
-        before = self.there
+        """Return the estimate of each stage; the sums are those of the job."""
+        estimates: list[StageEstimate] = []
+        before = self.initial
         cohorts: Cohorts = [] if before is None else [(before.machines, math.inf)]
         for i, choice in enumerate(choices):
             kept = machines_kept(before, choice)
-            dollars = 0.0
+            missing_dollars = 0.0
             if before is not None:
-                cohorts, short = released(cohorts, before.machines - kept, before.cloud.least_billed)
-                dollars = short * before.cloud.dollars_per_second
-            seconds, cost, billed = (float(each) for each in self.expected(i, choice, np.array(kept)))
+                minimum = before.cloud.minimum_billed_seconds
+                cohorts, missing_seconds = release_oldest(cohorts, before.machines - kept, minimum)
+                missing_dollars = missing_seconds * before.cloud.dollars_per_second
+            seconds, dollars, billed = (float(each) for each in self.expect_stage(i, choice, np.array(kept)))
             cohorts = [(count, age + seconds) for count, age in cohorts]
             if choice.machines > kept:
                 cohorts.append((choice.machines - kept, billed))
-            found.append(StageEstimate(seconds, dollars + cost))
+            estimates.append(StageEstimate(seconds, missing_dollars + dollars))
             before = choice
         if before is not None:
-            short = released(cohorts, before.machines, before.cloud.least_billed)[1]
-            found[-1] = StageEstimate(
-                found[-1].seconds, found[-1].dollars + short * before.cloud.dollars_per_second
-            )
-        return found
+            missing_seconds = release_oldest(cohorts, before.machines, before.cloud.minimum_billed_seconds)[1]
+            missing_dollars = missing_seconds * before.cloud.dollars_per_second
+            estimates[-1] = StageEstimate(estimates[-1].seconds, estimates[-1].dollars + missing_dollars)
+        return estimates
 
-    def expected(self, i: int, choice: StageAllocation, kept: NDArray[np.int_]) -> tuple[Floats, Floats, Floats]:
-        """Of stage `i`, for each number of machines that were there before: its seconds, its dollars but for
-        minimums, and the seconds for which new machines are billed (inf where there are none)."""
+    def expect_stage(
+        self, i: int, choice: StageAllocation, kept: NDArray[np.int_]
+    ) -> tuple[Floats, Floats, Floats]:
+        """Estimate stage `i`, for each number of machines kept from the stage before.
+
+        Returns its seconds, its dollars without billed minimums, and the seconds for which each new machine is
+        billed (inf without new machines).
+        """
         cloud, new = choice.cloud, choice.machines - kept
         queue = np.where(new > 0, cloud.queue_latency.mean, 0.0)
         init = cloud.init_latency.mean_of_longest(new)
         train = self.train_seconds(i, cloud, choice.allocation)
         seconds, billed = queue + init + train, init + train
-        data = new * (self.gb(cloud) * cloud.data_price)
+        download_dollars = new * (self.data_gb(cloud) * cloud.data_price)
         if cloud.billing == "per_function":
-            dollars = data + self.function_dollars(i, cloud, choice.allocation)
+            dollars = download_dollars + self.function_dollars(i, cloud, choice.allocation)
         else:
-            dollars = data + cloud.dollars_per_second * (kept * seconds + new * billed)
+            dollars = download_dollars + cloud.dollars_per_second * (kept * seconds + new * billed)
         return seconds, np.asarray(dollars), np.where(new > 0, billed, np.inf)
 
     def variance(self, i: int, choice: StageAllocation, kept: NDArray[np.int_]) -> Floats:
-        """Of the seconds of stage `i`. Of several machines that are made ready, the longest is taken to vary as
-        one of them does."""
-        waits = choice.cloud.queue_latency.std**2 + choice.cloud.init_latency.std**2
-        spread = self._train(i, choice.cloud, choice.allocation).spread
-        return np.asarray(spread**2 + np.where(kept < choice.machines, waits, 0.0))
+        """Return the variance of the seconds of stage `i`, by number of kept machines.
+
+        The longest of several inits is assumed to vary as much as a single one.
+        """
+        wait_variance = choice.cloud.queue_latency.std**2 + choice.cloud.init_latency.std**2
+        train_std = self._training_time(i, choice.cloud, choice.allocation).std
+        return np.asarray(train_std**2 + np.where(kept < choice.machines, wait_variance, 0.0))
 
     def total_variance(self, choices: Sequence[StageAllocation]) -> float:
-        """Of all stages."""
-        pairs = zip([self.there, *choices], choices, strict=False)
-        kept = (np.array(machines_kept(*pair)) for pair in pairs)
-        each = (
-            self.variance(i, choice, there) for i, (choice, there) in enumerate(zip(choices, kept, strict=True))
+        """Return the variance of the seconds of the whole job."""
+        before = [self.initial, *choices]
+        variances = (
+            self.variance(i, choice, np.array(machines_kept(before[i], choice)))
+            for i, choice in enumerate(choices)
         )
-        return math.fsum(float(one) for one in each)
+        return math.fsum(float(variance) for variance in variances)
 
     def train_seconds(self, i: int, cloud: CloudProfile, allocation: Allocation) -> float:
-        """Until the last of the stage's trials is done."""
-        return self._train(i, cloud, allocation).seconds
+        """Return the expected seconds until the last trial of stage `i` is done."""
+        return self._training_time(i, cloud, allocation).seconds
 
-    def _train(self, i: int, cloud: CloudProfile, allocation: Allocation) -> _Training:
-        key = (self.spec.stages[i], id(cloud), allocation)  # the cloud is kept: no other one gets its id
-        if key not in self._known:
-            draw = self._without_losses if cloud.survival is None else self._with_losses
-            self._known[key] = cloud, draw(self.spec.stages[i], cloud, allocation)
-        return self._known[key][1]
+    def _training_time(self, i: int, cloud: CloudProfile, allocation: Allocation) -> _TrainingTime:
+        key = (self.spec.stages[i], id(cloud), allocation)
+        if key not in self._training_times:
+            estimate = self._on_demand_time if cloud.survival is None else self._spot_time
+            self._training_times[key] = cloud, estimate(self.spec.stages[i], cloud, allocation)
+        return self._training_times[key][1]
 
-    def _without_losses(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _Training:
+    def _on_demand_time(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _TrainingTime:
         profile = self.profile
-        each = stage.steps * profile.seconds(allocation.workers) / cloud.speed
-        longest, spread = _longest(stage.trials, allocation.at_a_time, profile.variation)
-        around = profile.startup + profile.checkpoint
-        turns = -(-stage.trials // allocation.at_a_time)
-        return _Training(turns * around + each * longest, each * spread, around + each * profile.mean_slowness)
+        mean = stage.steps * profile.seconds(allocation.workers) / cloud.speed
+        last_done, std = _last_finish(stage.trials, allocation.at_a_time, profile.variation)
+        overhead = profile.startup + profile.checkpoint
+        rounds = -(-stage.trials // allocation.at_a_time)
+        return _TrainingTime(
+            rounds * overhead + mean * last_done, mean * std, overhead + mean * profile.mean_slowness
+        )
 
-    def _with_losses(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _Training:
-        """On machines that are taken away."""
+    def _spot_time(self, stage: Stage, cloud: CloudProfile, allocation: Allocation) -> _TrainingTime:
         rng = np.random.default_rng((_SEED, *stage))
+        choice = StageAllocation(cloud, 0, allocation)
         try:
-            each = train_seconds(stage, StageAllocation(cloud, 0, allocation), self.profile, _LOSSY_SAMPLES, rng)
-        except SettingError:  # such machines live too short for it
-            return _Training(math.inf, 0.0, math.inf)
-        longest = queued(each, allocation.at_a_time).max(axis=0)
-        return _Training(float(longest.mean()), float(longest.std()), float(each.mean()))
+            seconds = sample_train_seconds(stage, choice, self.profile, _PREEMPTION_SAMPLES, rng)
+        except SettingError:  # these machines do not live long enough for a trial
+            return _TrainingTime(math.inf, 0.0, math.inf)
+        last_done = queued_finish_times(seconds, allocation.at_a_time).max(axis=0)
+        return _TrainingTime(float(last_done.mean()), float(last_done.std()), float(seconds.mean()))
 
     def function_dollars(self, i: int, cloud: CloudProfile, allocation: Allocation) -> float:
-        """Of all the stage's trials, each for as long as it trains."""
-        slots = self.spec.stages[i].trials * allocation.workers
-        return slots * self._train(i, cloud, allocation).each * cloud.dollars_per_second / cloud.slots
+        """Return the dollars of stage `i` where functions are billed.
 
-    def gb(self, cloud: CloudProfile) -> float:
+        Each trial is billed while it trains.
+        """
+        slots = self.spec.stages[i].trials * allocation.workers
+        seconds = self._training_time(i, cloud, allocation).seconds_per_trial
+        return slots * seconds * cloud.dollars_per_second / cloud.slots
+
+    def data_gb(self, cloud: CloudProfile) -> float:
+        """Return the gigabytes that each machine downloads.
+
+        They are those of the cloud, or else of the profile.
+        """
         return cloud.data_gb or self.profile.data_gb
 
 
-def released(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
-    """Without the `count` oldest; and the machine-seconds that these are short of the minimum."""
-    left, short = [], 0.0
+def release_oldest(cohorts: Cohorts, count: int, minimum: float) -> tuple[Cohorts, float]:
+    """Release the `count` oldest machines.
+
+    Returns the cohorts that stay, and the machine-seconds that the released ones are below the billed `minimum`.
+    """
+    staying, missing_seconds = [], 0.0
     for machines, age in cohorts:
-        gone = min(machines, count)
-        count -= gone
-        short += gone * max(0.0, minimum - age)
-        if machines > gone:
-            left.append((machines - gone, age))
-    return left, short
+        released = min(machines, count)
+        count -= released
+        missing_seconds += released * max(0.0, minimum - age)
+        if machines > released:
+            staying.append((machines - released, age))
+    return staying, missing_seconds
 
 
 @lru_cache(maxsize=4096)
-def _longest(trials: int, at_a_time: int, variation: float) -> tuple[float, float]:
-    """When the last of these trials is done, where one takes 1: on average, and the standard deviation."""
+def _last_finish(trials: int, at_a_time: int, variation: float) -> tuple[float, float]:
+    """Return the mean and standard deviation of the time until the last trial is done.
+
+    The unit is the mean time of one trial.
+    """
     if not variation:
         return float(-(-trials // at_a_time)), 0.0
-    longest = queued(_slownesses(trials, variation), at_a_time).max(axis=0)
-    return float(longest.mean()), float(longest.std())
+    last_done = queued_finish_times(_drawn_slowness(trials, variation), at_a_time).max(axis=0)
+    return float(last_done.mean()), float(last_done.std())
 
 
 @lru_cache(maxsize=64)
-def _slownesses(trials: int, variation: float) -> Floats:
-    """Of trials, (trials, samples): the same draws for all allocations, so that these differ by what they are and
-    not by luck."""
-    samples = max(_FEWEST_SAMPLES, min(SAMPLES, _MOST_DRAWN // trials))
+def _drawn_slowness(trials: int, variation: float) -> Floats:
+    """Draw the slowness of trials, as (trials, samples).
+
+    All allocations use the same draws, so that a difference between two of them is not chance.
+    """
+    samples = max(_MIN_SAMPLES, min(SAMPLES, _MAX_DRAWN_TRIALS // trials))
     drawn = np.random.default_rng((_SEED, trials)).standard_normal((trials, samples))
-    return np.asarray(slownesses(variation, drawn))
+    return np.asarray(slowness_factors(variation, drawn))

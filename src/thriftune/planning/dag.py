@@ -1,10 +1,10 @@
-"""What must be done, and what before what? A plan as tasks that depend on each other (RubberBand 4.2, Figure 7).
+"""A plan as a DAG of tasks (RubberBand section 4.2, Figure 7).
 
-For each stage: where machines are missing, SCALE (the provider hands them over) and then INIT_INSTANCE, one for
-each; TRAIN, one for each trial; and SYNC, which waits for all of them. Where there is not room for all trials at a
-time, the next one starts as soon as one is done, as RubberBand's executor has it (section 5); its simulator says
-beforehand who waits for whom, which takes longer. Machines that are let go, at the SYNC before, cost no time.
-A job is done when its longest path is.
+A stage that needs new machines has a SCALE task, in which the provider hands them over, and then one INIT_INSTANCE
+task per new machine. Every stage has one TRAIN task per trial and a SYNC task, which waits for all of them. If not
+all trials of a stage fit at a time, the next trial starts as soon as one is done, as in RubberBand's executor
+(section 5). RubberBand's simulator assigns each waiting trial to a predecessor in advance, which takes longer.
+Machines are released at the SYNC of the stage before, which takes no time. A job is done when its longest path is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.job import JobSpec, Stage
-from thriftune.planning.losses import with_losses
-from thriftune.planning.profile import Profile, slownesses
+from thriftune.planning.losses import add_preemption_losses
+from thriftune.planning.profile import Profile, slowness_factors
 
 Floats = NDArray[np.float64]
 
@@ -36,15 +36,15 @@ class TaskKind(StrEnum):
 class Task:
     kind: TaskKind
     stage: int
-    after: tuple[int, ...]  # the nodes it waits for, all of them before it
+    after: tuple[int, ...]  # indices of the tasks that must be done first, all of them lower than its own
 
 
 @dataclass(frozen=True, slots=True)
 class StageTasks:
-    """Where a stage's nodes are."""
+    """The tasks of a stage, as indices into `Dag.tasks`."""
 
-    kept: int  # machines that were there before
-    scale: int | None
+    kept: int  # machines kept from the stage before
+    scale: int | None  # None: the stage needs no new machine
     inits: tuple[int, ...]
     trains: tuple[int, ...]
     sync: int
@@ -53,11 +53,14 @@ class StageTasks:
 @dataclass(frozen=True, slots=True)
 class Dag:
     choices: Sequence[StageAllocation]
-    nodes: list[Task] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     stages: list[StageTasks] = field(default_factory=list)
 
-    def ends(self, seconds: Floats) -> Floats:
-        """When each node is done, from how long it takes; both of (nodes, samples)."""
+    def finish_times(self, seconds: Floats) -> Floats:
+        """Return when each task is done, from its duration.
+
+        Both arrays are (tasks, samples).
+        """
         done = np.array(seconds, dtype=float)
         start = np.zeros(done.shape[1])
         for choice, stage in zip(self.choices, self.stages, strict=True):
@@ -66,34 +69,39 @@ class Dag:
                 done[list(stage.inits)] += done[stage.scale]
                 start = done[list(stage.inits)].max(axis=0)
             trains = list(stage.trains)
-            done[trains] = start + queued(seconds[trains], choice.allocation.at_a_time)
+            done[trains] = start + queued_finish_times(seconds[trains], choice.allocation.at_a_time)
             done[stage.sync] += done[trains].max(axis=0)
             start = done[stage.sync]
         return done
 
 
-def queued(seconds: Floats, at_a_time: int) -> Floats:
-    """When each of these is done, (trials, samples), if so many run at a time and the next begins at once."""
+def queued_finish_times(seconds: Floats, at_a_time: int) -> Floats:
+    """Return when each trial is done if `at_a_time` trials run in parallel.
+
+    A waiting trial starts as soon as another one is done. `seconds` is the duration of each trial; both arrays are
+    (trials, samples).
+    """
     if at_a_time >= len(seconds):
         return seconds
     done = np.array(seconds)
-    busy = np.array(seconds[:at_a_time])  # until when each place is
-    every = np.arange(seconds.shape[1])
+    busy_until = np.array(seconds[:at_a_time])  # by queue
+    samples = np.arange(seconds.shape[1])
     for trial in range(at_a_time, len(seconds)):
-        place = busy.argmin(axis=0)
-        done[trial] += busy[place, every]
-        busy[place, every] = done[trial]
+        first_free = busy_until.argmin(axis=0)
+        done[trial] += busy_until[first_free, samples]
+        busy_until[first_free, samples] = done[trial]
     return done
 
 
-def build(spec: JobSpec, choices: Sequence[StageAllocation]) -> Dag:
+def build_dag(spec: JobSpec, choices: Sequence[StageAllocation]) -> Dag:
+    """Return the tasks of a job whose stages run on these machines."""
     dag = Dag(choices)
     frontier: tuple[int, ...] = ()
     before: StageAllocation | None = None
 
     def add(kind: TaskKind, stage: int, after: tuple[int, ...]) -> int:
-        dag.nodes.append(Task(kind, stage, after))
-        return len(dag.nodes) - 1
+        dag.tasks.append(Task(kind, stage, after))
+        return len(dag.tasks) - 1
 
     for i, (stage, choice) in enumerate(zip(spec.stages, choices, strict=True)):
         kept = machines_kept(before, choice)
@@ -111,31 +119,37 @@ def build(spec: JobSpec, choices: Sequence[StageAllocation]) -> Dag:
 
 
 def machines_kept(before: StageAllocation | None, choice: StageAllocation) -> int:
-    """Of the stage before; another kind of machine is no use."""
-    same = before is not None and before.cloud is choice.cloud
-    return min(before.machines, choice.machines) if before is not None and same else 0
+    """Return how many machines a stage keeps from the stage before.
+
+    It keeps none if the machine type changes.
+    """
+    if before is None or before.cloud is not choice.cloud:
+        return 0
+    return min(before.machines, choice.machines)
 
 
-def sampled(dag: Dag, spec: JobSpec, profile: Profile, samples: int, rng: np.random.Generator) -> Floats:
-    """How long each node takes, drawn so many times: an array of (nodes, samples)."""
-    seconds = np.zeros((len(dag.nodes), samples))
-    for stage, choice, nodes in zip(spec.stages, dag.choices, dag.stages, strict=True):
+def sample_task_seconds(
+    dag: Dag, spec: JobSpec, profile: Profile, samples: int, rng: np.random.Generator
+) -> Floats:
+    """Draw the duration of each task, as an array of (tasks, samples)."""
+    seconds = np.zeros((len(dag.tasks), samples))
+    for stage, choice, tasks in zip(spec.stages, dag.choices, dag.stages, strict=True):
         cloud = choice.cloud
-        if nodes.scale is not None:
-            seconds[nodes.scale] = cloud.queue_latency.sample((samples,), rng)
-            seconds[list(nodes.inits)] = cloud.init_latency.sample((len(nodes.inits), samples), rng)
-        seconds[list(nodes.trains)] = train_seconds(stage, choice, profile, samples, rng)
+        if tasks.scale is not None:
+            seconds[tasks.scale] = cloud.queue_latency.sample((samples,), rng)
+            seconds[list(tasks.inits)] = cloud.init_latency.sample((len(tasks.inits), samples), rng)
+        seconds[list(tasks.trains)] = sample_train_seconds(stage, choice, profile, samples, rng)
     return seconds
 
 
-def train_seconds(
+def sample_train_seconds(
     stage: Stage, choice: StageAllocation, profile: Profile, samples: int, rng: np.random.Generator
 ) -> Floats:
-    """How long each of a stage's trials takes, (trials, samples)."""
+    """Draw how long each trial of a stage trains, as (trials, samples)."""
     cloud, shape = choice.cloud, (stage.trials, samples)
-    noise: Any = slownesses(profile.variation, rng.standard_normal(shape)) if profile.std else 1.0
+    slowness: Any = slowness_factors(profile.variation, rng.standard_normal(shape)) if profile.std else 1.0
     mean = stage.steps * profile.seconds(choice.allocation.workers) / cloud.speed
-    work = np.broadcast_to(mean * noise, shape)
+    work = np.broadcast_to(mean * slowness, shape)
     if cloud.survival is None:
         return np.asarray(profile.startup + work + profile.checkpoint)
-    return with_losses(work, choice, profile, rng)
+    return add_preemption_losses(work, choice, profile, rng)

@@ -1,10 +1,13 @@
-"""What may come of a plan? It is carried out many times over, its latencies drawn (RubberBand Algorithm 1)."""
+"""Simulated executions of a plan (RubberBand Algorithm 1).
+
+Latencies, training times and preemptions are random.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,7 @@ from thriftune.common.durations import Duration
 from thriftune.common.durations import seconds as seconds_of
 from thriftune.errors import SettingError
 from thriftune.planning import dag
-from thriftune.planning.allocation import StageAllocation
+from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec
@@ -21,98 +24,109 @@ from thriftune.planning.profile import Profile
 
 Floats = NDArray[np.float64]
 
+_Part = tuple[Literal["ready"], int, int] | tuple[Literal["train"], int, Allocation]
+"""The wait of a stage for a number of new machines, or the training of a stage with an allocation."""
+
 
 @dataclass(frozen=True, slots=True)
 class Executions:
-    """One figure for each time that the plan was carried out."""
+    """The outcomes of simulated executions of a plan, one element per execution."""
 
     seconds: Floats
     dollars: Floats
-    ends: Floats  # (stages, executions): when each stage was done
+    ends: Floats  # (stages, executions): seconds from the job's start to the end of each stage
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     def probability(self, deadline: Duration) -> float:
-        """That the job is done by then: seconds, or a text such as "20m"."""
+        """Return the share of executions that meet the deadline.
+
+        `deadline` is in seconds, or text such as "20m".
+        """
         seconds = seconds_of("deadline", deadline)
         if seconds is None:
-            raise SettingError("deadline: give seconds, or a text such as '20m'")
+            raise SettingError("deadline: give seconds, or text such as '20m'")
         return float(np.mean(self.seconds <= seconds * (1.0 + 1e-9)))
 
 
-class Durations:
-    """How long plans take, in seconds, drawn so many times: by the same draws for all of them, so that two plans
-    differ by what they are and not by luck, and each part of a plan only once."""
+class DurationSampler:
+    """A sampler of the durations of plans.
+
+    All plans use the same draws, so that a difference between two plans is not chance. Each part of a plan is
+    drawn once and cached.
+    """
 
     def __init__(self, model: CostModel, samples: int) -> None:
-        self._spec, self._profile, self._there, self._samples = model.spec, model.profile, model.there, samples
-        self._known: dict[tuple[object, ...], tuple[CloudProfile, Floats]] = {}
+        self._spec, self._profile, self._initial = model.spec, model.profile, model.initial
+        self._samples = samples
+        # Keyed by part and id of the cloud. Each value keeps its cloud alive, so that the id stays unique.
+        self._drawn: dict[tuple[object, ...], tuple[CloudProfile, Floats]] = {}
 
-    def of(self, choices: Sequence[StageAllocation]) -> Floats:
-        """One for each time: stages wait for each other, so that theirs add up."""
+    def seconds(self, choices: Sequence[StageAllocation]) -> Floats:
+        """Return the duration of each execution, which is the sum of its stages."""
         total = np.zeros(self._samples)
-        before = self._there
+        before = self._initial
         for i, choice in enumerate(choices):
             if new := choice.machines - dag.machines_kept(before, choice):
-                total += self._part(("ready", i, new), choice)
-            total += self._part(("train", i, choice.allocation), choice)
+                total += self._part_seconds(("ready", i, new), choice)
+            total += self._part_seconds(("train", i, choice.allocation), choice)
             before = choice
         return total
 
-    def _part(self, part: tuple[str, int, Any], choice: StageAllocation) -> Floats:
-        key = (*part, id(choice.cloud))  # the cloud is kept: no other one gets its id
-        if key not in self._known:
-            self._known[key] = choice.cloud, self._draw(part, choice)
-        return self._known[key][1]
+    def _part_seconds(self, part: _Part, choice: StageAllocation) -> Floats:
+        key = (*part, id(choice.cloud))
+        if key not in self._drawn:
+            self._drawn[key] = choice.cloud, self._draw(part, choice)
+        return self._drawn[key][1]
 
-    def _draw(self, part: tuple[str, int, Any], choice: StageAllocation) -> Floats:
-        what, i, size = part
+    def _draw(self, part: _Part, choice: StageAllocation) -> Floats:
         cloud, samples = choice.cloud, self._samples
-        rng = np.random.default_rng((i, what == "ready"))
-        if what == "ready":
-            inits = cloud.init_latency.sample((size, samples), rng)
+        rng = np.random.default_rng((part[1], part[0] == "ready"))
+        if part[0] == "ready":
+            inits = cloud.init_latency.sample((part[2], samples), rng)
             return np.asarray(inits.max(axis=0) + cloud.queue_latency.sample((samples,), rng))
-        each = dag.train_seconds(self._spec.stages[i], choice, self._profile, samples, rng)
-        return np.asarray(dag.queued(each, choice.allocation.at_a_time).max(axis=0))
+        seconds = dag.sample_train_seconds(self._spec.stages[part[1]], choice, self._profile, samples, rng)
+        return np.asarray(dag.queued_finish_times(seconds, choice.allocation.at_a_time).max(axis=0))
 
 
-def executions(
+def simulate_executions(
     spec: JobSpec, profile: Profile, choices: Sequence[StageAllocation], samples: int, rng: np.random.Generator
 ) -> Executions:
-    graph = dag.build(spec, choices)
-    seconds = dag.sampled(graph, spec, profile, samples, rng)
-    ends = graph.ends(seconds)
+    """Execute a plan `samples` times."""
+    graph = dag.build_dag(spec, choices)
+    seconds = dag.sample_task_seconds(graph, spec, profile, samples, rng)
+    ends = graph.finish_times(seconds)
     dollars = np.zeros(samples)
-    there: list[tuple[int, Floats]] = []  # machines, and when they were handed over; the oldest first
+    held: list[tuple[int, Floats]] = []  # (machines, time of their handover), the oldest first
     before: StageAllocation | None = None
     now = np.zeros(samples)
-    for choice, nodes in zip(choices, graph.stages, strict=True):
-        cloud, new = choice.cloud, choice.machines - nodes.kept
+    for choice, tasks in zip(choices, graph.stages, strict=True):
+        cloud, new = choice.cloud, choice.machines - tasks.kept
         if before is not None:
-            dollars += _let_go(there, before.machines - nodes.kept, now, before)
-        if nodes.scale is not None:
-            there.append((new, ends[nodes.scale]))
+            dollars += _release_oldest(held, before.machines - tasks.kept, now, before.cloud)
+        if tasks.scale is not None:
+            held.append((new, ends[tasks.scale]))
             dollars += new * (cloud.data_gb or profile.data_gb) * cloud.data_price
         if cloud.billing == "per_function":
-            trained = seconds[list(nodes.trains)].sum(axis=0)
+            trained = seconds[list(tasks.trains)].sum(axis=0)
             dollars += trained * choice.allocation.workers / cloud.slots * cloud.dollars_per_second
-        now, before = ends[nodes.sync], choice
+        now, before = ends[tasks.sync], choice
     if before is not None:
-        dollars += _let_go(there, before.machines, now, before)
-    syncs = [nodes.sync for nodes in graph.stages]
+        dollars += _release_oldest(held, before.machines, now, before.cloud)
+    syncs = [tasks.sync for tasks in graph.stages]
     return Executions(now, dollars, ends[syncs])
 
 
-def _let_go(there: list[tuple[int, Floats]], count: int, now: Floats, choice: StageAllocation) -> Floats | float:
-    """The `count` oldest machines are let go now; what they cost."""
-    cloud, dollars = choice.cloud, np.zeros_like(now)
+def _release_oldest(held: list[tuple[int, Floats]], count: int, now: Floats, cloud: CloudProfile) -> Floats:
+    """Remove the `count` oldest machines from `held`, and return what they cost."""
+    dollars = np.zeros_like(now)
     while count:
-        machines, since = there.pop(0)
-        gone = min(machines, count)
-        count -= gone
-        if gone < machines:
-            there.insert(0, (machines - gone, since))
+        machines, since = held.pop(0)
+        released = min(machines, count)
+        count -= released
+        if released < machines:
+            held.insert(0, (machines - released, since))
         if cloud.billing == "per_instance":
-            dollars += gone * np.maximum(cloud.minimum, now - since) * cloud.dollars_per_second
+            dollars += released * np.maximum(cloud.minimum, now - since) * cloud.dollars_per_second
     return dollars

@@ -1,7 +1,7 @@
-"""What is there to train? Stages: so many trials for so many steps each, and then only the best of them go on.
+"""The stages of a job: numbers of trials, and the steps that they train.
 
-All trials of a stage wait for each other at its end (RubberBand section 3). What is learnt of the trials decides
-who goes on, never how many: so all of it can be planned before the first one starts.
+All trials of a stage wait for each other at its end (RubberBand section 3). The results decide which trials
+continue, but never how many, so the whole job can be planned before its first trial starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thriftune.stopping.halving import Hyperband, halving_stages
 
 
 class Stage(NamedTuple):
-    """So many trials, each for so many steps more."""
+    """A stage in which each of `trials` trials trains for `steps` more steps."""
 
     trials: int
     steps: int
@@ -25,15 +25,21 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """Stages, one after the other. `begins`: the step at which a stage's trials take up, 0 for new ones."""
+    """The stages of a job, one after the other.
+
+    `begins` holds the step at which the trials of each stage start: 0 for new trials.
+    """
 
     stages: list[Stage]
     begins: list[int]
 
     @classmethod
     def of(cls, stages: Iterable[tuple[int, int]]) -> JobSpec:
-        """By hand, from pairs of trials and steps; where there are more trials than before, new ones begin."""
-        found: list[Stage] = []
+        """Return the job with these pairs of trials and steps.
+
+        A stage with more trials than the one before begins with new trials.
+        """
+        checked: list[Stage] = []
         begins: list[int] = []
         try:
             pairs = [(trials, steps) for trials, steps in stages]
@@ -44,56 +50,64 @@ class JobSpec:
         for trials, steps in pairs:
             check_whole("trials", trials, 1)
             check_whole("steps", steps, 1)
-            more = not found or trials > found[-1].trials
-            begins.append(0 if more else begins[-1] + found[-1].steps)
-            found.append(Stage(trials, steps))
-        if not found:
+            are_new = not checked or trials > checked[-1].trials
+            begins.append(0 if are_new else begins[-1] + checked[-1].steps)
+            checked.append(Stage(trials, steps))
+        if not checked:
             raise SettingError("a job needs at least one stage, such as (64, 4): 64 trials for 4 steps each")
-        return cls(found, begins)
+        return cls(checked, begins)
 
     def __add__(self, other: JobSpec) -> JobSpec:
-        """This job, and then the other."""
+        """Return the job that runs `other` after this one."""
         return JobSpec(self.stages + other.stages, self.begins + other.begins)
 
     @property
     def total_steps(self) -> int:
-        """Of all trials together."""
+        """Return the steps of all trials together."""
         return sum(stage.trials * stage.steps for stage in self.stages)
 
 
 def successive_halving(n: int, r: int, R: int, eta: int = 2) -> JobSpec:
-    """RubberBand's SHA(n, r, R, eta): n trials for r steps, the best 1 / eta of them for r * eta more, and so on;
-    the last ones go on to step R."""
+    """Return RubberBand's SHA(n, r, R, eta).
+
+    n trials train for r steps, the best 1 / eta of them for r * eta more, and so on. The last ones train to step
+    R.
+    """
     _check(r=r, R=R, n=n, eta=eta)
     return _job(halving_stages(n, r, R, eta))
 
 
 def hyperband(r: int, R: int, eta: int = 3) -> JobSpec:
-    """Brackets of successive halving, one after the other, as one job (Li et al. 2018)."""
+    """Return Hyperband's brackets as one job (Li et al. 2018).
+
+    The brackets of successive halving run one after the other.
+    """
     _check(r=r, R=R, eta=eta)
-    first, *others = (_job(kind) for kind in Hyperband(min_steps=r, eta=eta).bracket_kinds(R))
+    first, *others = (_job(bracket) for bracket in Hyperband(min_steps=r, eta=eta).bracket_kinds(R))
     return sum(others, first)
 
 
 def asha(n: int, r: int, R: int, eta: int = 3) -> JobSpec:
-    """What is to be expected of ASHA with n trials: the i-th to come to a rung goes on with probability
-    floor(i / eta) / i, and the first eta - 1 do. Its trials do
-    not wait for each other, so that a plan of this is longer than it takes."""
+    """Return the expected stages of ASHA with n trials.
+
+    The i-th trial to reach a rung continues with probability floor(i / eta) / i; the first eta - 1 trials always
+    continue. ASHA's trials do not wait for each other, so ASHA takes less time than a plan for these stages.
+    """
     _check(r=r, R=R, n=n, eta=eta)
-    found, step, rung = [], 0, r
-    while rung * eta <= R:  # above the last rung there are fewer than eta times as many steps left
-        found.append(brackets.BracketStage(n, step, rung))
+    stages, step, rung = [], 0, r
+    while rung * eta <= R:  # above the last rung, fewer than eta times its steps are left
+        stages.append(brackets.BracketStage(n, step, rung))
         n = max(1, round(sum(1.0 if i < eta else (i // eta) / i for i in range(1, n + 1))))
         step, rung = rung, rung * eta
-    return _job([*found, brackets.BracketStage(n, step, R)])
+    return _job([*stages, brackets.BracketStage(n, step, R)])
 
 
-def _job(found: Sequence[brackets.BracketStage]) -> JobSpec:
-    return JobSpec([Stage(s.trials, s.end - s.start) for s in found], [s.start for s in found])
+def _job(stages: Sequence[brackets.BracketStage]) -> JobSpec:
+    return JobSpec([Stage(s.trials, s.end - s.start) for s in stages], [s.start for s in stages])
 
 
 def _check(r: int, R: int, eta: int, n: int = 1) -> None:
-    for name, value, least in (("n", n, 1), ("r", r, 1), ("R", R, 1), ("eta", eta, 2)):
-        check_whole(name, value, least)
+    for name, value, minimum in (("n", n, 1), ("r", r, 1), ("R", R, 1), ("eta", eta, 2)):
+        check_whole(name, value, minimum)
     if r > R:
-        raise SettingError(f"r: {r} steps are more than R, {R}")
+        raise SettingError(f"r: {r} steps are more than R, {R}; give an r of at most R")

@@ -1,7 +1,8 @@
-"""Which stage is a job in, and since when? It follows from the history alone.
+"""The progress of a job: its current stage, and the start of each stage.
 
-A stage's trials begin together, and it is over when all of them have come to its end, or to their own. What is
-told of a stage does not change any more once the next one has begun.
+Both follow from the history alone. The trials of a stage begin together. A stage is over when enough of its trials
+have reached its last step or have ended before it. Once the next stage has begun, the facts about a stage do not
+change.
 """
 
 from __future__ import annotations
@@ -16,110 +17,121 @@ from thriftune.state.trial_record import TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class StageSpan:
-    """A stage, from step to step, and which trials may be in it: those of its bracket.
+    """The steps of a stage, and the trials of its bracket.
 
-    `first`, `last`: by their place among the trials that the study makes.
+    Only trials of the bracket can be in the stage. `first` and `last` are positions in the order in which the
+    study creates trials; `last` is excluded.
     """
 
     first: int
     last: int
-    begins: int
-    ends: int
+    begins: int  # the step at which its trials start
+    ends: int  # the step at which they are done
     trials: int
 
 
 def stage_spans(job: JobSpec) -> list[StageSpan]:
-    found: list[StageSpan] = []
+    """Return the span of each stage of a job."""
+    spans: list[StageSpan] = []
     first = last = 0
     for stage, begins in zip(job.stages, job.begins, strict=True):
         if begins == 0:
             first, last = last, last + stage.trials
-        found.append(StageSpan(first, last, begins, begins + stage.steps, stage.trials))
-    return found
+        spans.append(StageSpan(first, last, begins, begins + stage.steps, stage.trials))
+    return spans
 
 
-class _Through(NamedTuple):
-    """A trial that is through with a stage: since when, and whether it may be in the next."""
+class _StageEnd(NamedTuple):
+    """The end of a stage for one trial."""
 
     at: float
-    came: bool
+    reached_end: bool  # the trial is at the stage's last step, and may be in the next stage
 
 
 class JobProgress:
-    """Where a job is. What it keeps is a cache."""
+    """The progress of a job: a cache of facts that follow from the history."""
 
     def __init__(self, job: JobSpec) -> None:
-        self._turns = stage_spans(job)
-        self._of: History | None = None
-        self._began: list[float] = []
-        self._trials: list[int] = []  # by stage that has begun
-        self._seen = (-1, -1)  # how much of the history is in
-        self._enter(0)
+        self._spans = stage_spans(job)
+        self._history: History | None = None
+        self._starts: list[float] = []  # of each stage that has begun, and the end of the last stage if it is over
+        self._trials: list[int] = []  # the number of trials of each stage that has begun
+        self._seen = (-1, -1)  # past attempts and trials of the history that are counted
+        self._begin_stage(0)
 
-    def _enter(self, first: int) -> None:
-        """A stage, of which nothing is known yet."""
-        self._next = first  # the place of the next trial to look at
-        self._open: list[int] = []  # trials that are not through with it
-        self._through: list[_Through] = []
+    def _begin_stage(self, first: int) -> None:
+        self._next = first  # position of the next trial to look at
+        self._open: list[int] = []  # trials that have not ended the stage
+        self._done: list[_StageEnd] = []  # one for each trial that has ended the stage
 
-    def began(self, history: History) -> list[float]:
-        """When each stage began that has; and when the last one was over, if it is."""
-        if self._of is not history:
-            assert history.started_at is not None, "who asks is a driver"
-            self._of, self._began, self._trials = history, [history.started_at], [self._turns[0].trials]
+    def stage_starts(self, history: History) -> list[float]:
+        """Return the start of each stage that has begun.
+
+        If the last stage is over, its end is the last element.
+        """
+        if self._history is not history:
+            assert history.started_at is not None, "only a driver asks, after it has recorded its start"
+            self._history, self._starts, self._trials = history, [history.started_at], [self._spans[0].trials]
             self._seen = -1, -1
-            self._enter(0)
+            self._begin_stage(0)
         if self._seen == (history.past_attempt_count, len(history.trials)):
-            return self._began
+            return self._starts
         self._seen = history.past_attempt_count, len(history.trials)
-        while len(self._began) <= len(self._turns):
-            need = self._trials[-1]
-            self._look(history)
-            if len(self._through) < need:
+        while len(self._starts) <= len(self._spans):
+            needed = self._trials[-1]
+            self._find_done_trials(history)
+            if len(self._done) < needed:
                 break
-            first = sorted(self._through, key=lambda each: each.at)[:need]
-            if len(self._began) < len(self._turns):
-                coming = self._turns[len(self._began)]
-                came = sum(each.came for each in first) if coming.begins else coming.trials
-                self._trials.append(min(coming.trials, came))
-                self._enter(coming.first)
-            self._began.append(max([self._began[-1], *(each.at for each in first)]))
-        return self._began
+            ends = sorted(self._done, key=lambda end: end.at)[:needed]
+            if len(self._starts) < len(self._spans):
+                next_span = self._spans[len(self._starts)]
+                ready = sum(end.reached_end for end in ends) if next_span.begins else next_span.trials
+                self._trials.append(min(next_span.trials, ready))
+                self._begin_stage(next_span.first)
+            self._starts.append(max([self._starts[-1], *(end.at for end in ends)]))
+        return self._starts
 
-    def trials(self, history: History) -> list[int]:
-        """How many really are in each stage that has begun: all, but for those that did not come so far."""
-        self.began(history)
+    def stage_trials(self, history: History) -> list[int]:
+        """Return how many trials each stage has that has begun: those that reached it."""
+        self.stage_starts(history)
         return self._trials
 
-    def left(self, history: History) -> int:
-        """How many of the stage's trials have yet to come to its end; of one that is not over."""
-        return self.trials(history)[-1] - len(self._through)
+    def trials_left(self, history: History) -> int:
+        """Return how many trials have yet to end the current stage.
 
-    def _look(self, history: History) -> None:
-        """Who has come to the end of the stage that it is. What was found once stays so."""
-        turn = self._turns[len(self._began) - 1]
-        last = min(turn.last, len(history.created_ids))
+        The stage must not be over.
+        """
+        return self.stage_trials(history)[-1] - len(self._done)
+
+    def _find_done_trials(self, history: History) -> None:
+        """Move trials that have ended the current stage from `_open` to `_done`."""
+        span = self._spans[len(self._starts) - 1]
+        last = min(span.last, len(history.created_ids))
         still_open = []
         for trial_id in (*self._open, *history.created_ids[self._next : last]):
-            end = _end_of(history.trials[trial_id], turn)
+            end = _stage_end(history.trials[trial_id], span)
             if end is None:
                 still_open.append(trial_id)
             else:
-                self._through.append(end)
+                self._done.append(end)
         self._open, self._next = still_open, max(self._next, last)
 
 
-def _end_of(trial: TrialRecord, turn: StageSpan) -> _Through | None:
-    if turn.begins and _came(trial, turn.begins) is None:  # it never was in this stage
+def _stage_end(trial: TrialRecord, span: StageSpan) -> _StageEnd | None:
+    """Return the end of this stage for the trial.
+
+    Returns None if the trial never reached the stage or has not ended it.
+    """
+    if span.begins and _reached_at(trial, span.begins) is None:
         return None
-    at = _came(trial, turn.ends)
+    at = _reached_at(trial, span.ends)
     if at is not None:
-        return _Through(at, came=True)
-    return None if trial.ended_at is None else _Through(trial.ended_at, came=False)
+        return _StageEnd(at, reached_end=True)
+    return None if trial.ended_at is None else _StageEnd(trial.ended_at, reached_end=False)
 
 
-def _came(trial: TrialRecord, step: int) -> float | None:
-    """The end of the attempt in which it came to this step."""
+def _reached_at(trial: TrialRecord, step: int) -> float | None:
+    """Return the end of the first attempt that reached this step; None if none has."""
     if trial.step < step:
         return None
-    return next((stay.ended_at for stay in trial.past_attempts if stay.last_step >= step), None)
+    return next((attempt.ended_at for attempt in trial.past_attempts if attempt.last_step >= step), None)

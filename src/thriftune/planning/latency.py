@@ -1,4 +1,4 @@
-"""How long does the provider take? A number of seconds, or a distribution that was fitted to what was seen."""
+"""The time that a provider takes: constant, or fitted to recorded times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from thriftune.errors import SettingError
 
 Floats = NDArray[np.float64]
 
-_PARTS = (np.arange(2000) + 0.5) / 2000
+_GRID = (np.arange(2000) + 0.5) / 2000
+"""Quantiles over which expectations are integrated, by the midpoint rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Lognormal, which is what waiting for machines looks like: never below 0, and now and then long."""
+    """A lognormal waiting time, which is never negative and sometimes long.
+
+    With a `std` of 0 it is constant.
+    """
 
     mean: float  # seconds
     std: float = 0.0
@@ -34,38 +38,44 @@ class Latency:
 
     @classmethod
     def fit(cls, seconds: Sequence[float]) -> Latency:
-        """To recorded ones, by likelihood."""
+        """Return the latency that is most likely, given recorded seconds."""
         try:
-            told = np.asarray(seconds, dtype=float)
+            recorded = np.asarray(seconds, dtype=float)
         except (TypeError, ValueError):
-            raise SettingError(f"latency: {seconds!r} must be a number of seconds, or recorded ones") from None
-        if told.ndim != 1 or len(told) < 2 or not (np.isfinite(told) & (told > 0.0)).all():
-            raise SettingError("latency: needs two or more recorded seconds, each above 0")
-        logs = np.log(told)
+            raise SettingError(
+                f"latency: {seconds!r} must be a number of seconds, or a list of recorded seconds"
+            ) from None
+        if recorded.ndim != 1 or len(recorded) < 2 or not (np.isfinite(recorded) & (recorded > 0.0)).all():
+            raise SettingError("latency: give at least two recorded times in seconds, each above 0")
+        logs = np.log(recorded)
         center, spread = float(logs.mean()), float(logs.var())
         mean = math.exp(center + spread / 2.0)
         return cls(mean, mean * math.sqrt(math.expm1(spread)))
 
     @classmethod
-    def of(cls, given: float | Sequence[float] | Latency) -> Latency:
-        """A number is constant; several are recorded ones, which a distribution is fitted to."""
-        if isinstance(given, Latency):
-            return given
-        return cls(given) if isinstance(given, (int, float)) else cls.fit(given)
+    def of(cls, value: float | Sequence[float] | Latency) -> Latency:
+        """Return a constant latency for a number, a fitted one for several."""
+        if isinstance(value, Latency):
+            return value
+        return cls(value) if isinstance(value, (int, float)) else cls.fit(value)
 
-    def quantile(self, part: Any) -> Any:
+    def quantile(self, probability: Any) -> Any:
+        """Return the seconds that the latency stays below with this probability."""
         if not self.std:
-            return np.full(np.shape(part), self.mean)
+            return np.full(np.shape(probability), self.mean)
         spread = math.log1p((self.std / self.mean) ** 2)
-        return self.mean * np.exp(math.sqrt(spread) * ndtri(part) - spread / 2.0)
+        return self.mean * np.exp(math.sqrt(spread) * ndtri(probability) - spread / 2.0)
 
     def mean_of_longest(self, count: NDArray[np.int_]) -> Floats:
-        """The expected longest of so many, for each of these numbers; of none, 0."""
+        """Return the expected longest of `count` latencies, elementwise.
+
+        It is 0 for a count of 0.
+        """
         if not self.std:
             return np.where(count > 0, self.mean, 0.0)
-        numbers, places = np.unique(count, return_inverse=True)
-        means = [self.quantile(_PARTS ** (1.0 / n)).mean() if n > 1 else self.mean * n for n in numbers.tolist()]
-        return np.array(means)[places].reshape(np.shape(count))
+        numbers, inverse = np.unique(count, return_inverse=True)
+        means = [self.quantile(_GRID ** (1.0 / n)).mean() if n > 1 else self.mean * n for n in numbers.tolist()]
+        return np.array(means)[inverse].reshape(np.shape(count))
 
     def sample(self, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
         return np.asarray(self.quantile(rng.random(shape)))

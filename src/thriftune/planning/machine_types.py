@@ -1,6 +1,6 @@
-"""What can be rented, as one who rents sees it: a kind of machine, its price, its provider's rules, its life.
+"""A machine type as policies see it: its price, billing and lifetimes.
 
-A price that moves is known up to now: whoever decides asks for nothing later.
+A policy may use a varying price only up to the present moment.
 """
 
 from __future__ import annotations
@@ -20,31 +20,34 @@ from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.latency import Latency
 
 _HOUR = 3600.0
-_TO_THE_MOMENT = 1e-6
-_BY_THE_SECOND = 60.0  # seconds of granularity: whoever bills in smaller ones does
+_CONTINUOUS_SECONDS = 1e-6  # a billing granularity so fine that the exact life of a machine is billed
+_PER_SECOND_LIMIT = 60.0  # seconds; a finer granularity is treated as billing by the second
 
 
 class Revocation(Protocol):
-    """A model of one market; a RevocationModel is one."""
+    """A model that predicts preemptions by price, such as RevocationModel."""
 
     def probability(self, series: Any, t: Any, max_price: Any) -> Any:
-        """That the price rises above `max_price` in the hour after `t`."""
+        """Return the probability of a price above `max_price` in the hour after `t`."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MachineType:
-    """One kind of machine.
+    """A machine type that can be rented.
 
-    - `price`: dollars an hour, or a record of them that grows.
-    - `slots`: trials at a time. `speed`: of a step, over the recorded one; until steps were timed, a guess.
-    - `survival`: how long a machine lives, as far as is known. `revocation`: where the price decides, how likely
-      it rises above a maximum. With neither, the machine is not taken away.
-    - `notice_seconds`: from the provider's warning to the loss.
+    - `price`: dollars per hour, or a price series that grows while the study runs.
+    - `slots`: trials that fit on a machine.
+    - `speed`: how many times as fast as on the machine of the recorded or stated step times a step is. Policies
+      use it until steps were timed.
+    - `survival`: how long machines of this type live.
+    - `revocation`: where preemptions depend on the price, the model of that market. A type with neither `survival`
+      nor `revocation` is on-demand.
+    - `notice_seconds`: time from the provider's interruption notice to the preemption.
     - `queue`, `init`: seconds until a machine is handed over, and then until it is ready.
-    - `data_gb`: what every machine downloads once.
-    - `on_demand_price`: dollars an hour of a like machine that is not taken away.
-    - `most`: at a time; None: as many as are wanted.
+    - `data_gb`: gigabytes that each machine downloads once.
+    - `on_demand_price`: dollars per hour of the equivalent on-demand machine.
+    - `max_machines`: the most machines that can be held at a time; None means no limit.
     """
 
     name: str
@@ -59,16 +62,18 @@ class MachineType:
     init: float | Sequence[float] | Latency = 0.0
     data_gb: float = 0.0
     on_demand_price: float | None = None
-    most: int | None = None
+    max_machines: int | None = None
     queue_latency: Latency = field(init=False, repr=False)
     init_latency: Latency = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_whole(f"{self.name}: slots", self.slots, 1)
-        if self.most is not None:
-            check_whole(f"{self.name}: most", self.most, 1)
+        if self.max_machines is not None:
+            check_whole(f"{self.name}: max_machines", self.max_machines, 1)
         if self.billing.by_use:
-            raise SettingError(f"{self.name}: is billed by use, not by the machine: it cannot be rented")
+            raise SettingError(
+                f"{self.name}: is billed by use; only machines that are billed per instance can be rented"
+            )
         for name in ("speed", "notice_seconds", "data_gb"):
             check_number(f"{self.name}: {name}", getattr(self, name), above_zero=name == "speed")
         if self.on_demand_price is not None:
@@ -76,18 +81,23 @@ class MachineType:
         if not isinstance(self.price, PriceSeries):
             check_number(f"{self.name}: price", self.price)
         elif self.revocation is not None and self.survival is not None:
-            raise SettingError(f"{self.name}: give survival= or revocation=, not both: one of them is the cause")
+            raise SettingError(f"{self.name}: give survival= or revocation=, not both")
         if self.revocation is not None and not isinstance(self.price, PriceSeries):
-            raise SettingError(f"{self.name}: revocation= is of a price that moves; give its record as price=")
+            raise SettingError(f"{self.name}: revocation= needs a varying price; give a price series as price=")
         object.__setattr__(self, "queue_latency", Latency.of(self.queue))
         object.__setattr__(self, "init_latency", Latency.of(self.init))
 
     @classmethod
     def of(cls, cloud: CloudProfile) -> MachineType:
-        """As a plan sees it. What functions use is billed elsewhere."""
+        """Return the machine type of a plan's cloud profile.
+
+        Where functions are billed, the machine itself costs nothing.
+        """
         per_instance = cloud.billing == "per_instance"
         billing = Billing(
-            granularity_seconds=_TO_THE_MOMENT, least_seconds=cloud.least_billed, dollars_per_gb=cloud.data_price
+            granularity_seconds=_CONTINUOUS_SECONDS,
+            least_seconds=cloud.minimum_billed_seconds,
+            dollars_per_gb=cloud.data_price,
         )
         return cls(
             cloud.name,
@@ -99,52 +109,59 @@ class MachineType:
             queue=cloud.queue_latency,
             init=cloud.init_latency,
             data_gb=cloud.data_gb,
-            most=cloud.max_machines,
+            max_machines=cloud.max_machines,
         )
 
-    def cloud_at(self, now: float) -> CloudProfile:
-        """As a plan sees it, with the price that it has now. What is billed by the hour costs one at least; what a
-        provider lets off, and that a price decides who is taken away, is left out."""
+    def cloud_profile_at(self, now: float) -> CloudProfile:
+        """Return the profile that plans are made with, at the current price.
+
+        A machine that is billed by the hour costs at least one hour. The profile leaves out refunds, and
+        preemptions that depend on the price.
+        """
         billing = self.billing
-        granule = billing.granularity_seconds if billing.granularity_seconds > _BY_THE_SECOND else 0.0
+        granularity = billing.granularity_seconds if billing.granularity_seconds > _PER_SECOND_LIMIT else 0.0
         return CloudProfile(
             self.slots,
             self.price_at(now),
             self.queue_latency,
             self.init_latency,
             "per_instance",
-            max(billing.least_seconds, granule),
+            max(billing.least_seconds, granularity),
             self.data_gb,
             billing.dollars_per_gb,
             self.name,
             self.survival,
             self.speed,
-            self.most,
+            self.max_machines,
         )
 
     @property
-    def lasts(self) -> bool:
-        """It is not taken away."""
+    def is_on_demand(self) -> bool:
+        """Return True if machines of this type are not preempted."""
         return self.survival is None and self.revocation is None
 
     @property
     def ready_seconds(self) -> float:
-        """From the request to the first step, on average."""
+        """Return the average seconds from the request for a machine until it is ready."""
         return self.queue_latency.mean + self.init_latency.mean
 
     def price_at(self, now: float) -> float:
+        """Return the dollars per hour at this time."""
         return float(self.price.price_at(now)) if isinstance(self.price, PriceSeries) else self.price
 
     def mean_price(self, now: float, seconds: float = _HOUR) -> float:
-        """Over the time that has just passed, as far as it is known."""
+        """Return the mean dollars per hour of the last `seconds`.
+
+        Only the time for which the price is known counts.
+        """
         if not isinstance(self.price, PriceSeries):
             return self.price
         return float(self.price.mean(max(self.price.start, now - seconds), now))
 
     def loss_probability(self, now: float, max_price: float | None) -> float:
-        """Of a machine that is rented now, within an hour."""
+        """Return the probability that a machine rented now is preempted within an hour."""
         if self.revocation is not None:
             if max_price is None:
-                raise SettingError(f"{self.name}: is taken away by its price; say at which maximum price")
+                raise SettingError(f"{self.name}: is preempted by price; give a maximum price")
             return float(self.revocation.probability(self.price, now, max_price))
         return 0.0 if self.survival is None else 1.0 - float(np.asarray(self.survival.survival(1.0)))

@@ -1,4 +1,4 @@
-"""How many machines, of which kind, when? The answer, and what can be asked of it."""
+"""A plan: the machines and workers of each stage, with time and cost."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import numpy as np
 from thriftune.common.checks import check_whole
 from thriftune.planning.allocation import StageAllocation
 from thriftune.planning.cost_model import CostModel
-from thriftune.planning.executions import Executions, executions
+from thriftune.planning.executions import Executions, simulate_executions
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """What is held for a stage, and what is to be expected of it.
+    """The machines of a stage, with its expected time and cost.
 
-    - `begins`: the step at which its trials take up; `steps`: that each of them does.
-    - `workers`: of each trial; `at_a_time`: trials, the others wait for their turn.
-    - `starts`: seconds since the job's start; `seconds` with the wait for new machines.
+    - `begins`: the step at which its trials start. `steps`: the steps that each trial trains in the stage.
+    - `at_a_time`: trials that train in parallel, each with `workers` workers. The other trials wait.
+    - `offer`: the name of the machine type.
+    - `starts`: seconds from the job's start. `seconds`: its duration, with the wait for new machines.
     """
 
     trials: int
@@ -38,15 +39,15 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan, before any money is spent.
+    """The machines of a job, stage by stage, decided before any money is spent.
 
     - `cost`, `duration`: expected dollars and seconds.
-    - `lower_bound`: no fair plan that is in time on average costs less (or, of a budget, takes less time); None
-      from a planner that does not know.
-    - `on_time`: the probability of making the deadline, from simulation where anything is random.
-    - `fall_back_at`: for each stage on machines that may be taken away, the latest second at which the rest of the
-      job, on machines that are not, would still be done by the deadline; below 0 if it never would, None if there
-      are no such machines.
+    - `lower_bound`: no fair plan that meets the deadline on average costs less. With a budget alone: no fair plan
+      within the budget takes less time. None if the planner does not compute it.
+    - `on_time`: the probability of meeting the deadline, from simulation where anything is random.
+    - `fall_back_at`: for each stage on spot machines, the latest second at which the rest of the job could start
+      on on-demand machines and still meet the deadline on average. Negative if even a start at 0 would be too
+      late, None for a stage on on-demand machines or without on-demand machines to fall back on.
     """
 
     model: CostModel = field(repr=False)
@@ -69,31 +70,50 @@ class Plan:
 
     @property
     def gap(self) -> float | None:
-        """How far it may be from the optimum at most, as a part of the lower bound."""
+        """Return the largest possible distance from the optimum.
+
+        It is relative to the lower bound.
+        """
         if self.lower_bound is None:
             return None
-        reached = self.cost if self.budget is None or self.deadline is not None else self.duration
-        return max(0.0, reached / self.lower_bound - 1.0) if self.lower_bound else 0.0
+        value = self.cost if self.budget is None or self.deadline is not None else self.duration
+        return max(0.0, value / self.lower_bound - 1.0) if self.lower_bound else 0.0
 
     def simulate(self, n: int = 1000, seed: int = 0) -> Executions:
-        """The plan, carried out so many times with latencies that are drawn."""
+        """Execute the plan `n` times with random latencies and preemptions."""
         check_whole("n", n, 1)
         rng = np.random.default_rng(seed)
-        return executions(self.model.spec, self.model.profile, self.choices, n, rng)
+        return simulate_executions(self.model.spec, self.model.profile, self.choices, n, rng)
 
     def to_json(self) -> dict[str, Any]:
         names = ("planner", "cost", "duration", "deadline", "budget", "lower_bound", "gap", "on_time")
-        found = {name: getattr(self, name) for name in names}
-        return {**found, "stages": [asdict(s) for s in self.stages], "fall_back_at": self.fall_back_at}
+        fields = {name: getattr(self, name) for name in names}
+        return {**fields, "stages": [asdict(s) for s in self.stages], "fall_back_at": self.fall_back_at}
 
 
-def make(model: CostModel, choices: Sequence[StageAllocation], planner: str, **others: Any) -> Plan:
-    """With what the model expects of these choices."""
+def make_plan(model: CostModel, choices: Sequence[StageAllocation], planner: str, **others: Any) -> Plan:
+    """Return the plan with these choices and the model's estimates.
+
+    `others` sets further fields.
+    """
     stages, starts = [], 0.0
-    expected = model.predict(choices)
-    for stage, begins, choice, told in zip(model.spec.stages, model.spec.begins, choices, expected, strict=True):
-        allocation = choice.allocation
-        shape = (stage.trials, begins, stage.steps, allocation.at_a_time, allocation.workers)
-        stages.append(PlannedStage(*shape, choice.machines, choice.cloud.name, starts, told.seconds, told.dollars))
-        starts += told.seconds
+    estimates = model.predict(choices)
+    for stage, begins, choice, estimate in zip(
+        model.spec.stages, model.spec.begins, choices, estimates, strict=True
+    ):
+        stages.append(
+            PlannedStage(
+                stage.trials,
+                begins,
+                stage.steps,
+                choice.allocation.at_a_time,
+                choice.allocation.workers,
+                choice.machines,
+                choice.cloud.name,
+                starts,
+                estimate.seconds,
+                estimate.dollars,
+            )
+        )
+        starts += estimate.seconds
     return Plan(model, list(choices), planner, stages, **others)

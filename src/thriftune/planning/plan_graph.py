@@ -1,11 +1,11 @@
-"""What may each stage run on, and what does it take to get there? All fair plans, as paths through a graph.
+"""All fair plans of a job, as paths through a graph.
 
-A stage's node is so many machines of a kind, and the allocation on them. To go from a stage's node to one of the
-next costs seconds and dollars (model.py).
+A node of a stage is a number of machines of one type, with the allocation on them. A step from a node of one stage
+to a node of the next costs seconds and dollars, as cost_model.py defines them.
 
-Where the wait for new machines does not depend on how many they are, and nothing is billed beyond their lives,
-only those numbers of machines matter which some stage needs: what is held beyond costs by the machine, and saves
-nothing unless no machine is missing then. Else the others are looked at as well, up to `ALL_HELD`.
+The wait for new machines usually does not depend on their number, and nothing is billed beyond the life of a
+machine. Then only numbers of machines that some stage needs are worth holding: more machines cost more, and save
+nothing unless they make a wait unnecessary. Otherwise all numbers are searched, up to `SEARCH_ALL_UP_TO`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,157 +25,184 @@ from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.cost_model import CostModel
 
 Floats = NDArray[np.float64]
-ALL_HELD = 16
-"""Machines: where more are needed, plans hold only numbers that some stage needs."""
+SEARCH_ALL_UP_TO = 16
+"""Machines. If a stage needs more, plans hold only numbers of machines that some stage needs, for speed."""
 
-Useful = tuple[int, float, float, Allocation]  # machines needed, seconds and dollars of use
+
+class _Use(NamedTuple):
+    """A way for a stage to use machines of one type."""
+
+    machines: int
+    seconds: float
+    function_dollars: float  # 0 where machines are billed per instance
+    allocation: Allocation
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMachines:
-    """What a stage's nodes hold, node by node: so many machines of a kind, their price, the least billed."""
+    """The machines of a stage's nodes; each array has one element per node."""
 
-    machines: NDArray[np.intp]
-    kind: NDArray[np.intp]
+    machines: NDArray[np.intp]  # number of machines
+    machine_type: NDArray[np.intp]  # index of the type; equal for nodes with machines of the same type
     price: Floats  # dollars per second
-    least_billed: Floats  # seconds
+    minimum_billed_seconds: Floats
 
 
 @dataclass(frozen=True)
 class PlanGraph:
-    """The nodes of each stage, and what it takes to get from those of the stage before to them."""
+    """The nodes of each stage, and the cost of reaching them.
+
+    `seconds`, `dollars` and `new_billed` hold an array per stage, of shape (nodes before, nodes). `new_billed` is
+    the seconds for which each new machine is billed until the stage ends.
+    """
 
     model: CostModel
     nodes: list[list[StageAllocation]]
-    seconds: list[Floats]  # by stage: (nodes before, nodes)
+    seconds: list[Floats]
     dollars: list[Floats]
-    new_billed: list[Floats]  # seconds, of machines that come
+    new_billed: list[Floats]
 
     @cached_property
-    def short(self) -> list[NDArray[np.bool_]]:
-        """Whether machines come that are not as old as the least that is billed when the stage ends."""
-        return [billed < self.held(i).least_billed for i, billed in enumerate(self.new_billed)]
+    def has_minimum_due(self) -> list[NDArray[np.bool_]]:
+        """Tell, by stage, whether new machines end it below their billed minimum."""
+        return [billed < self.held(i).minimum_billed_seconds for i, billed in enumerate(self.new_billed)]
 
     @cached_property
     def variance(self) -> list[Floats]:
-        """Of the seconds, in squared seconds."""
-        found: list[Floats] = []
-        before: list[StageAllocation | None] = [self.model.there]
+        """Return the variance of the seconds, by stage, in squared seconds."""
+        variances: list[Floats] = []
+        before: list[StageAllocation | None] = [self.model.initial]
         for i, now in enumerate(self.nodes):
             kept = _kept(before, now)
             columns = [self.model.variance(i, choice, kept[:, at]) for at, choice in enumerate(now)]
-            found.append(np.stack(columns, axis=1))
+            variances.append(np.stack(columns, axis=1))
             before = list(now)
-        return found
+        return variances
 
     def held(self, i: int) -> HeldMachines:
-        """In stage `i`; in the one before the first, what is there."""
+        """Return the machines that the nodes of stage `i` hold.
+
+        Stage -1 stands for the job's initial machines.
+        """
         return self._held[i + 1]
 
     @cached_property
     def _held(self) -> list[HeldMachines]:
-        kinds: dict[int, int] = {}
-        there = self.model.there
+        type_indices: dict[int, int] = {}
+        initial = self.model.initial
         nothing = HeldMachines(np.zeros(1, np.intp), np.full(1, -1, np.intp), np.zeros(1), np.zeros(1))
-        found = [nothing] if there is None else []
-        for nodes in self.nodes if there is None else [[there], *self.nodes]:
+        held = [nothing] if initial is None else []
+        for nodes in self.nodes if initial is None else [[initial], *self.nodes]:
             clouds = [node.cloud for node in nodes]
-            found.append(
+            held.append(
                 HeldMachines(
                     np.array([node.machines for node in nodes], np.intp),
-                    np.array([kinds.setdefault(id(cloud), len(kinds)) for cloud in clouds], np.intp),
+                    np.array([type_indices.setdefault(id(cloud), len(type_indices)) for cloud in clouds], np.intp),
                     np.array([cloud.dollars_per_second for cloud in clouds]),
-                    np.array([cloud.least_billed for cloud in clouds]),
+                    np.array([cloud.minimum_billed_seconds for cloud in clouds]),
                 )
             )
-        return found
+        return held
 
     @classmethod
     def of(cls, model: CostModel, clouds: Sequence[CloudProfile]) -> PlanGraph:
-        useful = [[_useful(model, i, cloud) for cloud in clouds] for i in range(len(model.spec.stages))]
-        held = [
-            _held(cloud, {need for stage in useful for need, *_ in stage[c]}) for c, cloud in enumerate(clouds)
+        """Build the graph for these machine types.
+
+        Raises SettingError if a stage has no node.
+        """
+        uses = [[_useful_uses(model, i, cloud) for cloud in clouds] for i in range(len(model.spec.stages))]
+        sizes = [
+            _sizes_to_search(cloud, {use.machines for stage in uses for use in stage[c]})
+            for c, cloud in enumerate(clouds)
         ]
         nodes = [
             [
                 StageAllocation(cloud, machines, allocation)
                 for c, cloud in enumerate(clouds)
-                for machines in held[c]
-                for allocation in _best_on(stage[c], machines, cloud)
+                for machines in sizes[c]
+                for allocation in _best_allocations(stage[c], machines, cloud)
             ]
-            for stage in useful
+            for stage in uses
         ]
-        for i, there in enumerate(nodes):
-            if not there:
+        for i, stage_nodes in enumerate(nodes):
+            if not stage_nodes:
                 raise SettingError(
-                    f"stage {i + 1}: no number of machines that is allowed, and lives long enough, can run its "
-                    f"{model.spec.stages[i].trials} trials"
+                    f"stage {i + 1}: no allowed number of machines that live long enough can run its "
+                    f"{model.spec.stages[i].trials} trials; raise max_machines or give another machine type"
                 )
         graph = cls(model, nodes, [], [], [])
-        before: list[StageAllocation | None] = [model.there]
+        before: list[StageAllocation | None] = [model.initial]
         for i, now in enumerate(nodes):
-            told = _transitions(model, i, before, now)
-            for matrices, found in zip((graph.seconds, graph.dollars, graph.new_billed), told, strict=True):
-                matrices.append(found)
+            transitions = _transitions(model, i, before, now)
+            for arrays, array in zip((graph.seconds, graph.dollars, graph.new_billed), transitions, strict=True):
+                arrays.append(array)
             before = list(now)
         return graph
 
     def choices(self, path: Sequence[int]) -> list[StageAllocation]:
-        return [nodes[at] for nodes, at in zip(self.nodes, path, strict=True)]
+        """Return the nodes of a path, which is given as the index of a node in each stage."""
+        return [nodes[index] for nodes, index in zip(self.nodes, path, strict=True)]
 
 
-def _held(cloud: CloudProfile, needed: set[int]) -> list[int]:
-    """The numbers of machines that are worth a look, from those that some stage needs."""
-    most = max(needed, default=0)
-    if (cloud.init_latency.std or cloud.least_billed) and most <= ALL_HELD:
-        return list(range(min(needed, default=1), most + 1))
+def _sizes_to_search(cloud: CloudProfile, needed: set[int]) -> list[int]:
+    """Return the numbers of machines to search, from those that some stage needs."""
+    largest = max(needed, default=0)
+    if (cloud.init_latency.std or cloud.minimum_billed_seconds) and largest <= SEARCH_ALL_UP_TO:
+        return list(range(min(needed, default=1), largest + 1))
     return sorted(needed)
 
 
-def _useful(model: CostModel, i: int, cloud: CloudProfile) -> list[Useful]:
-    """What no other one beats in all of its figures."""
-    found: list[Useful] = []
-    most = cloud.max_machines or math.inf
+def _useful_uses(model: CostModel, i: int, cloud: CloudProfile) -> list[_Use]:
+    """Return the feasible uses of stage `i` that no other one dominates."""
+    uses: list[_Use] = []
+    max_machines = cloud.max_machines or math.inf
     by_function = cloud.billing == "per_function"
     for allocation in model.allocations(i):
-        need = cloud.machines_for(*allocation)
-        if need > most:
+        needed = cloud.machines_needed(*allocation)
+        if needed > max_machines:
             continue
         seconds = model.train_seconds(i, cloud, allocation)
         if not math.isfinite(seconds):
             continue
-        found.append(
-            (need, seconds, model.function_dollars(i, cloud, allocation) if by_function else 0.0, allocation)
-        )
-    found.sort()
-    kept: list[Useful] = []
-    for each in found:
-        if not any(other[1] <= each[1] and other[2] <= each[2] for other in kept):
-            kept.append(each)
-    return kept
+        function_dollars = model.function_dollars(i, cloud, allocation) if by_function else 0.0
+        uses.append(_Use(needed, seconds, function_dollars, allocation))
+    uses.sort()
+    useful: list[_Use] = []
+    for use in uses:
+        if not any(
+            other.seconds <= use.seconds and other.function_dollars <= use.function_dollars for other in useful
+        ):
+            useful.append(use)
+    return useful
 
 
-def _best_on(useful: list[Useful], machines: int, cloud: CloudProfile) -> list[Allocation]:
-    fitting = [each for each in useful if each[0] <= machines]
+def _best_allocations(useful: list[_Use], machines: int, cloud: CloudProfile) -> list[Allocation]:
+    """Return the allocations worth searching on this number of machines.
+
+    With billing per instance only the fastest one is.
+    """
+    fitting = [use for use in useful if use.machines <= machines]
     if cloud.billing == "per_instance":
-        fitting = sorted(fitting, key=lambda each: each[1])[:1]
-    return [allocation for *_, allocation in fitting]
+        fitting = sorted(fitting, key=lambda use: use.seconds)[:1]
+    return [use.allocation for use in fitting]
 
 
 def _transitions(
     model: CostModel, i: int, before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]
 ) -> tuple[Floats, Floats, Floats]:
-    """Seconds, dollars, and seconds billed of new machines, each of (nodes before, nodes)."""
+    """Return the `seconds`, `dollars` and `new_billed` arrays of stage `i`."""
     kept = _kept(before, now)
-    columns = [model.expected(i, choice, kept[:, at]) for at, choice in enumerate(now)]
+    columns = [model.expect_stage(i, choice, kept[:, at]) for at, choice in enumerate(now)]
     seconds, dollars, billed = (np.stack(each, axis=1) for each in zip(*columns, strict=True))
     return seconds, dollars, billed
 
 
 def _kept(before: Sequence[StageAllocation | None], now: Sequence[StageAllocation]) -> NDArray[np.intp]:
-    """Machines that go on from one node to another, (nodes before, nodes)."""
-    held = np.array([0 if one is None else one.machines for one in before], np.intp)
-    machines = np.array([one.machines for one in now], np.intp)
-    kinds, kinds_now = ([0 if one is None else id(one.cloud) for one in nodes] for nodes in (before, now))
-    same = np.array(kinds)[:, None] == np.array(kinds_now)
-    return np.where(same, np.minimum(held[:, None], machines), 0)
+    """Return the machines kept between nodes, as (nodes before, nodes)."""
+    machines_before = np.array([0 if node is None else node.machines for node in before], np.intp)
+    machines = np.array([node.machines for node in now], np.intp)
+    types_before, types = (
+        np.array([0 if node is None else id(node.cloud) for node in nodes]) for nodes in (before, now)
+    )
+    same = types_before[:, None] == types
+    return np.where(same, np.minimum(machines_before[:, None], machines), 0)

@@ -1,4 +1,7 @@
-"""Which plan? RubberBand's planner and its baselines; the default, which finds the optimum, is exact.py."""
+"""RubberBand's greedy planner and its baselines.
+
+The default planner, which finds the optimum, is in exact_planner.py.
+"""
 
 from __future__ import annotations
 
@@ -10,140 +13,176 @@ from thriftune.planning.allocation import Allocation, StageAllocation
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.cost_model import CostModel
 
-WARM_STARTS = (1, 2, 3)
-"""RubberBand's: of so many times the best fixed cluster."""
+WARM_START_FACTORS = (1, 2, 3)
+"""RubberBand's warm starts: multiples of the size of the best fixed cluster."""
 
-Totals = tuple[float, float]  # dollars and seconds
+_MIN_SAVING = 1e-12  # as a share of the cost; a smaller saving is rounding
+
+Totals = tuple[float, float]
+"""The expected (dollars, seconds) of a plan."""
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is to be planned. `allows`: whether choices which come to that are within the limits."""
+    """A request for the best plan within limits.
+
+    - `allows`: tells whether a plan with these choices and totals is within the limits. It may simulate the plan.
+    - `objective`: the part of the totals to minimize, dollars or seconds.
+    """
 
     model: CostModel
     clouds: Sequence[CloudProfile]
     allows: Callable[[Sequence[StageAllocation], Totals], bool]
-    least: Callable[[Totals], float]  # what is to be least: dollars, or seconds
+    objective: Callable[[Totals], float]
 
     def totals(self, choices: Sequence[StageAllocation]) -> Totals:
-        told = self.model.predict(choices)
-        return math.fsum(each.dollars for each in told), math.fsum(each.seconds for each in told)
+        """Return the expected dollars and seconds of a plan."""
+        estimates = self.model.predict(choices)
+        return math.fsum(each.dollars for each in estimates), math.fsum(each.seconds for each in estimates)
 
     def best_of(self, candidates: Iterator[list[StageAllocation]]) -> list[StageAllocation] | None:
-        """The best that is within limits; the looks at limits, which may be costly, are few."""
-        found = sorted(((self.totals(each), each) for each in candidates), key=lambda pair: self.least(pair[0]))
-        return next((choices for totals, choices in found if self.allows(choices, totals)), None)
+        """Return the best candidate within the limits, or None.
+
+        Candidates are sorted first, because checking the limits can be slow.
+        """
+        ranked = sorted(
+            ((self.totals(each), each) for each in candidates), key=lambda pair: self.objective(pair[0])
+        )
+        return next((choices for totals, choices in ranked if self.allows(choices, totals)), None)
 
 
-def static(asked: PlanRequest) -> list[StageAllocation] | None:
-    """The best cluster that stays as it is from the first stage to the last."""
-    return asked.best_of(fixed_clusters(asked.model, asked.clouds))
+def static(request: PlanRequest) -> list[StageAllocation] | None:
+    """Return the best cluster that has the same size in all stages."""
+    return request.best_of(fixed_clusters(request.model, request.clouds))
 
 
 def fixed_clusters(model: CostModel, clouds: Sequence[CloudProfile]) -> Iterator[list[StageAllocation]]:
-    """Of every size that makes a difference; each stage uses it as quickly as it can."""
+    """Yield a plan for each fixed cluster size that some stage can use fully."""
     for cloud in clouds:
-        sizes = {need for i in range(len(model.spec.stages)) for need, _ in _needs(model, i, cloud)}
+        sizes = {
+            needed for i in range(len(model.spec.stages)) for needed, _ in _feasible_allocations(model, i, cloud)
+        }
         for machines in sorted(sizes):
-            choices = fixed(model, cloud, machines)
+            choices = fixed_cluster(model, cloud, machines)
             if choices is not None:
                 yield choices
 
 
-def fixed(model: CostModel, cloud: CloudProfile, machines: int) -> list[StageAllocation] | None:
-    """So many machines all along."""
+def fixed_cluster(model: CostModel, cloud: CloudProfile, machines: int) -> list[StageAllocation] | None:
+    """Return the fastest plan with this number of machines in all stages, or None."""
     choices = []
     for i in range(len(model.spec.stages)):
-        fitting = [allocation for need, allocation in _needs(model, i, cloud) if need <= machines]
+        fitting = [each for needed, each in _feasible_allocations(model, i, cloud) if needed <= machines]
         if not fitting:
             return None
-        quickest = min(fitting, key=lambda each: model.train_seconds(i, cloud, each))
-        choices.append(StageAllocation(cloud, machines, quickest))
+        fastest = min(fitting, key=lambda each: model.train_seconds(i, cloud, each))
+        choices.append(StageAllocation(cloud, machines, fastest))
     return choices
 
 
-def naive_elastic(asked: PlanRequest) -> list[StageAllocation] | None:
-    """Every trial has the same number of workers in all stages, and the cluster is as large as these need."""
-    return asked.best_of(_fixed_workers(asked.model, asked.clouds))
+def naive_elastic(request: PlanRequest) -> list[StageAllocation] | None:
+    """Return the best plan with the same number of workers for every trial.
+
+    The cluster of each stage has the size that these workers need.
+    """
+    return request.best_of(_same_worker_plans(request.model, request.clouds))
 
 
-def _fixed_workers(model: CostModel, clouds: Sequence[CloudProfile]) -> Iterator[list[StageAllocation]]:
+def _same_worker_plans(model: CostModel, clouds: Sequence[CloudProfile]) -> Iterator[list[StageAllocation]]:
     for cloud in clouds:
         for workers in range(1, model.profile.most_workers + 1):
             allocations = [Allocation(stage.trials, workers) for stage in model.spec.stages]
-            choices = [StageAllocation(cloud, cloud.machines_for(*each), each) for each in allocations]
-            if all(_can_be(model, i, choice) for i, choice in enumerate(choices)):
+            choices = [StageAllocation(cloud, cloud.machines_needed(*each), each) for each in allocations]
+            if all(_is_feasible(model, i, choice) for i, choice in enumerate(choices)):
                 yield choices
 
 
-def _can_be(model: CostModel, i: int, choice: StageAllocation) -> bool:
-    """There are so many machines, so many trials may run side by side, and the machines live long enough."""
-    enough = choice.machines <= (choice.cloud.max_machines or math.inf)
-    enough &= choice.allocation.at_a_time <= (model.at_a_time or math.inf)
-    return enough and math.isfinite(model.train_seconds(i, choice.cloud, choice.allocation))
+def _is_feasible(model: CostModel, i: int, choice: StageAllocation) -> bool:
+    """Tell whether stage `i` can run on these machines.
+
+    The limits on machines and parallel trials count, and machines must live long enough.
+    """
+    within_limits = choice.machines <= (choice.cloud.max_machines or math.inf)
+    within_limits &= choice.allocation.at_a_time <= (model.at_a_time or math.inf)
+    return within_limits and math.isfinite(model.train_seconds(i, choice.cloud, choice.allocation))
 
 
-def greedy(asked: PlanRequest) -> list[StageAllocation] | None:
+def greedy(request: PlanRequest) -> list[StageAllocation] | None:
     """Return the plan of RubberBand's Algorithm 2.
 
-    It starts from the best fixed cluster, and from two and three times that. In each iteration it shrinks the one
-    stage that saves the most dollars per second of delay, as long as one saves any. The best end result counts.
+    It starts from the best fixed cluster, and from two and three times its size. In each iteration it shrinks the
+    stage that saves the most dollars per second of delay, until no stage saves any. The best result counts.
     """
-    start = static(asked)
+    start = static(request)
     if start is None:
         return None
-    found = [_descended(asked, _times(asked.model, start, times)) for times in WARM_STARTS]
-    return asked.best_of(iter([start, *filter(None, found)]))
+    plans = [
+        _shrink_greedily(request, _scaled_cluster(request.model, start, factor)) for factor in WARM_START_FACTORS
+    ]
+    return request.best_of(iter([start, *filter(None, plans)]))
 
 
-def _times(model: CostModel, start: Sequence[StageAllocation], times: int) -> list[StageAllocation] | None:
-    """A fixed cluster so many times as large, if there are so many machines; held is what each stage needs."""
+def _scaled_cluster(
+    model: CostModel, start: Sequence[StageAllocation], factor: int
+) -> list[StageAllocation] | None:
+    """Return the plan for a fixed cluster `factor` times as large, or None.
+
+    Machines that a stage does not use are left out. The cluster is limited to `max_machines`.
+    """
     cloud = start[0].cloud
-    most = min(times * start[0].machines, cloud.max_machines or math.inf)
-    choices = fixed(model, cloud, int(most))
-    return None if choices is None else [_tight(each) for each in choices]
+    machines = min(factor * start[0].machines, cloud.max_machines or math.inf)
+    choices = fixed_cluster(model, cloud, int(machines))
+    return None if choices is None else [_without_spare_machines(each) for each in choices]
 
 
-def _tight(choice: StageAllocation) -> StageAllocation:
-    return choice._replace(machines=choice.cloud.machines_for(*choice.allocation))
+def _without_spare_machines(choice: StageAllocation) -> StageAllocation:
+    return choice._replace(machines=choice.cloud.machines_needed(*choice.allocation))
 
 
-def _descended(asked: PlanRequest, choices: list[StageAllocation] | None) -> list[StageAllocation] | None:
+def _shrink_greedily(request: PlanRequest, choices: list[StageAllocation] | None) -> list[StageAllocation] | None:
+    """Shrink one stage after the other as long as that saves dollars.
+
+    Returns None without a start, or if the start is not within the limits.
+    """
     if choices is None:
         return None
-    dollars, seconds = asked.totals(choices)
-    if not asked.allows(choices, (dollars, seconds)):
+    dollars, seconds = request.totals(choices)
+    if not request.allows(choices, (dollars, seconds)):
         return None
     while True:
         candidates = []
         for i, choice in enumerate(choices):
-            if (smaller := _next_smaller(asked.model, i, choice)) is not None:
+            if (smaller := _next_smaller(request.model, i, choice)) is not None:
                 candidate = [*choices[:i], smaller, *choices[i + 1 :]]
-                totals = asked.totals(candidate)
-                saved, longer = dollars - totals[0], totals[1] - seconds
-                if saved > 1e-12 * dollars:
-                    candidates.append((saved / longer if longer > 0.0 else math.inf, candidate, totals))
-        candidates.sort(key=lambda each: -each[0])  # a look at limits may be costly: the best first
-        found = next((each for each in candidates if asked.allows(each[1], each[2])), None)
-        if found is None:
+                totals = request.totals(candidate)
+                saved, delay = dollars - totals[0], totals[1] - seconds
+                if saved > _MIN_SAVING * dollars:
+                    candidates.append((saved / delay if delay > 0.0 else math.inf, candidate, totals))
+        candidates.sort(key=lambda each: -each[0])  # the best first, because checking the limits can be slow
+        best = next((each for each in candidates if request.allows(each[1], each[2])), None)
+        if best is None:
             return choices
-        _, choices, (dollars, seconds) = found
+        _, choices, (dollars, seconds) = best
 
 
 def _next_smaller(model: CostModel, i: int, choice: StageAllocation) -> StageAllocation | None:
-    """Return the largest smaller allocation of stage i that lowers its bill, or None.
+    """Return the next smaller allocation of stage `i` that lowers its bill, or None.
 
-    Machines that are billed as a whole cost the same until one of them is freed. RubberBand's "smallest step" is
-    therefore the smallest that frees a machine; one that frees none would only take longer, and end the descent.
+    Machines that are billed as a whole cost the same until one of them is released. RubberBand's "smallest step"
+    is therefore the smallest that releases a machine. A step that releases none would only take longer, and end
+    the descent.
     """
     for smaller in reversed(model.allocations(i)):
         if smaller.slots < choice.allocation.slots:
-            found = _tight(choice._replace(allocation=smaller))
-            if found.machines < choice.machines or choice.cloud.billing == "per_function":
-                return found
+            candidate = _without_spare_machines(choice._replace(allocation=smaller))
+            if candidate.machines < choice.machines or choice.cloud.billing == "per_function":
+                return candidate
     return None
 
 
-def _needs(model: CostModel, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
-    needs = ((cloud.machines_for(*each), each) for each in model.allocations(i))
-    return [(need, each) for need, each in needs if _can_be(model, i, StageAllocation(cloud, need, each))]
+def _feasible_allocations(model: CostModel, i: int, cloud: CloudProfile) -> list[tuple[int, Allocation]]:
+    """Return (machines needed, allocation) for each feasible one of stage `i`."""
+    pairs = ((cloud.machines_needed(*each), each) for each in model.allocations(i))
+    return [
+        (needed, each) for needed, each in pairs if _is_feasible(model, i, StageAllocation(cloud, needed, each))
+    ]

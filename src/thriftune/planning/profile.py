@@ -1,4 +1,4 @@
-"""How long does a step take? By the number of workers that a trial has, as measured or as told by a file."""
+"""A profile of a training function: how long its steps, starts and saves take."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from scipy.special import ndtr
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
 
-LEAST_FACTOR = 0.05
-"""No trial is faster than so much of the mean, however large `std` is."""
+MIN_SLOWNESS = 0.05
+"""The time of the fastest possible trial, relative to the mean, however large `std` is."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Of one training function on one kind of machine. All times are seconds.
+    """The times of one training function on one machine type, in seconds.
 
-    - `seconds_per_step`: by number of workers, 1 among them. Between those that were measured, its logarithm is
-      linear in theirs; more workers than were measured are never planned with.
-    - `std`: of a trial's mean seconds a step, from one trial to another, with 1 worker; with more, it is the same
-      part of the mean. This is what makes stragglers: the noise between the steps of one trial averages out.
-    - `startup`: to take a trial up, from its checkpoint where it has one; `checkpoint`: to save it at a
-      stage's end.
-    - `data_gb`: the dataset's size, which every machine gets once.
-    - `queue`: from asking for a machine until it is there, and `init`: from then until its workers are as warm as
-      they were when steps were measured; of kinds of which nothing else is said.
+    - `seconds_per_step`: keyed by number of workers; 1 must be a key. Between measured numbers of workers, its
+      logarithm is interpolated linearly in the logarithm of the workers. Plans use no more workers than measured.
+    - `std`: standard deviation between trials of their mean seconds per step, with 1 worker. With more workers, it
+      is the same share of the mean. It causes stragglers; the noise between the steps of one trial averages out.
+    - `startup`: time to start a trial, or to restore it from its checkpoint.
+    - `checkpoint`: time to save a trial at the end of a stage.
+    - `data_gb`: gigabytes that each machine downloads once.
+    - `queue`: time from the request for a machine to its handover. `init`: time from then until its workers are as
+      warm as when steps were measured. Both apply to machine types that state neither themselves.
     """
 
     seconds_per_step: Mapping[int, float]
@@ -45,7 +45,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not isinstance(self.seconds_per_step, Mapping) or 1 not in self.seconds_per_step:
-            raise SettingError("seconds_per_step: must be {workers: seconds}, and have those of 1 worker")
+            raise SettingError("seconds_per_step: must be {workers: seconds}, with an entry for 1 worker")
         for workers, each in self.seconds_per_step.items():
             if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
                 raise SettingError(f"seconds_per_step: {workers!r} workers: must be a whole number, at least 1")
@@ -59,13 +59,15 @@ class Profile:
 
     @property
     def variation(self) -> float:
-        """`std` as a part of the mean."""
+        """Return `std` as a share of the mean."""
         return self.std / self.seconds_per_step[1]
 
     def seconds(self, workers: int) -> float:
-        """Of a step."""
+        """Return the seconds of a step with this number of workers."""
         if not 1 <= workers <= self.most_workers:
-            raise SettingError(f"{workers} workers: from 1 to {self.most_workers} were measured")
+            raise SettingError(
+                f"{workers} workers: must be from 1 to {self.most_workers}, the numbers that were measured"
+            )
         return float(np.exp(np.interp(math.log(workers), *self._logs)))
 
     @cached_property
@@ -75,16 +77,19 @@ class Profile:
 
     @property
     def mean_slowness(self) -> float:
-        """Of the slownesses: above 1 where `std` is so large that a normal law would go below zero."""
+        """Return the mean of `slowness_factors`.
+
+        It is above 1 if `std` is large, because the factors are cut off below.
+        """
         if not self.std:
             return 1.0
-        at = (LEAST_FACTOR - 1.0) / self.variation
+        at = (MIN_SLOWNESS - 1.0) / self.variation
         density = math.exp(-0.5 * at * at) / math.sqrt(2.0 * math.pi)
-        return float(LEAST_FACTOR * ndtr(at) + 1.0 - ndtr(at) + self.variation * density)
+        return float(MIN_SLOWNESS * ndtr(at) + 1.0 - ndtr(at) + self.variation * density)
 
     def to_json(self) -> dict[str, Any]:
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**found, "seconds_per_step": {str(k): v for k, v in self.seconds_per_step.items()}}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**fields, "seconds_per_step": {str(k): v for k, v in self.seconds_per_step.items()}}
 
     @classmethod
     def from_json(cls, data: Any) -> Profile:
@@ -92,12 +97,14 @@ class Profile:
         if not isinstance(data, Mapping) or "seconds_per_step" not in data:
             raise SettingError("a profile must be a table with seconds_per_step, such as {1 = 4.0, 2 = 2.2}")
         if unknown := sorted(set(data) - names):
-            raise SettingError(f"profile: {', '.join(unknown)}: unknown; there are {', '.join(sorted(names))}")
+            raise SettingError(f"profile: {', '.join(unknown)}: unknown; the keys are {', '.join(sorted(names))}")
         steps = data["seconds_per_step"]
         try:
             known = {int(str(workers)): each for workers, each in steps.items()}
         except (AttributeError, ValueError):
-            raise SettingError(f"profile: seconds_per_step: {steps!r} must be by number of workers") from None
+            raise SettingError(
+                f"profile: seconds_per_step: {steps!r} must be a table keyed by number of workers"
+            ) from None
         return cls(**{**data, "seconds_per_step": known})
 
     def write(self, path: str | Path) -> None:
@@ -105,22 +112,27 @@ class Profile:
 
     @classmethod
     def read(cls, path: str | Path) -> Profile:
-        """A JSON file, as `write` and `thriftune profile` make it."""
+        """Read a JSON file that `write` or `thriftune profile` wrote."""
         try:
             return cls.from_json(json.loads(Path(path).read_text()))
         except OSError as error:
-            raise SettingError(f"{path}: cannot be read ({error.strerror}); thriftune profile makes one") from None
+            raise SettingError(
+                f"{path}: cannot be read ({error.strerror}); thriftune profile writes one"
+            ) from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise SettingError(f"{path}: is no JSON: {error}") from None
+            raise SettingError(f"{path}: is not JSON: {error}") from None
         except SettingError as error:
             raise SettingError(f"{path}: {error}") from None
 
 
-def slownesses(variation: float, normal: Any) -> Any:
-    """How many times as long as on average trials take, from standard normal draws."""
-    return np.maximum(LEAST_FACTOR, 1.0 + variation * normal)
+def slowness_factors(variation: float, normal: Any) -> Any:
+    """Return the times of trials relative to the mean, from standard normal draws."""
+    return np.maximum(MIN_SLOWNESS, 1.0 + variation * normal)
 
 
 def profile_path(study_file: Path) -> Path:
-    """Where `thriftune profile` writes, and `thriftune plan` looks, unless told otherwise."""
+    """Return the default path of a study file's profile.
+
+    `thriftune profile` writes it and `thriftune plan` reads it.
+    """
     return study_file.with_suffix(".profile.json")

@@ -1,4 +1,4 @@
-"""How long do steps really take? The profile and the machines' speeds, as trials have shown so far."""
+"""The correction of a profile and of machine speeds by measured step times."""
 
 from __future__ import annotations
 
@@ -14,70 +14,80 @@ from thriftune.state.history import History
 from thriftune.state.trial_record import PastAttempt
 
 
-class _Stint(NamedTuple):
-    """One attempt: what its steps took, and what they would have by what was promised."""
+class _TimedAttempt(NamedTuple):
+    """The measured and predicted seconds of the steps of one attempt."""
 
     trial: int
     cloud: str
     workers: int
-    took: float
-    promised: float
+    seconds: float
+    predicted: float
 
 
 def correct_profile(
     history: History, until: float, profile: Profile, clouds: Sequence[CloudProfile]
 ) -> tuple[Profile, list[CloudProfile]]:
-    """What was promised, corrected by all attempts that were over at that moment.
+    """Correct the profile and the speeds by all attempts that ended by `until`.
 
-    A step takes as much longer, on a kind of machine and with a number of workers, as it did there; where it has
-    not been yet, as much longer as elsewhere. `std` is how much trials were seen to differ, once there are two.
+    The seconds per step for a number of workers, and the speed of a machine type, are scaled by how much longer
+    steps took with it than predicted. What no attempt has used yet is scaled by the ratio over all attempts. `std`
+    becomes the observed deviation between trials, if there are at least two.
     """
-    stints = list(_stints(history, until, profile, {cloud.name: cloud for cloud in clouds}))
-    if not stints:
+    attempts = list(_timed_attempts(history, until, profile, {cloud.name: cloud for cloud in clouds}))
+    if not attempts:
         return profile, list(clouds)
-    slow = _ratios(stints, [""] * len(stints))[""]
-    by_workers = _ratios(stints, [stint.workers for stint in stints])
-    by_cloud = _ratios(stints, [stint.cloud for stint in stints])
-    seconds = {n: each * by_workers.get(n, slow) for n, each in profile.seconds_per_step.items()}
-    there = [stint._replace(promised=stint.promised * by_cloud[stint.cloud]) for stint in stints]
-    trials = list(_ratios(there, [stint.trial for stint in stints]).values())
-    variation = stdev(trials) if len(trials) > 1 else profile.variation
-    faster = [replace(cloud, speed=cloud.speed * slow / by_cloud.get(cloud.name, slow)) for cloud in clouds]
-    return replace(profile, seconds_per_step=seconds, std=variation * seconds[1]), faster
+    overall = _ratios(attempts, [""] * len(attempts))[""]
+    by_workers = _ratios(attempts, [attempt.workers for attempt in attempts])
+    by_cloud = _ratios(attempts, [attempt.cloud for attempt in attempts])
+    seconds = {n: each * by_workers.get(n, overall) for n, each in profile.seconds_per_step.items()}
+    same_speed = [attempt._replace(predicted=attempt.predicted * by_cloud[attempt.cloud]) for attempt in attempts]
+    by_trial = list(_ratios(same_speed, [attempt.trial for attempt in attempts]).values())
+    variation = stdev(by_trial) if len(by_trial) > 1 else profile.variation
+    corrected = [
+        replace(cloud, speed=cloud.speed * overall / by_cloud.get(cloud.name, overall)) for cloud in clouds
+    ]
+    return replace(profile, seconds_per_step=seconds, std=variation * seconds[1]), corrected
 
 
-def _stints(history: History, until: float, profile: Profile, clouds: dict[str, CloudProfile]) -> Iterator[_Stint]:
-    lives = (*history.fleet.past, *history.machines.values())
-    offers = {machine.id: machine.offer for machine in lives}
+def _timed_attempts(
+    history: History, until: float, profile: Profile, clouds: dict[str, CloudProfile]
+) -> Iterator[_TimedAttempt]:
+    machines = (*history.fleet.past, *history.machines.values())
+    offers = {machine.id: machine.offer for machine in machines}
     for trial in history.trials:
-        for stay in trial.past_attempts:
-            cloud = clouds.get(offers.get(next(iter(stay.workers)), ""))
-            workers = sum(stay.workers.values())
-            if stay.ended_at > until or cloud is None or workers > profile.most_workers:
+        for attempt in trial.past_attempts:
+            cloud = clouds.get(offers.get(next(iter(attempt.workers)), ""))
+            workers = sum(attempt.workers.values())
+            if attempt.ended_at > until or cloud is None or workers > profile.most_workers:
                 continue
-            steps, took = _timed(stay, profile)
-            if steps and took > 0.0:
-                promised = steps * profile.seconds(workers) / cloud.speed
-                yield _Stint(trial.id, cloud.name, workers, took, promised)
+            steps, seconds = _step_seconds(attempt, profile)
+            if steps and seconds > 0.0:
+                predicted = steps * profile.seconds(workers) / cloud.speed
+                yield _TimedAttempt(trial.id, cloud.name, workers, seconds, predicted)
 
 
-def _timed(stay: PastAttempt, profile: Profile) -> tuple[int, float]:
-    """Steps of an attempt, and what they took: between its reports, if there are several; else from its start,
-    which is known to take time where a trial is taken up again. The last of them was saved, if it was kept."""
-    saving = profile.checkpoint if stay.resumable_step == stay.last_step else 0.0
-    if stay.timed_steps:
-        return stay.timed_steps, stay.timed_seconds - saving
-    if stay.resumable_step < stay.last_step:  # it was cut in the middle of something
+def _step_seconds(attempt: PastAttempt, profile: Profile) -> tuple[int, float]:
+    """Return the timed steps of an attempt, and their seconds.
+
+    The seconds are without saves and startup. The time between reports is used if the attempt has several.
+    Otherwise it is the whole attempt, from which the profile's `startup` is taken if the attempt resumed from a
+    checkpoint. An attempt that ended within a step has no such time. The last step was saved if it can be resumed
+    from.
+    """
+    saving = profile.checkpoint if attempt.resumable_step == attempt.last_step else 0.0
+    if attempt.timed_steps:
+        return attempt.timed_steps, attempt.timed_seconds - saving
+    if attempt.resumable_step < attempt.last_step:
         return 0, 0.0
-    start = profile.startup if stay.first_step else 0.0
-    return stay.last_step - stay.first_step, stay.ended_at - stay.started_at - saving - start
+    startup = profile.startup if attempt.first_step else 0.0
+    return attempt.last_step - attempt.first_step, attempt.ended_at - attempt.started_at - saving - startup
 
 
-def _ratios(stints: Sequence[_Stint], by: Sequence[Hashable]) -> dict[Hashable, float]:
-    """How many times as long as promised steps took, by what they have in common."""
-    took: defaultdict[Hashable, float] = defaultdict(float)
-    promised: defaultdict[Hashable, float] = defaultdict(float)
-    for stint, key in zip(stints, by, strict=True):
-        took[key] += stint.took
-        promised[key] += stint.promised
-    return {key: took[key] / promised[key] for key in took}
+def _ratios(attempts: Sequence[_TimedAttempt], keys: Sequence[Hashable]) -> dict[Hashable, float]:
+    """Return the ratio of measured to predicted seconds, by key."""
+    measured: defaultdict[Hashable, float] = defaultdict(float)
+    predicted: defaultdict[Hashable, float] = defaultdict(float)
+    for attempt, key in zip(attempts, keys, strict=True):
+        measured[key] += attempt.seconds
+        predicted[key] += attempt.predicted
+    return {key: measured[key] / predicted[key] for key in measured}

@@ -1,9 +1,9 @@
-"""What now, if it went otherwise than planned? The rest of the job is planned anew.
+"""The plan that a job follows, made again when the job departs from it.
 
-A plan is looked at when a stage begins, by what is known then of the stages before: when they ended, how many
-trials are left, how long steps took on which kind of machine, what machines cost now. As long as that is what the
-plan took for granted, it stays. All of it follows from the history as it was at that moment, and nothing from what
-came later, so that a study that is resumed goes on with the plan it had.
+A plan is checked when a stage begins, against what is known by then: when earlier stages ended, how many trials
+are left, how long steps took on each machine type, and what machines cost now. The plan stays as long as its
+assumptions hold. Every plan follows from the history up to that moment, and from nothing later, so that a resumed
+study follows the same plan.
 """
 
 from __future__ import annotations
@@ -14,51 +14,54 @@ from dataclasses import dataclass
 
 from thriftune.errors import SettingError
 from thriftune.planning.allocation import Allocation, StageAllocation
-from thriftune.planning.choosing import best_effort
 from thriftune.planning.cloud_profile import CloudProfile
 from thriftune.planning.cost_model import CostModel
 from thriftune.planning.job import JobSpec, Stage
 from thriftune.planning.job_progress import JobProgress
 from thriftune.planning.plan import Plan
+from thriftune.planning.plan_finder import best_effort
 from thriftune.planning.profile import Profile
 from thriftune.planning.profile_correction import correct_profile
 from thriftune.state.history import History
 
-MOST_DEVIATION = 0.05
-"""Of what a plan took for granted: so far it may be from what was seen, and stays."""
+MAX_DEVIATION = 0.05
+"""Relative difference between an assumption of a plan and its observed value up to which the plan stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentStage:
-    """What a stage runs on.
+    """The stage that a job is in, and the machines planned for it.
 
-    - `began`: when it did. `left`: trials that have yet to come to its end; None: all stages are over.
-    - `later`: what the next stage is to run on, as far as is known; None: there is none.
+    - `started_at`: when the stage began.
+    - `trials_left`: trials that have yet to end the stage; None if all stages are over.
+    - `next_choice`: the machines planned for the next stage; None if this is the last one.
     """
 
     number: int
-    began: float
-    left: int | None
+    started_at: float
+    trials_left: int | None
     choice: StageAllocation
-    later: StageAllocation | None
+    next_choice: StageAllocation | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A plan, what it took for granted, and when it was made: for which stage, after how many seconds driven."""
+class _StoredPlan:
+    """A plan with the assumptions that it was made with."""
 
     plan: Plan
     profile: Profile
     clouds: Sequence[CloudProfile]
-    stage: int
-    driven: float
+    stage: int  # the job's stage that the plan begins with
+    running_seconds: float  # how long the study had been driven when the plan was made
 
 
 class Replanner:
-    """Of one job. What it keeps is a cache.
+    """A cache of the plans of one job, which follow from its history.
 
-    `clouds`: what can be rented, always the same kinds, at the prices of a moment. `deadline`: seconds of driving.
-    `at_a_time`: trials that may run side by side.
+    - `clouds`: returns the machine types that can be rented, at the prices of a given time. The types must always
+      be the same, in the same order.
+    - `deadline`: seconds that the study may be driven in all; None means no deadline.
+    - `at_a_time`: the most trials that may train in parallel.
     """
 
     def __init__(
@@ -71,83 +74,100 @@ class Replanner:
     ) -> None:
         self._job, self._profile, self._clouds = job, profile, clouds
         self._deadline, self._at_a_time = deadline, at_a_time
-        self._under_way = JobProgress(job)
-        self._of: History | None = None
-        self._made: list[_Made] = []  # by stage: the plan that it follows
-        self._told: tuple[int, CurrentStage] | None = None
+        self._progress = JobProgress(job)
+        self._history: History | None = None
+        self._plans: list[_StoredPlan] = []  # the plan that each stage follows, for the stages that have begun
+        self._current: tuple[int, CurrentStage] | None = (
+            None  # with the entries of the history that it follows from
+        )
 
-    def now(self, history: History) -> CurrentStage:
-        """The stage that it is, or when all are over, what was the last."""
-        if self._of is not history:
-            self._of, self._made, self._told = history, [], None
-        if self._told is None or self._told[0] != history.entries:
-            self._told = history.entries, self._tell(history)
-        return self._told[1]
+    def current_stage(self, history: History) -> CurrentStage:
+        """Return the current stage, or the last one if all are over."""
+        if self._history is not history:
+            self._history, self._plans, self._current = history, [], None
+        if self._current is None or self._current[0] != history.entries:
+            self._current = history.entries, self._find_stage(history)
+        return self._current[1]
 
-    def _tell(self, history: History) -> CurrentStage:
-        began = self._under_way.began(history)
+    def _find_stage(self, history: History) -> CurrentStage:
+        starts = self._progress.stage_starts(history)
         last = len(self._job.stages) - 1
-        number = min(len(began) - 1, last)
-        for each in range(len(self._made), number + 1):
-            self._made.append(self._followed(each, history))
-        made = self._made[number]
-        left = None if len(began) > last + 1 else self._under_way.left(history)
-        choices = made.plan.choices[number - made.stage :]
-        return CurrentStage(number, began[number], left, choices[0], choices[1] if len(choices) > 1 else None)
+        number = min(len(starts) - 1, last)
+        for i in range(len(self._plans), number + 1):
+            self._plans.append(self._plan_stage(i, history))
+        stored = self._plans[number]
+        trials_left = None if len(starts) > last + 1 else self._progress.trials_left(history)
+        choices = stored.plan.choices[number - stored.stage :]
+        next_choice = choices[1] if len(choices) > 1 else None
+        return CurrentStage(number, starts[number], trials_left, choices[0], next_choice)
 
-    def _followed(self, number: int, history: History) -> _Made:
-        """The plan for this stage: that of the one before, unless reality has departed from it."""
-        began = self._under_way.began(history)[number]
-        driven = history.driven_seconds_until(began)
+    def _plan_stage(self, number: int, history: History) -> _StoredPlan:
+        """Return the plan for this stage.
+
+        It is the plan of the stage before, unless the job has departed from that.
+        """
+        began = self._progress.stage_starts(history)[number]
+        running_seconds = history.driven_seconds_until(began)
         profile, clouds = correct_profile(history, began, self._profile, self._clouds(began))
-        before = self._made[-1] if self._made else None
-        rest = self._rest(number, history)
-        if before is not None and not _departs(before, number, rest, driven, profile, clouds):
+        before = self._plans[-1] if self._plans else None
+        rest = self._remaining_job(number, history)
+        if before is not None and not _departs(before, number, rest, running_seconds, profile, clouds):
             return before
-        model = CostModel(rest, profile, self._at_a_time, _there(history, began, clouds))
+        model = CostModel(rest, profile, self._at_a_time, _held_machines(history, began, clouds))
         try:
-            time_left = None if self._deadline is None else self._deadline - driven
-            return _Made(best_effort(model, clouds, time_left), profile, clouds, number, driven)
-        except SettingError:  # no machine lives long enough for trials that are so slow
+            time_left = None if self._deadline is None else self._deadline - running_seconds
+            plan = best_effort(model, clouds, time_left)
+        except SettingError:  # no machine lives long enough for trials that are this slow
             if before is None:
                 raise
             return before
+        return _StoredPlan(plan, profile, clouds, number, running_seconds)
 
-    def _rest(self, number: int, history: History) -> JobSpec:
-        """From this stage on, with the trials that there really are."""
+    def _remaining_job(self, number: int, history: History) -> JobSpec:
+        """Return the job from this stage on, with the actual number of trials."""
         stages: list[Stage] = []
         begins = self._job.begins[number:]
-        most = self._under_way.trials(history)[number]
-        for (trials, steps), first in zip(self._job.stages[number:], begins, strict=True):
-            most = trials if stages and first == 0 else min(trials, most)
-            stages.append(Stage(max(1, most), steps))
+        trials_left = self._progress.stage_trials(history)[number]
+        for (trials, steps), first_step in zip(self._job.stages[number:], begins, strict=True):
+            trials_left = trials if stages and first_step == 0 else min(trials, trials_left)
+            stages.append(Stage(max(1, trials_left), steps))
         return JobSpec(stages, begins)
 
 
 def _departs(
-    made: _Made,
+    stored: _StoredPlan,
     number: int,
     rest: JobSpec,
-    driven: float,
+    running_seconds: float,
     profile: Profile,
     clouds: Sequence[CloudProfile],
 ) -> bool:
-    """Whether what is known when a stage begins is not what its plan took for granted."""
-    planned = made.plan.stages[number - made.stage :]
-    if any(stage.trials != each.trials for stage, each in zip(planned, rest.stages, strict=True)):
+    """Tell whether an assumption of the plan is off by more than MAX_DEVIATION.
+
+    The assumptions are compared with what is known when the stage begins.
+    """
+    planned = stored.plan.stages[number - stored.stage :]
+    if any(stage.trials != actual.trials for stage, actual in zip(planned, rest.stages, strict=True)):
         return True
-    pairs = [(driven - made.driven, planned[0].starts)]
-    pairs += [(profile.seconds(workers), made.profile.seconds(workers)) for workers in profile.seconds_per_step]
-    for cloud, before in zip(clouds, made.clouds, strict=True):
-        pairs += [(cloud.speed, before.speed), (cloud.price_per_hour, before.price_per_hour)]
-    spread = abs(profile.variation - made.profile.variation)
-    return spread > MOST_DEVIATION or any(abs(now - then) > MOST_DEVIATION * then for now, then in pairs)
+    pairs = [(running_seconds - stored.running_seconds, planned[0].starts)]
+    pairs += [(profile.seconds(workers), stored.profile.seconds(workers)) for workers in profile.seconds_per_step]
+    for cloud, assumed_cloud in zip(clouds, stored.clouds, strict=True):
+        pairs += [(cloud.speed, assumed_cloud.speed), (cloud.price_per_hour, assumed_cloud.price_per_hour)]
+    variation_change = abs(profile.variation - stored.profile.variation)
+    return variation_change > MAX_DEVIATION or any(
+        abs(actual - assumed) > MAX_DEVIATION * assumed for actual, assumed in pairs
+    )
 
 
-def _there(history: History, at: float, clouds: Sequence[CloudProfile]) -> StageAllocation | None:
-    """The machines that a stage finds when it begins; of several kinds, those of which there are most."""
-    lives = (*history.fleet.past, *history.machines.values())
-    there = (life for life in lives if life.started_at < at and (life.ended_at is None or at <= life.ended_at))
-    count = Counter(machine.offer for machine in there)
-    best = max(clouds, key=lambda cloud: count[cloud.name] * cloud.slots)
-    return StageAllocation(best, count[best.name], Allocation(1, 1)) if count[best.name] else None
+def _held_machines(history: History, at: float, clouds: Sequence[CloudProfile]) -> StageAllocation | None:
+    """Return the machines that were held at this time.
+
+    Of several types, only the one with the most slots is returned.
+    """
+    machines = (*history.fleet.past, *history.machines.values())
+    held = (each for each in machines if each.started_at < at and (each.ended_at is None or at <= each.ended_at))
+    count = Counter(machine.offer for machine in held)
+    largest = max(clouds, key=lambda cloud: count[cloud.name] * cloud.slots)
+    if not count[largest.name]:
+        return None
+    return StageAllocation(largest, count[largest.name], Allocation(1, 1))

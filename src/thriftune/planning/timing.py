@@ -1,4 +1,4 @@
-"""What do the reports of trials tell about how long their steps take?"""
+"""The measurement of step, start and save times from the reports of trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from thriftune.state.events import Config, Ended, Reported
 
 
 class ObservedAttempt(NamedTuple):
-    """One attempt: when it was started, what it reported, and its end unless it was ended by force."""
+    """One attempt: its start, its reports, and its end.
+
+    The end is None if the attempt was killed.
+    """
 
     started: float
     reports: Sequence[Reported]
@@ -23,12 +26,15 @@ class ObservedAttempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrialTimes:
-    """Of one trial, in seconds. `startup`, `checkpoint`: None where they could not be told from the steps.
+    """The times of one trial, in seconds.
 
-    `saves`: which of the steps that were measured saved their state. `whole`: there was one report of it all.
+    - `steps`: the steps that the mean is taken over.
+    - `startup`, `checkpoint`: None where they could not be told apart from the steps.
+    - `saves`: which of the measured steps saved their state.
+    - `whole`: the trial made a single report, for its whole training.
     """
 
-    steps: int  # that went into the mean
+    steps: int
     seconds_per_step: float
     startup: float | None
     checkpoint: float | None
@@ -38,7 +44,7 @@ class TrialTimes:
 
 @dataclass(frozen=True, slots=True)
 class TimingRow:
-    """All trials with one number of workers."""
+    """The times of all trials with one number of workers."""
 
     workers: int
     trials: tuple[TrialTimes, ...]
@@ -49,13 +55,20 @@ class TimingRow:
 
     @property
     def seconds_per_step(self) -> float:
-        """The median over the trials: one of them may have met with something else on the machine."""
+        """Return the median over the trials.
+
+        Other programs may have slowed one of them down.
+        """
         return median(trial.seconds_per_step for trial in self.trials)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """What came of it. `config`: which configuration all trials had; `remarks`: sentences for a reader."""
+    """The result of a measurement.
+
+    - `config`: the configuration of all trials.
+    - `remarks`: sentences for the user about the limits of the measurement.
+    """
 
     profile: Profile
     rows: tuple[TimingRow, ...]
@@ -63,112 +76,131 @@ class StepTimes:
     remarks: tuple[str, ...]
 
 
-class _Mark(NamedTuple):
-    """The first that was heard of a step. `saved`: a checkpoint was written since the mark before."""
+class _FirstReport(NamedTuple):
+    """The first report of a step.
+
+    `saved` tells whether a checkpoint was written since the previous step's first report.
+    """
 
     step: int
     at: float
     saved: bool
 
 
-def _marks(reports: Sequence[Reported]) -> list[_Mark]:
-    """A step may be reported twice, as when a function also returns its value; the second is no step."""
-    marks: list[_Mark] = []
+def _first_reports(reports: Sequence[Reported]) -> list[_FirstReport]:
+    """Return the first report of each step.
+
+    A function that also returns its value reports its last step twice.
+    """
+    firsts: list[_FirstReport] = []
     saved = False
     for report in reports:
         saved = saved or report.saved
-        if not marks or report.step > marks[-1].step:
-            marks.append(_Mark(report.step, report.at, saved))
+        if not firsts or report.step > firsts[-1].step:
+            firsts.append(_FirstReport(report.step, report.at, saved))
             saved = False
-    return marks
+    return firsts
 
 
-def _mean(first: _Mark, last: _Mark) -> float:
+def _mean_step_seconds(first: _FirstReport, last: _FirstReport) -> float:
     return (last.at - first.at) / (last.step - first.step)
 
 
-def times(seen: ObservedAttempt) -> TrialTimes:
-    """Of an attempt that began with step 1 and has reported.
+def time_trial(attempt: ObservedAttempt) -> TrialTimes:
+    """Return the times of a trial whose attempt began with step 1 and has reported.
 
-    Its first step is not in the mean: it warms caches up, and when it began nobody told. What it takes longer
-    than others counts as startup. A function may report every tenth step, say: it is their numbers that count.
+    The mean leaves out the first step, which warms up caches and whose start is unknown. The time that the first
+    step takes longer than the others counts as startup. A function may report every tenth step only, so steps are
+    counted by their numbers.
     """
-    first, *later = marks = _marks(seen.reports)
+    first, *later = reports = _first_reports(attempt.reports)
     if not later:
-        return _one_report(seen, first)
+        return _time_single_report(attempt, first)
     last = later[-1]
-    mean = _mean(first, last)
-    count = sum(mark.saved for mark in later)
+    mean = _mean_step_seconds(first, last)
+    saves = sum(report.saved for report in later)
     return TrialTimes(
         steps=last.step - first.step,
         seconds_per_step=mean,
-        startup=startup(seen, mean),
-        checkpoint=_checkpoint(marks) if 0 < count < len(later) else None,
-        saves="none" if not count else "every" if count == len(later) else "some",
+        startup=startup_seconds(attempt, mean),
+        checkpoint=_checkpoint_seconds(reports) if 0 < saves < len(later) else None,
+        saves="none" if not saves else "every" if saves == len(later) else "some",
     )
 
 
-def _one_report(seen: ObservedAttempt, only: _Mark) -> TrialTimes:
-    saves: Literal["none", "every"] = "every" if only.saved else "none"
-    if seen.ended is None or seen.ended.cut:
-        return TrialTimes(only.step, (only.at - seen.started) / only.step, None, None, saves)
-    taken = seen.ended.seconds
-    before = max(0.0, seen.ended.at - seen.started - taken)
-    return TrialTimes(only.step, taken / only.step, before, None, saves, whole=True)
+def _time_single_report(attempt: ObservedAttempt, report: _FirstReport) -> TrialTimes:
+    saves: Literal["none", "every"] = "every" if report.saved else "none"
+    if attempt.ended is None or attempt.ended.cut:
+        return TrialTimes(report.step, (report.at - attempt.started) / report.step, None, None, saves)
+    seconds = attempt.ended.seconds
+    startup = max(0.0, attempt.ended.at - attempt.started - seconds)
+    return TrialTimes(report.step, seconds / report.step, startup, None, saves, whole=True)
 
 
-def startup(seen: ObservedAttempt, seconds_per_step: float, resume_step: int = 0) -> float:
-    """From the start of the attempt to that of its first step, which took as long as its others did: at another
-    time, when `seconds_per_step` was measured, the machine may not have been as fast."""
-    first, *later = _marks(seen.reports)
+def startup_seconds(attempt: ObservedAttempt, seconds_per_step: float, resume_step: int = 0) -> float:
+    """Return the seconds from the start of the attempt to the start of its first step.
+
+    The first step is assumed to take as long as the attempt's other steps, or `seconds_per_step` if there are
+    none. The attempt's own steps are preferred, because the machine's speed may have changed since the other
+    measurement.
+    """
+    first, *later = _first_reports(attempt.reports)
     steps = first.step - resume_step if first.step > resume_step else first.step
     if later:
-        seconds_per_step = _mean(first, later[-1])
-    return max(0.0, first.at - seen.started - steps * seconds_per_step)
+        seconds_per_step = _mean_step_seconds(first, later[-1])
+    return max(0.0, first.at - attempt.started - steps * seconds_per_step)
 
 
-def _checkpoint(marks: Sequence[_Mark]) -> float:
-    """What a step with a save takes longer than one without, where there are both."""
-    spans = [(after.step - before.step, after.at - before.at, after.saved) for before, after in pairwise(marks)]
-    without = [(steps, taken) for steps, taken, saved in spans if not saved]
-    plain_step = sum(taken for _, taken in without) / sum(steps for steps, _ in without)
-    return max(0.0, fmean(taken - steps * plain_step for steps, taken, saved in spans if saved))
+def _checkpoint_seconds(reports: Sequence[_FirstReport]) -> float:
+    """Return how much longer a step with a save takes than one without.
+
+    The trial must have both.
+    """
+    spans = [(after.step - before.step, after.at - before.at, after.saved) for before, after in pairwise(reports)]
+    unsaved = [(steps, seconds) for steps, seconds, saved in spans if not saved]
+    plain_step = sum(seconds for _, seconds in unsaved) / sum(steps for steps, _ in unsaved)
+    return max(0.0, fmean(seconds - steps * plain_step for steps, seconds, saved in spans if saved))
 
 
-def summary(rows: Sequence[TimingRow], resumed: Sequence[float], config: Config) -> StepTimes:
-    """`resumed`: what it took to take trials up from their checkpoints, where there were any."""
+def summarize_trials(rows: Sequence[TimingRow], resumed: Sequence[float], config: Config) -> StepTimes:
+    """Return the profile that the rows give, with its remarks.
+
+    `resumed` holds the measured seconds to resume trials from their checkpoints, if any were resumed.
+    """
     trials = [trial for row in rows for trial in row.trials]
     seconds = {row.workers: row.seconds_per_step for row in rows}
-    fresh = [trial.startup for trial in trials if trial.startup is not None]
+    startups = [trial.startup for trial in trials if trial.startup is not None]
     saves = [trial.checkpoint for trial in trials if trial.checkpoint is not None]
     profile = Profile(
         seconds,
         std=_variation(rows) * seconds[1],
-        startup=median(resumed or fresh or [0.0]),
+        startup=median(resumed or startups or [0.0]),
         checkpoint=median(saves or [0.0]),
     )
     return StepTimes(profile, tuple(rows), config, tuple(_remarks(trials)))
 
 
 def _remarks(trials: Sequence[TrialTimes]) -> Iterator[str]:
-    """What a reader of the figures has to know."""
     if any(trial.whole for trial in trials):
-        yield "the function reports only once: what was measured is its whole training"
+        yield "the function reports only once: its whole training was measured as one step"
     if any(trial.startup is None for trial in trials):
-        yield "only one report came in a trial's time: its step has the start in it; give more --seconds"
-    if all(trial.checkpoint is None for trial in trials):  # what one trial could not tell, another may have told
+        yield "a trial had time for only one report: its step includes the start; give more --seconds"
+    if all(trial.checkpoint is None for trial in trials):  # otherwise at least one trial has measured a save
         if any(trial.saves == "every" for trial in trials):
-            yield "every step saves its state: what that takes is part of the step, and checkpoint is 0"
+            yield "every step saves its state: the time to save is part of the step, and checkpoint is 0"
         else:
-            yield "no step that was measured saved its state: what that takes is not known, and checkpoint is 0"
+            yield "no measured step saved its state: the time to save is unknown, and checkpoint is 0"
 
 
 def _variation(rows: Sequence[TimingRow]) -> float:
-    """The standard deviation of trials' means as a part of them, over all numbers of workers; 0: none is known."""
-    squares, freedom = 0.0, 0
+    """Return the relative standard deviation between trials.
+
+    It is pooled over the numbers of workers. It is 0 if no number of workers has several trials.
+    """
+    squares, degrees_of_freedom = 0.0, 0
     for row in rows:
-        means = [trial.seconds_per_step for trial in row.trials]
-        middle = fmean(means)
-        squares += sum((each / middle - 1.0) ** 2 for each in means)
-        freedom += len(means) - 1
-    return math.sqrt(squares / freedom) if freedom else 0.0
+        seconds = [trial.seconds_per_step for trial in row.trials]
+        mean = fmean(seconds)
+        squares += sum((each / mean - 1.0) ** 2 for each in seconds)
+        degrees_of_freedom += len(seconds) - 1
+    return math.sqrt(squares / degrees_of_freedom) if degrees_of_freedom else 0.0

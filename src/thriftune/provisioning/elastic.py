@@ -1,12 +1,13 @@
-"""Which machines does the plan say? A RubberBand plan is followed, and made anew when reality departs from it.
+"""The policy that follows a RubberBand plan, and plans again if needed.
 
-When a stage of the study begins, the rest is planned (planning/replanning.py): so many machines of a kind, and so
-many trials at a time. A machine that is lost is rented again; where there is none to be had, another kind is,
-after some patience. One that neither this stage nor the next has a use for is given back.
+When a stage of the study begins, the rest of the study is planned (planning/replanning.py): the machines of one
+type to hold, and the trials to run in parallel. A machine that is preempted is replaced. If the planned type is
+refused for some time, another type is rented. A machine that neither this stage nor the next one needs is
+released.
 
-A trial has one worker, as with all policies. Steps take what the terms say until some were seen, and restarts and
-saves all along. Prices are taken to stay as they are when a stage begins. A kind that is taken away by its price
-is not used: a plan knows how long machines live, and no maximum prices.
+Each trial has one worker, as with all policies. The plan uses the step times of the workload until steps were
+timed, and its restart and save times throughout. Prices are assumed to stay as they are when a stage begins. A
+type that is preempted by price is not used, because plans know lifetimes but no maximum prices.
 """
 
 from __future__ import annotations
@@ -19,97 +20,111 @@ from thriftune.planning.job import JobSpec
 from thriftune.planning.machine_types import MachineType
 from thriftune.planning.profile import Profile
 from thriftune.planning.replanning import CurrentStage, Replanner
-from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, MachineRequest, RentingPolicy
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.renting_policy import RETRY_SECONDS, MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
 
 class Elastic(RentingPolicy):
-    """What there is to do is the terms' job, or else all trials to the last step. Without a deadline the cheapest
-    plan is followed; where none makes it, the quickest."""
+    """A policy that follows the cheapest plan that meets the deadline.
 
-    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
-        super().__init__(kinds, terms)
-        self._planned = [kind for kind in kinds if kind.revocation is None]
-        if not self._planned:
+    If no plan does, it follows the fastest one. Without a deadline, it follows the cheapest plan of all. The
+    planned job is that of the workload, or else all trials to the last step.
+    """
+
+    def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
+        super().__init__(machine_types, workload)
+        self._plannable = [each for each in machine_types if each.revocation is None]
+        if not self._plannable:
             raise SettingError(
-                "elastic: all kinds of machines are taken away by their price, which no plan foresees; give one "
-                "that stays, or of which it is known how long it lives"
+                "elastic: all machine types are preempted by price, which plans cannot predict; give an on-demand "
+                "type, or one with known lifetimes"
             )
-        if terms.job is None and terms.trials is None:
-            raise SettingError("elastic: a plan must know how many trials there are; give trials=")
+        if workload.job is None and workload.trials is None:
+            raise SettingError("elastic: a plan needs the number of trials; give trials=")
         self._replanner: Replanner | None = None
 
-    def now(self, history: History) -> CurrentStage:
-        """The stage that it is, and what it runs on."""
-        return self._plans(history).now(history)
+    def current_stage(self, history: History) -> CurrentStage:
+        """Return the stage that the study is in, with the machines planned for it."""
+        return self._replanner_for(history).current_stage(history)
 
-    def wants(self, history: History) -> int:
-        now = self.now(history)
-        return self.terms.at_a_time if now.left is None else min(now.choice.allocation.at_a_time, now.left)
+    def trials_wanted(self, history: History) -> int:
+        stage = self.current_stage(history)
+        if stage.trials_left is None:
+            return self.workload.at_a_time
+        return min(stage.choice.allocation.at_a_time, stage.trials_left)
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
         waits = trial is not None and trial.id in history.waiting
-        if not waits and len(history.running) + len(history.waiting) >= self.wants(history):
+        if not waits and len(history.running) + len(history.waiting) >= self.trials_wanted(history):
             return None
         return super().workers_for(trial, history)
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
-        """The planned kind. Where it was refused, and the trial has waited for some time, of those that are as
-        fast the one with the fewest dollars a step, or else the fastest."""
-        stage = self.now(history)
-        planned = self.kinds[stage.choice.cloud.name]
-        if self.to_be_had(planned, history, now):
+    def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
+        """Request the planned type, or another one after RETRY_SECONDS of waiting.
+
+        Of the other types that are as fast, the one with the fewest dollars per step is requested; if none is as
+        fast, the fastest.
+        """
+        stage = self.current_stage(history)
+        planned = self.machine_types[stage.choice.cloud.name]
+        if self.may_request(planned, history, now):
             return MachineRequest(planned.name)
         waits_since = max(
-            stage.began, trial.past_attempts[-1].ended_at if trial.past_attempts else trial.created_at
+            stage.started_at, trial.past_attempts[-1].ended_at if trial.past_attempts else trial.created_at
         )
-        others = [kind for kind in self._planned if self.to_be_had(kind, history, now)]
-        if now - waits_since < PATIENCE_SECONDS or not others:
+        others = [each for each in self._plannable if self.may_request(each, history, now)]
+        if now - waits_since < RETRY_SECONDS or not others:
             return None
-        seconds = {kind.name: self.paces.seconds(trial, kind.name, history) for kind in self._planned}
-        as_fast = [kind for kind in others if seconds[kind.name] <= seconds[planned.name]]
+        seconds = {each.name: self.step_times.seconds(trial, each.name, history) for each in self._plannable}
+        as_fast = [each for each in others if seconds[each.name] <= seconds[planned.name]]
         if as_fast:
-            return MachineRequest(
-                min(as_fast, key=lambda kind: seconds[kind.name] * kind.price_at(now) / kind.slots).name
-            )
-        return MachineRequest(min(others, key=lambda kind: seconds[kind.name]).name)
+            cheapest = min(as_fast, key=lambda each: seconds[each.name] * each.price_at(now) / each.slots)
+            return MachineRequest(cheapest.name)
+        return MachineRequest(min(others, key=lambda each: seconds[each.name]).name)
 
-    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        """One of the planned kind; or another, if it was rented for this trial in this stage, or is there while
-        there is none of the planned to be had."""
-        stage = self.now(history)
+    def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
+        """Accept a machine of the planned type, or one rented for this trial.
+
+        The latter must have been rented in this stage. Any machine is accepted while the planned type may not be
+        requested.
+        """
+        stage = self.current_stage(history)
         if machine.offer == stage.choice.cloud.name:
             return True
-        if trial is not None and machine.intended_trial == trial.id and machine.started_at >= stage.began:
+        if trial is not None and machine.intended_trial == trial.id and machine.started_at >= stage.started_at:
             return True
-        return not self.to_be_had(self.kinds[stage.choice.cloud.name], history, now)
+        return not self.may_request(self.machine_types[stage.choice.cloud.name], history, now)
 
-    def keeps(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """The next stage has a use for it."""
-        later = self.now(history).later
-        if later is None or machine.offer != later.cloud.name or machine.is_leaving:
+    def keeps_idle(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Keep a machine that the next stage needs."""
+        next_choice = self.current_stage(history).next_choice
+        if next_choice is None or machine.offer != next_choice.cloud.name or machine.is_leaving:
             return False
-        there = sum(each.offer == machine.offer and not each.is_leaving for each in history.machines.values())
-        return there <= later.machines
+        held = sum(each.offer == machine.offer and not each.is_leaving for each in history.machines.values())
+        return held <= next_choice.machines
 
-    def _plans(self, history: History) -> Replanner:
+    def _replanner_for(self, history: History) -> Replanner:
         if self._replanner is None:
-            terms = self.terms
-            job = terms.job or JobSpec.of([(terms.trials or 1, _last_step(history))])
+            workload = self.workload
+            job = workload.job or JobSpec.of([(workload.trials or 1, _last_step(history))])
             profile = Profile(
-                {1: terms.seconds_per_step}, startup=terms.restart_seconds, checkpoint=terms.save_seconds
+                {1: workload.seconds_per_step},
+                startup=workload.restart_seconds,
+                checkpoint=workload.save_seconds,
             )
-            self._replanner = Replanner(job, profile, self._clouds, terms.deadline_seconds, terms.at_a_time)
+            self._replanner = Replanner(
+                job, profile, self._cloud_profiles, workload.deadline_seconds, workload.at_a_time
+            )
         return self._replanner
 
-    def _clouds(self, at: float) -> list[CloudProfile]:
-        return [kind.cloud_at(at) for kind in self._planned]
+    def _cloud_profiles(self, at: float) -> list[CloudProfile]:
+        return [each.cloud_profile_at(at) for each in self._plannable]
 
 
 def _last_step(history: History) -> int:
     if history.max_steps is None:
-        raise SettingError("elastic: a plan must know how many steps a trial has; give max_steps=")
+        raise SettingError("elastic: a plan needs the number of steps of a trial; give max_steps=")
     return history.max_steps

@@ -1,8 +1,9 @@
-"""How soon is a machine lost? By what is known of its kind, and by what became of those that were rented.
+"""The estimation of how soon machines are preempted.
 
-What is known may be of other machines, or of another time. Its form is kept and its rate corrected: n losses
-where e were to be expected make it (doubt + n) / (doubt + e) times as high. Machines that went at the same moment
-had one cause, so that of k times as many losses as moments, each counts for 1 / k.
+It uses known lifetimes, and corrects them by the machines of the study. The known lifetimes may be those of other
+machines, or of another time. Their shape is kept and their rate corrected: n preemptions where e were expected
+multiply it by (d + n) / (d + e), with a constant d. Machines that are preempted at the same moment have a common
+cause. With k times as many preemptions as moments, each preemption counts 1 / k.
 """
 
 from __future__ import annotations
@@ -21,99 +22,123 @@ from thriftune.state.history import History
 
 HOUR = 3600.0
 HORIZON_HOURS = 4.0
-"""So far ahead it is looked."""
+"""The time ahead over which hazards are averaged."""
 
-_DOUBT = 4.0  # losses: as sure what was known is
-_MOST_EXPECTED = 3.0  # of one machine: one that outlives all that was known is no proof that it was all wrong
-_SAME_SECONDS = 60.0
-_FEW_LIVE = 1e-3
+_PRIOR_PREEMPTIONS = 4.0  # the weight of the known lifetimes, as a number of preemptions
+_MAX_EXPECTED = (
+    3.0  # expected preemptions of one machine; one that outlives all known lifetimes proves little more
+)
+_SAME_MOMENT_SECONDS = 60.0  # preemptions within this time have a common cause
+_MIN_SURVIVAL = 1e-3  # over the horizon; below it the horizon is halved
+_MIN_HORIZON_HOURS = 1e-3
 
 
 @dataclass(slots=True)
-class _Seen:
-    """Of one kind: machines that are gone."""
+class _EndedMachines:
+    """The ended machines of one type."""
 
-    losses: int = 0
-    moments: int = 0  # at which there were any
-    last: float = -math.inf
-    expected: float = 0.0
+    preemptions: int = 0
+    moments: int = 0  # distinct moments of preemption
+    last_preemption: float = -math.inf
+    expected: float = 0.0  # expected preemptions during the lives of these machines
 
 
 class HazardEstimator:
-    """A cache of what the history tells, brought up to date as it grows."""
+    """A cache of hazards, updated as the history grows."""
 
-    def __init__(self, kinds: Iterable[MachineType]) -> None:
-        self._known = {kind.name: kind.survival for kind in kinds if kind.survival is not None}
-        self._of: History | None = None
-        self._forget()
+    def __init__(self, machine_types: Iterable[MachineType]) -> None:
+        self._survivals = {each.name: each.survival for each in machine_types if each.survival is not None}
+        self._history: History | None = None
+        self._reset()
 
-    def _forget(self) -> None:
-        self._past = 0  # how many of the machines that are gone are in
-        self._seen = {name: _Seen() for name in self._known}
-        self._at = (-math.inf, -1)
-        self._rate = dict.fromkeys(self._known, 1.0)
+    def _reset(self) -> None:
+        self._counted = 0  # past machines of the history that are counted in `_ended`
+        self._ended = {name: _EndedMachines() for name in self._survivals}
+        self._computed_at = (-math.inf, -1)  # the time and the history's entries that `_corrections` are from
+        self._corrections = dict.fromkeys(self._survivals, 1.0)
 
-    def rate(self, kind: MachineType, history: History, now: float) -> float:
-        """Of losses, over what was known before."""
-        if kind.survival is None:
+    def correction(self, machine_type: MachineType, history: History, now: float) -> float:
+        """Return the observed rate of preemptions relative to the known one."""
+        if machine_type.survival is None:
             return 1.0
-        if self._of is not history:
-            self._forget()
-            self._of = history
-        if self._at != (now, history.entries):
-            self._at = now, history.entries
-            self._refresh(history, now)
-        return self._rate[kind.name]
+        if self._history is not history:
+            self._reset()
+            self._history = history
+        if self._computed_at != (now, history.entries):
+            self._computed_at = now, history.entries
+            self._update(history, now)
+        return self._corrections[machine_type.name]
 
     def hazard(
         self,
-        kind: MachineType,
+        machine_type: MachineType,
         history: History,
         now: float,
         max_price: float | None,
         age: float = 0.0,
         hours: float | None = None,
     ) -> float:
-        """Losses an hour in the hours to come, of a machine of this age in hours."""
-        if kind.survival is not None:
-            hours = min(HORIZON_HOURS, max(kind.survival.end - age, 0.25)) if hours is None else max(hours, 1e-3)
-            while (lives := float(alive(kind.survival, hours, age))) < _FEW_LIVE and hours > 1e-3:
-                hours *= 0.5  # what lives for minutes only is not judged by hours
-            return -math.log(max(lives, 1e-6)) / hours * self.rate(kind, history, now)
-        if kind.revocation is None or max_price is None:
+        """Return the mean preemptions per hour of a machine over the next `hours`.
+
+        `age` is the machine's age in hours. By default these are HORIZON_HOURS, or the hours that are left of the
+        longest known lifetime if these are fewer.
+        """
+        survival = machine_type.survival
+        if survival is not None:
+            if hours is None:
+                horizon = min(HORIZON_HOURS, max(survival.end - age, 0.25))
+            else:
+                horizon = max(hours, _MIN_HORIZON_HOURS)
+            while (
+                survives := float(alive(survival, horizon, age))
+            ) < _MIN_SURVIVAL and horizon > _MIN_HORIZON_HOURS:
+                horizon *= 0.5  # machines that live for minutes need a shorter horizon
+            return -math.log(max(survives, 1e-6)) / horizon * self.correction(machine_type, history, now)
+        if machine_type.revocation is None or max_price is None:
             return 0.0
-        return -math.log1p(-min(kind.loss_probability(now, max_price), 1.0 - 1e-6))
+        return -math.log1p(-min(machine_type.loss_probability(now, max_price), 1.0 - 1e-6))
 
-    def lived(self, kind: MachineType, history: History, now: float, age: float, hours: float) -> float | None:
-        """Of these hours, for how many a machine of this age is expected to be there; None: its rate tells."""
-        if kind.survival is None:
+    def expected_alive_hours(
+        self, machine_type: MachineType, history: History, now: float, age: float, hours: float
+    ) -> float | None:
+        """Return how many of the next `hours` a machine is expected to live.
+
+        `age` is the machine's age in hours. Returns None for a type without known lifetimes, whose hazard must be
+        used instead.
+        """
+        if machine_type.survival is None:
             return None
-        return float(lived_hours(ScaledSurvival(kind.survival, self.rate(kind, history, now)), hours, age))
+        survival = ScaledSurvival(machine_type.survival, self.correction(machine_type, history, now))
+        return float(lived_hours(survival, hours, age))
 
-    def _refresh(self, history: History, now: float) -> None:
+    def _update(self, history: History, now: float) -> None:
         past = history.fleet.past
-        for machine in past[self._past :]:
-            if (seen := self._seen.get(machine.offer)) is not None:
-                self._take_in(machine, seen)
-        self._past = len(past)
-        present: dict[str, list[float]] = {}
+        for machine in past[self._counted :]:
+            if (ended := self._ended.get(machine.offer)) is not None:
+                self._count(machine, ended)
+        self._counted = len(past)
+        present_ages: dict[str, list[float]] = {}
         for machine in history.machines.values():
-            if machine.offer in self._seen:
-                present.setdefault(machine.offer, []).append(machine.seconds(now) / HOUR)
-        for name, seen in self._seen.items():
-            expected = seen.expected + self._expected(name, present[name]) if name in present else seen.expected
-            together = seen.losses / seen.moments if seen.moments else 1.0
-            self._rate[name] = (_DOUBT + seen.moments) / (_DOUBT + expected / together)
+            if machine.offer in self._ended:
+                present_ages.setdefault(machine.offer, []).append(machine.seconds(now) / HOUR)
+        for name, ended in self._ended.items():
+            expected = ended.expected
+            if name in present_ages:
+                expected += self._expected_preemptions(name, present_ages[name])
+            per_moment = ended.preemptions / ended.moments if ended.moments else 1.0
+            self._corrections[name] = (_PRIOR_PREEMPTIONS + ended.moments) / (
+                _PRIOR_PREEMPTIONS + expected / per_moment
+            )
 
-    def _take_in(self, machine: Machine, seen: _Seen) -> None:
+    def _count(self, machine: Machine, ended: _EndedMachines) -> None:
         assert machine.ended_at is not None
-        seen.expected += self._expected(machine.offer, [machine.seconds(machine.ended_at) / HOUR])
+        ended.expected += self._expected_preemptions(machine.offer, [machine.seconds(machine.ended_at) / HOUR])
         if machine.was_preempted:
-            seen.losses += 1
-            seen.moments += machine.ended_at - seen.last > _SAME_SECONDS
-            seen.last = machine.ended_at
+            ended.preemptions += 1
+            ended.moments += machine.ended_at - ended.last_preemption > _SAME_MOMENT_SECONDS
+            ended.last_preemption = machine.ended_at
 
-    def _expected(self, name: str, ages: list[float]) -> float:
-        """Losses of machines that have lived so long."""
-        lives = alive(self._known[name], ages)
-        return float(np.minimum(-np.log(np.maximum(lives, 1e-12)), _MOST_EXPECTED).sum())
+    def _expected_preemptions(self, name: str, ages: list[float]) -> float:
+        """Return the expected preemptions of machines up to these ages in hours."""
+        survives = alive(self._survivals[name], ages)
+        return float(np.minimum(-np.log(np.maximum(survives, 1e-12)), _MAX_EXPECTED).sum())

@@ -1,198 +1,256 @@
-"""What does a useful step cost on each kind of machine, with all that is lost and started again?
+"""The cost of a useful step on each machine type.
 
-With what its provider lets off in the first hour, at the maximum price that makes it least, on a new machine or on
-one that is there. That whole hours may be billed is left out.
+The cost includes preemptions, restarts and refunds. For a new machine, the maximum price is chosen that makes the
+cost lowest. The cost ignores that a provider may bill whole hours.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from thriftune.market.survival import alive
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR, HazardEstimator
 from thriftune.provisioning.step_time_estimator import StepTimeEstimator
-from thriftune.provisioning.useful_hours import NEVER, CostPerUsefulHour, held, rotated, staying
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.useful_hour_cost import (
+    UNUSABLE,
+    UsefulHourCost,
+    cost_of_rotation,
+    cost_until_preempted,
+    cost_until_refund_ends,
+)
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
-_MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # of the price: what the maximum may be above it
-_MOMENT_HOURS = 1.0 / 3600.0
-_MOST_EXPONENT = 50.0
-_SIZES = 20  # of steps, that are told apart: twenty to a factor of e
-_MEAN_HOURS = 6.0
-_FEW_LIVE = 1e-3
+_MAX_PRICE_MARGINS = (1e-3, 0.01, 0.05, 0.2, 0.5)  # maximum prices to try, as a share above the current price
+_ROUNDING_HOURS = 1.0 / 3600.0
+_MAX_EXPONENT = 50.0  # avoids an overflow of exp
+_BUCKETS_PER_E = 20  # step times within 5 % share a bucket: this many buckets per factor of e
+_MEAN_PRICE_HOURS = 6.0  # the price of a machine is the mean of the current price and that of this time
+_MIN_SURVIVAL = 1e-3  # of a step; below it a machine type is unusable
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """A kind for a trial: dollars and hours of a useful step, all things considered."""
+class MachineOption:
+    """A machine that a trial could use, with the cost and time of a useful step."""
 
-    kind: MachineType
-    max_price: float | None
+    machine_type: MachineType
+    max_price: float | None  # None where the type has no maximum price
     dollars: float
     hours: float
-    rotates: bool = False
+    rotates: bool = False  # the trial leaves the machine when its refund period ends
 
 
 @dataclass(frozen=True, slots=True)
-class _Market:
-    """A kind at a moment: its price; by maximum price, the losses an hour of a new machine, in the hours to come
-    and in those in which a loss is let off; and the best ways to use it, by how long a step takes."""
+class _Hazards:
+    """The preemptions per hour of a new machine with this maximum price."""
 
-    price: float
-    dangers: list[tuple[float | None, float, float]]
-    ways: dict[int, list[tuple[float | None, CostPerUsefulHour]]]
-    going_on: dict[
-        tuple[float | None, int], CostPerUsefulHour
-    ]  # on a machine with that maximum price, if its age is nothing
-    lived: float | None  # hours of those that are let off, for which a new machine is expected to be there
+    max_price: float | None
+    soon: float  # over the hours to come
+    refund_period: float  # over the refund period; 0 without one
+
+
+@dataclass(frozen=True, slots=True)
+class _TypeCosts:
+    """The price and hazards of a machine type at one moment, with cached costs."""
+
+    price: float  # dollars per hour
+    hazards: list[_Hazards]
+    refunded_alive_hours: float | None  # expected life of a new machine within its refund period
+    # The best uses of a new machine with their maximum prices, by step time bucket.
+    best_uses: dict[int, list[tuple[float | None, UsefulHourCost]]] = field(default_factory=dict)
+    # The cost of continuing on a machine whose age does not matter, by maximum price and step time bucket.
+    continuing: dict[tuple[float | None, int], UsefulHourCost] = field(default_factory=dict)
 
 
 class OptionCosts:
-    def __init__(self, terms: Workload, paces: StepTimeEstimator, lives: HazardEstimator) -> None:
-        self._terms, self._paces, self._lives = terms, paces, lives
-        self._known_at: tuple[History | None, float, int] = (None, -math.inf, -1)
-        self._known: dict[str, _Market] = {}
+    """The costs of the machines that trials could use."""
 
-    def options(
-        self, kinds: Iterable[MachineType], trial: TrialRecord | None, history: History, now: float
-    ) -> Iterator[Option]:
-        """New machines of these kinds: until they are lost, and where losses are let off, in turns. None: for a
-        usual trial."""
-        for kind in kinds:
-            market = self._market(kind, history, now)
-            step = self._paces.seconds(trial, kind.name, history) / HOUR
-            size = _size(step)
-            if size not in market.ways:
-                market.ways[size] = self._best_ways(kind, market, _of_size(size))
-            for max_price, worth in market.ways[size]:
-                yield _made(kind, max_price, worth, step)
+    def __init__(self, workload: StudyWorkload, step_times: StepTimeEstimator, hazards: HazardEstimator) -> None:
+        self._workload, self._step_times, self._hazards = workload, step_times, hazards
+        self._computed_at: tuple[History | None, float, int] = (None, -math.inf, -1)
+        self._type_costs: dict[str, _TypeCosts] = {}  # by type, valid at `_computed_at`
 
-    def here(
-        self, trial: TrialRecord, machine: Machine, history: History, now: float, kind: MachineType
-    ) -> Option:
-        """To go on on this machine, which is there."""
-        market = self._market(kind, history, now)
-        step = self._paces.seconds(trial, kind.name, history) / HOUR
-        age, free = machine.seconds(now) / HOUR, kind.billing.refunded_first_seconds / HOUR
-        rest = free - age
-        if rest > 0.5 * step + _MOMENT_HOURS:
-            hazard = self._lives.hazard(kind, history, now, machine.max_price, age, rest)
-            redo, overhead = self._losing(kind, hazard, step)
-            lived = self._lives.lived(kind, history, now, age, rest)
-            worth = staying(market.price, hazard, age, redo, free, overhead, lived)
-        elif kind.survival is not None:
-            hazard = self._lives.hazard(kind, history, now, None, age)
-            worth = self._held(kind, market.price, hazard, step, age)
+    def new_machines(
+        self, machine_types: Iterable[MachineType], trial: TrialRecord | None, history: History, now: float
+    ) -> Iterator[MachineOption]:
+        """Yield options of new machines of these types.
+
+        They are used until they are preempted, or with rotation. `trial` None stands for an average trial. Types
+        on which a step is hopeless are left out.
+        """
+        for machine_type in machine_types:
+            costs = self._costs_of(machine_type, history, now)
+            step = self._step_times.seconds(trial, machine_type.name, history) / HOUR
+            bucket = _step_bucket(step)
+            if bucket not in costs.best_uses:
+                costs.best_uses[bucket] = self._best_uses(machine_type, costs, _bucket_step(bucket))
+            for max_price, cost in costs.best_uses[bucket]:
+                yield _make_option(machine_type, max_price, cost, step)
+
+    def present_machine(
+        self, trial: TrialRecord, machine: Machine, history: History, now: float, machine_type: MachineType
+    ) -> MachineOption:
+        """Return the option of using this present machine."""
+        costs = self._costs_of(machine_type, history, now)
+        step = self._step_times.seconds(trial, machine_type.name, history) / HOUR
+        age, refunded = machine.seconds(now) / HOUR, machine_type.billing.refunded_first_seconds / HOUR
+        rest = refunded - age
+        if rest > 0.5 * step + _ROUNDING_HOURS:
+            hazard = self._hazards.hazard(machine_type, history, now, machine.max_price, age, rest)
+            redo, overhead = self._preemption_costs(machine_type, hazard, step)
+            alive_hours = self._hazards.expected_alive_hours(machine_type, history, now, age, rest)
+            cost = cost_until_refund_ends(costs.price, hazard, age, redo, refunded, overhead, alive_hours)
+        elif machine_type.survival is not None:
+            hazard = self._hazards.hazard(machine_type, history, now, None, age)
+            cost = self._cost_until_preempted(machine_type, costs.price, hazard, step, age)
         else:
-            key = machine.max_price, _size(step)
-            if key not in market.going_on:
-                hazard = self._lives.hazard(kind, history, now, machine.max_price)
-                market.going_on[key] = self._held(kind, market.price, hazard, _of_size(key[1]))
-            worth = market.going_on[key]
-        return _made(kind, machine.max_price, worth, step)
-
-    def _held(
-        self, kind: MachineType, price: float, hazard: float, step: float, age: float = 0.0
-    ) -> CostPerUsefulHour:
-        if not _outlives(kind, step, age):
-            return NEVER
-        redo, overhead = self._losing(kind, hazard, step)
-        return held(price, hazard, self.start_hours(kind), kind.queue_latency.mean / HOUR, redo, overhead)
-
-    def start_hours(self, kind: MachineType, *, billed: bool = False) -> float:
-        """Until a trial is at work there, from the request on, or from the moment it is billed."""
-        wait = kind.init_latency.mean if billed else kind.ready_seconds
-        return (wait + self._terms.restart_seconds) / HOUR
-
-    def least_lost_hours(self, kind: MachineType, trial: TrialRecord, history: History, now: float) -> float:
-        """For an hour of work, those that losses take."""
-        step = self._paces.seconds(trial, kind.name, history) / HOUR
-        least = math.inf
-        for _, hazard, _ in self._market(kind, history, now).dangers:
-            redo, _ = self._losing(kind, hazard, step)
-            least = min(least, hazard * (self.start_hours(kind) + redo))
-        return least
-
-    def _best_ways(
-        self, kind: MachineType, market: _Market, step: float
-    ) -> list[tuple[float | None, CostPerUsefulHour]]:
-        start, unbilled = self.start_hours(kind), kind.queue_latency.mean / HOUR
-        free = kind.billing.refunded_first_seconds / HOUR
-        stays, turns = NEVER, NEVER
-        stays_max = turns_max = None
-        for max_price, hazard, first_hazard in market.dangers:
-            worth = self._held(kind, market.price, hazard, step)
-            if worth.dollars < stays.dollars:
-                stays, stays_max = worth, max_price
-            if free and first_hazard:
-                redo, overhead = self._losing(kind, hazard, step)
-                worth = rotated(market.price, first_hazard, start, unbilled, redo, free, overhead, market.lived)
-                if worth.dollars < turns.dollars:
-                    turns, turns_max = worth, max_price
-        if not _outlives(kind, step, 0.0):
-            return []
-        found: list[tuple[float | None, CostPerUsefulHour]] = [(stays_max, stays)]
-        return [*found, (turns_max, turns)] if turns.dollars < stays.dollars else found
-
-    def _market(self, kind: MachineType, history: History, now: float) -> _Market:
-        """What is known of a kind now, asked for once."""
-        known_at = history, now, len(history.fleet.past)
-        if self._known_at != known_at:
-            self._known_at, self._known = known_at, {}
-        if kind.name not in self._known:
-            free = kind.billing.refunded_first_seconds / HOUR
-            dangers = [
-                (
-                    limit,
-                    self._lives.hazard(kind, history, now, limit),
-                    self._lives.hazard(kind, history, now, limit, hours=free) if free else 0.0,
+            key = machine.max_price, _step_bucket(step)
+            if key not in costs.continuing:
+                hazard = self._hazards.hazard(machine_type, history, now, machine.max_price)
+                costs.continuing[key] = self._cost_until_preempted(
+                    machine_type, costs.price, hazard, _bucket_step(key[1])
                 )
-                for limit in _max_prices(kind, now)
+            cost = costs.continuing[key]
+        return _make_option(machine_type, machine.max_price, cost, step)
+
+    def _cost_until_preempted(
+        self, machine_type: MachineType, price: float, hazard: float, step: float, age: float = 0.0
+    ) -> UsefulHourCost:
+        if not _may_finish_step(machine_type, step, age):
+            return UNUSABLE
+        redo, overhead = self._preemption_costs(machine_type, hazard, step)
+        unbilled = machine_type.queue_latency.mean / HOUR
+        return cost_until_preempted(price, hazard, self.start_hours(machine_type), unbilled, redo, overhead)
+
+    def start_hours(self, machine_type: MachineType, *, billed: bool = False) -> float:
+        """Return the hours from the request for a machine until a trial trains on it.
+
+        With `billed`, only the billed hours count.
+        """
+        wait = machine_type.init_latency.mean if billed else machine_type.ready_seconds
+        return (wait + self._workload.restart_seconds) / HOUR
+
+    def lost_hours_per_work_hour(
+        self, machine_type: MachineType, trial: TrialRecord, history: History, now: float
+    ) -> float:
+        """Return the hours that preemptions cost per hour of work.
+
+        The maximum price is the best one.
+        """
+        step = self._step_times.seconds(trial, machine_type.name, history) / HOUR
+        lowest = math.inf
+        for hazards in self._costs_of(machine_type, history, now).hazards:
+            redo, _ = self._preemption_costs(machine_type, hazards.soon, step)
+            lowest = min(lowest, hazards.soon * (self.start_hours(machine_type) + redo))
+        return lowest
+
+    def _best_uses(
+        self, machine_type: MachineType, costs: _TypeCosts, step: float
+    ) -> list[tuple[float | None, UsefulHourCost]]:
+        """Return the best use until preemption, and the best rotation if that is cheaper.
+
+        Each has the maximum price that makes its cost lowest.
+        """
+        start, unbilled = self.start_hours(machine_type), machine_type.queue_latency.mean / HOUR
+        refunded = machine_type.billing.refunded_first_seconds / HOUR
+        staying, rotating = UNUSABLE, UNUSABLE
+        staying_max_price = rotating_max_price = None
+        for hazards in costs.hazards:
+            cost = self._cost_until_preempted(machine_type, costs.price, hazards.soon, step)
+            if cost.dollars < staying.dollars:
+                staying, staying_max_price = cost, hazards.max_price
+            if refunded and hazards.refund_period:
+                redo, overhead = self._preemption_costs(machine_type, hazards.soon, step)
+                cost = cost_of_rotation(
+                    costs.price,
+                    hazards.refund_period,
+                    start,
+                    unbilled,
+                    redo,
+                    refunded,
+                    overhead,
+                    costs.refunded_alive_hours,
+                )
+                if cost.dollars < rotating.dollars:
+                    rotating, rotating_max_price = cost, hazards.max_price
+        if not _may_finish_step(machine_type, step, 0.0):
+            return []
+        uses: list[tuple[float | None, UsefulHourCost]] = [(staying_max_price, staying)]
+        return [*uses, (rotating_max_price, rotating)] if rotating.dollars < staying.dollars else uses
+
+    def _costs_of(self, machine_type: MachineType, history: History, now: float) -> _TypeCosts:
+        """Return what is known about a type now; computed once per moment."""
+        computed_at = history, now, len(history.fleet.past)
+        if self._computed_at != computed_at:
+            self._computed_at, self._type_costs = computed_at, {}
+        if machine_type.name not in self._type_costs:
+            refunded = machine_type.billing.refunded_first_seconds / HOUR
+            hazards = [
+                _Hazards(
+                    max_price,
+                    self._hazards.hazard(machine_type, history, now, max_price),
+                    self._hazards.hazard(machine_type, history, now, max_price, hours=refunded)
+                    if refunded
+                    else 0.0,
+                )
+                for max_price in _max_prices(machine_type, now)
             ]
-            price = 0.5 * (kind.price_at(now) + kind.mean_price(now, _MEAN_HOURS * HOUR))
-            lived = self._lives.lived(kind, history, now, 0.0, free) if free else None
-            self._known[kind.name] = _Market(price, dangers, {}, {}, lived)
-        return self._known[kind.name]
+            mean_price = machine_type.mean_price(now, _MEAN_PRICE_HOURS * HOUR)
+            price = 0.5 * (machine_type.price_at(now) + mean_price)
+            alive_hours = (
+                self._hazards.expected_alive_hours(machine_type, history, now, 0.0, refunded) if refunded else None
+            )
+            self._type_costs[machine_type.name] = _TypeCosts(price, hazards, alive_hours)
+        return self._type_costs[machine_type.name]
 
-    def _losing(self, kind: MachineType, hazard: float, step: float) -> tuple[float, float]:
-        """The hours of work that a loss costs, and what saving takes of the work. `step`: hours of one."""
-        if not hazard or self._terms.saves_within(kind.notice_seconds, step * HOUR):
+    def _preemption_costs(self, machine_type: MachineType, hazard: float, step: float) -> tuple[float, float]:
+        """Return the hours of work that a preemption loses, and the overhead of saves.
+
+        The overhead is a share of the work. `step` is the hours of a step.
+        """
+        if not hazard or self._workload.can_save_within(machine_type.notice_seconds, step * HOUR):
             return 0.0, 0.0
-        every = max(self._terms.save_interval_hours(hazard), step)  # it is saved at the end of a step only
-        # Until that many hours have gone without a loss, (exp(hazard every) - 1) / hazard are expected to pass.
-        expected = math.expm1(min(hazard * every, _MOST_EXPONENT)) / hazard
-        return (expected / every - 1.0) / hazard, self._terms.save_seconds / HOUR / every
+        interval = max(self._workload.save_interval_hours(hazard), step)  # a trial saves only at the end of a step
+        # (exp(hazard interval) - 1) / hazard hours pass on average until an interval without a preemption is over.
+        expected = math.expm1(min(hazard * interval, _MAX_EXPONENT)) / hazard
+        return (expected / interval - 1.0) / hazard, self._workload.save_seconds / HOUR / interval
 
 
-def _outlives(kind: MachineType, step: float, age: float) -> bool:
-    """Whether some machines of this age live for another step: else nothing would ever be done there."""
-    return kind.survival is None or float(alive(kind.survival, step, age)) > _FEW_LIVE
+def _may_finish_step(machine_type: MachineType, step: float, age: float) -> bool:
+    """Tell whether enough machines of this age live for another step."""
+    return machine_type.survival is None or float(alive(machine_type.survival, step, age)) > _MIN_SURVIVAL
 
 
-def _size(step: float) -> int:
-    return round(math.log(step) * _SIZES)
+def _step_bucket(step: float) -> int:
+    return round(math.log(step) * _BUCKETS_PER_E)
 
 
-def _of_size(size: int) -> float:
-    return math.exp(size / _SIZES)
+def _bucket_step(bucket: int) -> float:
+    return math.exp(bucket / _BUCKETS_PER_E)
 
 
-def _made(kind: MachineType, max_price: float | None, worth: CostPerUsefulHour, step: float) -> Option:
-    useful = max(worth.useful, 1e-12)
-    return Option(kind, max_price, worth.dollars * step / kind.slots, step / useful, worth.rotates)
+def _make_option(
+    machine_type: MachineType, max_price: float | None, cost: UsefulHourCost, step: float
+) -> MachineOption:
+    useful_share = max(cost.useful_share, 1e-12)
+    dollars = cost.dollars * step / machine_type.slots
+    return MachineOption(machine_type, max_price, dollars, step / useful_share, cost.rotates)
 
 
-def _max_prices(kind: MachineType, now: float) -> Iterator[float | None]:
-    if kind.revocation is None:
+def _max_prices(machine_type: MachineType, now: float) -> Iterator[float | None]:
+    """Yield the maximum prices to try.
+
+    Low ones are useful only if preempted machines are refunded.
+    """
+    if machine_type.revocation is None:
         yield None
         return
-    price = kind.price_at(now)
-    if kind.billing.refunded_first_seconds:
-        yield from (price * (1.0 + margin) for margin in _MARGINS)
-    yield max(2.0 * price, kind.on_demand_price or 0.0)
+    price = machine_type.price_at(now)
+    if machine_type.billing.refunded_first_seconds:
+        yield from (price * (1.0 + margin) for margin in _MAX_PRICE_MARGINS)
+    yield max(2.0 * price, machine_type.on_demand_price or 0.0)

@@ -1,7 +1,8 @@
-"""How is a plan followed? Stage by stage: machines are rented and let go as it says, and trials get their workers.
+"""The provisioner that follows a plan, stage by stage.
 
-A stage's trials start when all its machines are there, and the next stage begins when all of them have come to its
-end: what the plan took for granted. Which stage it is follows from the history alone.
+It rents and releases machines as the plan says, and gives trials their workers. The trials of a stage start when
+all its machines are ready. The next stage begins when all trials have reached the end of this one, as the plan
+assumes. The current stage follows from the history alone.
 """
 
 from __future__ import annotations
@@ -19,107 +20,109 @@ from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
-_SAVING_SHARE = 0.01
-"""Of its time, at most, a trial saves on a machine that is not taken away: one may fail all the same."""
+_MAX_SAVING_SHARE = 0.01
+"""The largest share of its time that a trial saves on an on-demand machine, which may fail all the same."""
 
-_LEAST_SECONDS_BETWEEN = 10.0
+_MIN_SECONDS_BETWEEN_SAVES = 10.0
 
-_AGAIN_SECONDS = 30.0
-"""After it was refused, a machine is asked for again."""
+_RETRY_SECONDS = 30.0
+"""The time after a refusal until a machine of the same type is requested again."""
 
 
 class PlanFollower(Provisioner):
-    """A provisioner that does what a plan says. `machines_fail`: as real ones do, so trials save now and then."""
+    """A provisioner that follows a plan.
+
+    `machines_fail` says that machines may fail, as real ones do, so that trials must save now and then.
+    """
 
     def __init__(self, plan: Plan, *, machines_fail: bool = False) -> None:
         self._choices = plan.choices
-        self._saving_seconds = plan.model.profile.checkpoint
+        self._save_seconds = plan.model.profile.checkpoint
         self._machines_fail = machines_fail
-        self._turns = stage_spans(plan.model.spec)
-        self._under_way = JobProgress(plan.model.spec)
+        self._spans = stage_spans(plan.model.spec)
+        self._progress = JobProgress(plan.model.spec)
 
     def react(self, event: ev.Event, history: History) -> Sequence[ev.Decision]:
-        if type(event) is ev.Reported:  # ends no stage: what is to end after it has yet to save
+        if type(event) is ev.Reported:  # a report ends no stage: a trial that ends after it has yet to save
             return ()
-        return list(self._adjusted(event.at, history))
+        return list(self._adjust(event.at, history))
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
-        now = self._stage(history)
-        if now is None or not self._is_in(trial, self._turns[now], history):
+        stage = self._stage(history)
+        if stage is None or not self._is_in(trial, self._spans[stage], history):
             return None
-        choice = self._choices[now]
-        machines = _usable(history, choice.cloud.name)
+        choice = self._choices[stage]
+        machines = [each for each in _present(history, choice.cloud.name) if each.slots]
         if len(history.running) >= choice.allocation.at_a_time:
             return None
-        if len(machines) < choice.machines and not _no_more_to_be_had(history, choice.cloud.name):
+        if len(machines) < choice.machines and not _is_unavailable(history, choice.cloud.name):
             return None
         number = len(history.trials) if trial is None else trial.id
         before = {i: history.trials[i].workers for i in history.running}
         wanted = {i: sum(workers.values()) for i, workers in before.items()}
         slots = {machine.id: machine.slots for machine in machines}
-        wanted[number] = min(
-            choice.allocation.workers, sum(slots.values()) or 1
-        )  # there may be fewer than planned
+        all_slots = sum(slots.values()) or 1  # may be fewer than planned
+        wanted[number] = min(choice.allocation.workers, all_slots)
         return place(wanted, slots, before, reserved=before).placement.get(number)
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:  # noqa: ARG002
         if not self._machines_fail:
             return None
-        between = max(_LEAST_SECONDS_BETWEEN, self._saving_seconds / _SAVING_SHARE)
+        seconds = max(_MIN_SECONDS_BETWEEN_SAVES, self._save_seconds / _MAX_SAVING_SHARE)
         survivals = {choice.cloud.name: choice.cloud.survival for choice in self._choices}
         survival = survivals.get(history.machines[machine].offer)
         if survival is None:
-            return between
-        hours = young_daly_hours(self._saving_seconds / 3600.0, mean_hours(survival))
-        return min(between, 3600.0 * hours)
+            return seconds
+        hours = young_daly_hours(self._save_seconds / 3600.0, mean_hours(survival))
+        return min(seconds, 3600.0 * hours)
 
-    def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
-        """What brings the machines that are there to those of the stage."""
-        now = self._stage(history)
-        if now is None:  # whatever the study still waits for, the plan has no machines for it
+    def _adjust(self, at: float, history: History) -> Iterator[ev.Decision]:
+        """Rent and release machines until the study holds those of the current stage."""
+        stage = self._stage(history)
+        if stage is None:  # the plan is over, and has no machines for what the study may still wait for
             for machine in history.machines.values():
                 if not machine.running and not machine.is_leaving and machine.id in history.fleet.rented_ids:
                     yield ev.Release(at, machine.id)
             return
-        choice = self._choices[now]
-        kind = choice.cloud.name
-        there = _present(history, kind)
-        coming = sum(1 for rent in history.fleet.renting.values() if rent.offer == kind)
+        choice = self._choices[stage]
+        offer = choice.cloud.name
+        present = _present(history, offer)
+        coming = sum(1 for rent in history.fleet.renting.values() if rent.offer == offer)
         for machine_id in history.fleet.empty_with_notice():
             yield ev.Release(at, machine_id)
         idle = [machine for machine in history.machines.values() if not machine.running and not machine.is_leaving]
         for machine in idle:
-            if machine.offer != kind and machine.offer:
+            if machine.offer != offer and machine.offer:
                 yield ev.Release(at, machine.id)
-        surplus = len(there) + coming - choice.machines
-        for machine in [each for each in there if not each.running][: max(0, surplus)]:  # the oldest first
+        surplus = len(present) + coming - choice.machines
+        for machine in [each for each in present if not each.running][: max(0, surplus)]:  # the oldest first
             yield ev.Release(at, machine.id)
-        if at < history.fleet.last_refusal_at.get(kind, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+        if at < history.fleet.last_refusal_at.get(offer, -_RETRY_SECONDS) + _RETRY_SECONDS:
             return
-        for number in range(max(0, -surplus)):
-            yield ev.Rent(at, f"{kind}-{history.fleet.rented_count + number + 1}", kind)
+        for i in range(max(0, -surplus)):
+            yield ev.Rent(at, f"{offer}-{history.fleet.rented_count + i + 1}", offer)
 
     def _stage(self, history: History) -> int | None:
-        """None: all are over."""
-        number = len(self._under_way.began(history)) - 1
-        return number if number < len(self._turns) else None
+        """Return the number of the current stage from 0; None if all are over."""
+        number = len(self._progress.stage_starts(history)) - 1
+        return number if number < len(self._spans) else None
 
-    def _is_in(self, trial: TrialRecord | None, turn: StageSpan, history: History) -> bool:
-        if trial is None:  # a new one
-            return turn.begins == 0 and turn.first <= len(history.created_ids) < turn.last
-        return turn.first <= history.created_before(trial.id) < turn.last and turn.begins <= trial.step < turn.ends
-
-
-def _present(history: History, kind: str) -> list[Machine]:
-    return [machine for machine in history.machines.values() if machine.offer == kind and not machine.is_leaving]
+    def _is_in(self, trial: TrialRecord | None, span: StageSpan, history: History) -> bool:
+        """Tell whether the trial has to train in this stage; None stands for a new trial."""
+        if trial is None:
+            return span.begins == 0 and span.first <= len(history.created_ids) < span.last
+        return span.first <= history.created_before(trial.id) < span.last and span.begins <= trial.step < span.ends
 
 
-def _no_more_to_be_had(history: History, kind: str) -> bool:
-    """Refused when asked for again, too: to wait on is to pay for those that are there, maybe to the deadline."""
+def _present(history: History, offer: str) -> list[Machine]:
+    return [machine for machine in history.machines.values() if machine.offer == offer and not machine.is_leaving]
+
+
+def _is_unavailable(history: History, offer: str) -> bool:
+    """Tell whether the type was refused again after its last arrival.
+
+    Waiting longer would cost the price of the machines that are present, maybe until the deadline.
+    """
     fleet = history.fleet
-    refused_at, came_at = fleet.last_refusal_at.get(kind), fleet.last_arrival_at.get(kind)
-    return refused_at is not None and came_at is not None and refused_at >= came_at + _AGAIN_SECONDS
-
-
-def _usable(history: History, kind: str) -> list[Machine]:
-    return [machine for machine in _present(history, kind) if machine.slots]
+    refused_at, arrived_at = fleet.last_refusal_at.get(offer), fleet.last_arrival_at.get(offer)
+    return refused_at is not None and arrived_at is not None and refused_at >= arrived_at + _RETRY_SECONDS

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from thriftune.common.registry import Registry
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.renting_policy import RentingPolicy
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 
 POLICIES: Registry[RentingPolicy] = Registry(
     "policy",
     {
         "thrifty": ("thriftune.provisioning.thrifty", "Thrifty"),
-        "on_demand": ("thriftune.provisioning.fixed", "OnDemand"),
-        "cheapest_spot": ("thriftune.provisioning.fixed", "CheapestSpot"),
-        "fastest_spot": ("thriftune.provisioning.fixed", "FastestSpot"),
+        "on_demand": ("thriftune.provisioning.baselines", "OnDemand"),
+        "cheapest_spot": ("thriftune.provisioning.baselines", "CheapestSpot"),
+        "fastest_spot": ("thriftune.provisioning.baselines", "FastestSpot"),
         "step_cost": ("thriftune.provisioning.step_cost", "StepCost"),
         "reuse": ("thriftune.provisioning.reuse", "Reuse"),
         "elastic": ("thriftune.provisioning.elastic", "Elastic"),
@@ -25,6 +25,6 @@ POLICIES: Registry[RentingPolicy] = Registry(
 )
 
 
-def policy(name: str, kinds: Sequence[MachineType], terms: Workload) -> RentingPolicy:
-    """The policy of that name, for these machines and this study."""
-    return POLICIES.kind(name)(kinds, terms)
+def make_policy(name: str, machine_types: Sequence[MachineType], workload: StudyWorkload) -> RentingPolicy:
+    """Make the policy with this name; raises SettingError if there is none."""
+    return POLICIES.kind(name)(machine_types, workload)

@@ -13,13 +13,14 @@ from thriftune.state.trial_record import TrialRecord
 
 
 class PresentMachines(Provisioner):
-    """Rents nothing: fills the machines that are there, fullest first, so that others can be let go.
+    """A policy that fills the present machines, the fullest first.
 
-    - `gang`: workers of each trial, on as few machines as can be.
-    - `at_a_time`: trials; None: as many as find room.
-    - `narrows`: fewer on a machine, where that is known to get more done.
+    Other machines become empty and can be released. If other studies share the machines, the policy uses no more
+    than this study's share.
 
-    Where others want the machines, too, it keeps to its share.
+    - `gang`: workers of each trial, on as few machines as possible.
+    - `at_a_time`: the most trials that run in parallel; None means as many as fit.
+    - `narrows`: run fewer trials on a machine if the history shows that this gets more work done.
     """
 
     backs_off: bool = True
@@ -33,20 +34,22 @@ class PresentMachines(Provisioner):
         self.narrows = narrows
 
     def react(self, event: Event, history: History) -> Iterable[Decision]:
+        """Move the trials that exceed this study's share when the share changes."""
         share = history.machine_share
         if type(event) is not ShareChanged or share is None or share.workers is None:
             return
-        staying = [i for i in history.running if history.trials[i].end_request is None]  # others leave already
-        for trial_id in staying[: max(1, share.workers // self.gang) - 1 : -1]:  # the last have the least to lose
+        staying = [i for i in history.running if history.trials[i].end_request is None]
+        # The trials that started last have the least work to lose.
+        for trial_id in staying[: max(1, share.workers // self.gang) - 1 : -1]:
             trial = history.trials[trial_id]
-            yield Move(event.at, trial_id, trial.attempts, f"others want the machines, too: {share.why}")
+            yield Move(event.at, trial_id, trial.attempts, f"the machines are shared: {share.why}")
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:  # noqa: ARG002
-        most, share = self.at_a_time, history.machine_share
+        limit, share = self.at_a_time, history.machine_share
         if share is not None and share.workers is not None:
-            fair = max(1, share.workers // self.gang)
-            most = fair if most is None else min(most, fair)
-        if most is not None and len(history.running) >= most:
+            fair_trials = max(1, share.workers // self.gang)
+            limit = fair_trials if limit is None else min(limit, fair_trials)
+        if limit is not None and len(history.running) >= limit:
             return None
         free = {machine.id: slots for machine in history.machines.values() if (slots := machine.free_slots) > 0}
         if self.narrows and history.trial_limits:
@@ -57,6 +60,9 @@ class PresentMachines(Provisioner):
 
 
 def _is_narrow(machine: Machine, history: History) -> bool:
-    """It has room, and yet as many trials as are good for it."""
+    """Tell whether the machine runs as many trials as are best for it.
+
+    It may have free slots all the same.
+    """
     limit = history.trial_limits.get(machine.slots)
     return limit is not None and len(machine.running) >= limit.at_a_time

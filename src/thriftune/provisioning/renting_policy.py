@@ -1,8 +1,10 @@
-"""How are machines rented for trials, and given back? What all policies share; each says which, and when to leave.
+"""The base class of all policies that rent machines for trials.
 
-A waiting trial gets a slot of a machine that is there and that its policy takes for it; else one is rented for it.
-Machines that nobody needs go back, but for one whose provider takes it away for nothing anyway. All of it follows
-from the history but for when it is looked at next, which a new driver begins with.
+A waiting trial gets a free slot of a present machine if its policy accepts the machine for it. Otherwise a machine
+is rented for it. Machines that no trial needs are released, except those that their provider is about to take back
+at no cost. Each policy decides which machine to rent, and when a trial leaves one.
+
+All decisions follow from the history, except the time of the next check, which a new driver starts without.
 """
 
 from __future__ import annotations
@@ -18,201 +20,231 @@ from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR, HazardEstimator
 from thriftune.provisioning.protocol import Provisioner
 from thriftune.provisioning.step_time_estimator import StepTimeEstimator
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import TrialRecord
 
-PATIENCE_SECONDS = 300.0
-"""Where there was no machine to be had, it is asked for again after so long."""
+RETRY_SECONDS = 300.0
+"""The time after a refusal until a machine of the same type is requested again."""
 
-_BREATH_SECONDS = 10.0  # until a look that a policy wished for before now
+_MIN_CHECK_SECONDS = 10.0  # until the next check, if a policy wants one at a time that is already over
 
-LEAVES = "it goes on elsewhere"
-"""Why a trial is moved by its policy: the machine that it leaves is given back."""
+MOVE_REASON = "continues on another machine"
+"""The reason of a Move by a renting policy; the machine that the trial leaves is released."""
 
 
 class MachineRequest(NamedTuple):
-    """A machine to rent."""
+    """A machine to rent: its type, and the maximum price if the type has one."""
 
-    kind: str
+    machine_type: str
     max_price: float | None = None
 
 
 class RentingPolicy(Provisioner):
-    """`kinds`: what can be rented; `terms`: what for."""
+    """A policy that rents machines of given types for the trials of one study."""
 
-    takes_spot: ClassVar[bool] = True  # machines that may be taken away
+    uses_spot: ClassVar[bool] = True
+    """Whether the policy may rent machines that can be preempted."""
 
-    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
-        if not kinds:
-            raise SettingError("kinds: there is nothing to rent; give at least one kind of machine")
-        self.kinds = {kind.name: kind for kind in kinds}
-        if len(self.kinds) < len(kinds):
-            raise SettingError(f"kinds: {', '.join(kind.name for kind in kinds)}: each needs a name of its own")
-        if self.takes_spot and not terms.saves and (spot := [kind.name for kind in kinds if not kind.lasts]):
+    def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
+        if not machine_types:
+            raise SettingError("machine types: none are given; give at least one to rent")
+        self.machine_types = {each.name: each for each in machine_types}
+        if len(self.machine_types) < len(machine_types):
+            names = ", ".join(each.name for each in machine_types)
+            raise SettingError(f"machine types: {names}: each needs a name of its own")
+        spot = [each.name for each in machine_types if not each.is_on_demand]
+        if self.uses_spot and not workload.saves and spot:
             raise SettingError(
-                f"checkpoints: trials that write none would begin anew whenever {spot[0]} is taken away; have "
-                "trials save, with report(..., save=...), or rent by on_demand"
+                f"checkpoints: trials that write none would restart from step 1 whenever {spot[0]} is preempted; "
+                "let trials save, with report(..., save=...), or use the policy on_demand"
             )
-        self.terms = terms
-        self.paces = StepTimeEstimator(kinds, terms.seconds_per_step)
-        self.lives = HazardEstimator(kinds)
-        self._loads_of = (-1, -1)
-        self._loads: dict[int, float] = {}
-        self._next_look = -math.inf
+        self.workload = workload
+        self.step_times = StepTimeEstimator(machine_types, workload.seconds_per_step)
+        self.hazards = HazardEstimator(machine_types)
+        self._lanes_key = (-1, -1)  # entries and trials of the history that `_lanes` is from
+        self._lanes: dict[int, float] = {}  # a cache: trial -> steps of its lane
+        self._next_check = -math.inf
 
-    # --- what a policy says
+    # --- decisions of each policy
 
     @abstractmethod
-    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
-        """The machine to rent for it; None: it waits."""
+    def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
+        """Return the machine to rent for a waiting trial; None if it should wait."""
 
-    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Whether it may run on this machine, which has a free slot."""
+    def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Tell whether the trial may run on this machine, which has a free slot.
+
+        None stands for a new trial.
+        """
         return True
 
-    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Whether it shall leave this machine, which is given back, and wait for another one."""
+    def should_leave(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Tell whether the trial should leave this machine and wait for another one.
+
+        The machine is then released.
+        """
         return False
 
-    def moves_to(
+    def choose_replacement(
         self,
         trial: TrialRecord,  # noqa: ARG002
         machine: Machine,  # noqa: ARG002
         history: History,  # noqa: ARG002
         now: float,  # noqa: ARG002
     ) -> MachineRequest | None:
-        """The machine on which it shall go on instead; it stays until that is there."""
+        """Return a better machine to rent for a running trial, or None.
+
+        The trial stays on its present machine until the new one is ready.
+        """
         return None
 
-    def keeps(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
-        """Whether a machine that nobody needs now shall stay."""
+    def keeps_idle(self, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+        """Tell whether to keep a machine that no trial needs now."""
         return False
 
-    def look_at(self, history: History, now: float) -> float:  # noqa: ARG002
-        """When to look again whether trials shall leave, though nothing has happened. Where one waits since there
-        is no machine, that is soon anyway."""
+    def next_check_at(self, history: History, now: float) -> float:  # noqa: ARG002
+        """Return when to check again whether running trials should leave.
+
+        The check takes place even if nothing happens. While a trial waits because no machine is available, checks
+        are frequent anyway.
+        """
         return math.inf
 
-    def to_be_had(self, kind: MachineType, history: History, now: float) -> bool:
-        """Tell whether this kind may be requested now."""
-        return now >= self.asks_again_at(kind.name, history)
+    def may_request(self, machine_type: MachineType, history: History, now: float) -> bool:
+        """Tell whether this type may be requested now."""
+        return now >= self.next_request_at(machine_type.name, history)
 
-    def asks_again_at(self, kind: str, history: History) -> float:
-        """Return the time from which this kind may be requested again.
+    def next_request_at(self, type_name: str, history: History) -> float:
+        """Return the time from which this type may be requested again.
 
         A machine that was preempted within minutes counts as refused here.
         """
-        return history.fleet.last_unavailable_at.get(kind, -math.inf) + PATIENCE_SECONDS
+        return history.fleet.last_unavailable_at.get(type_name, -math.inf) + RETRY_SECONDS
 
-    def last_seen_there(self, kind: MachineType, history: History) -> bool:
-        """Whether one came when last one was asked for; of one that never was, it is taken for granted."""
-        refused = history.fleet.last_unavailable_at.get(kind.name, -math.inf)
-        return refused == -math.inf or history.fleet.last_arrival_at.get(kind.name, -math.inf) > refused
+    def was_last_available(self, machine_type: MachineType, history: History) -> bool:
+        """Tell whether the last request for this type was granted; True if there was none."""
+        unavailable_at = history.fleet.last_unavailable_at.get(machine_type.name, -math.inf)
+        arrived_at = history.fleet.last_arrival_at.get(machine_type.name, -math.inf)
+        return unavailable_at == -math.inf or arrived_at > unavailable_at
 
     def steps_left(self, trial: TrialRecord, history: History) -> int:
-        """That it has to do whatever happens: on a machine that may be lost, from what is saved."""
+        """Return the steps that the trial certainly has to do.
+
+        On a machine that can be preempted, steps after the last checkpoint count as not done.
+        """
         machine = history.machines.get(trial.machine or "")
-        kind = None if machine is None else self.kinds.get(machine.offer)
-        safe = last_step_of_attempt(trial) if kind is not None and kind.lasts else trial.resume_step
-        return 0 if history.max_steps is None else max(0, history.max_steps - safe)
+        machine_type = None if machine is None else self.machine_types.get(machine.offer)
+        on_demand = machine_type is not None and machine_type.is_on_demand
+        done = last_step_of_attempt(trial) if on_demand else trial.resume_step
+        return 0 if history.max_steps is None else max(0, history.max_steps - done)
 
-    def steps_of_place(self, trial: TrialRecord, history: History) -> float:
-        """That are left to the place of this trial: its own, and those of trials that will come after it, if each
-        of these takes the place that is free first."""
+    def lane_steps(self, trial: TrialRecord, history: History) -> float:
+        """Return the steps left in the trial's lane.
+
+        They are its own, and those of the trials that will run after it. A study has `at_a_time` lanes, in each of
+        which trials run one after the other. Every trial to come is assigned to the lane that is free first.
+        """
         own = self.steps_left(trial, history)
-        if self.terms.trials is None or history.max_steps is None:
+        if self.workload.trials is None or history.max_steps is None:
             return own
-        if self._loads_of != (history.entries, len(history.trials)):
-            self._loads_of = history.entries, len(history.trials)
-            self._loads = self._lanes(history, history.max_steps)
-        return max(own, self._loads.get(trial.id, own))
+        if self._lanes_key != (history.entries, len(history.trials)):
+            self._lanes_key = history.entries, len(history.trials)
+            self._lanes = self._assign_lanes(history, history.max_steps)
+        return max(own, self._lanes.get(trial.id, own))
 
-    def _lanes(self, history: History, whole: int) -> dict[int, float]:
-        """The steps before each place, by the trial that has it now."""
-        assert self.terms.trials is not None
-        there = [*history.running, *history.waiting]
-        lanes = [(float(self.steps_left(history.trials[i], history)), i) for i in there[: self.terms.at_a_time]]
-        coming = [float(self.steps_left(history.trials[i], history)) for i in there[self.terms.at_a_time :]]
-        coming += [float(whole)] * max(0, self.terms.trials - len(history.created_ids))
+    def _assign_lanes(self, history: History, max_steps: int) -> dict[int, float]:
+        """Return the steps left in each lane, keyed by the trial that is in it now."""
+        assert self.workload.trials is not None
+        unfinished = [*history.running, *history.waiting]
+        steps = [float(self.steps_left(history.trials[i], history)) for i in unfinished]
+        lanes = list(zip(steps, unfinished, strict=True))[: self.workload.at_a_time]
+        to_come = steps[self.workload.at_a_time :]
+        to_come += [float(max_steps)] * max(0, self.workload.trials - len(history.created_ids))
         heapify(lanes)
-        for steps in coming if lanes else ():
-            load, trial_id = lanes[0]
-            heapreplace(lanes, (load + steps, trial_id))
-        return {trial_id: load for load, trial_id in lanes}
+        for trial_steps in to_come if lanes else ():
+            lane_steps, trial_id = lanes[0]
+            heapreplace(lanes, (lane_steps + trial_steps, trial_id))
+        return {trial_id: lane_steps for lane_steps, trial_id in lanes}
 
-    # --- the protocol
+    # --- the provisioner protocol
 
-    def wants(self, history: History) -> int:  # noqa: ARG002
-        return self.terms.at_a_time
+    def trials_wanted(self, history: History) -> int:  # noqa: ARG002
+        return self.workload.at_a_time
 
     def wake_at(self, history: History, now: float) -> float | None:  # noqa: ARG002
-        return self._next_look if self._next_look < math.inf else None
+        return self._next_check if self._next_check < math.inf else None
 
     def workers_for(self, trial: TrialRecord | None, history: History) -> Mapping[str, int] | None:
         now = history.last_at
         waits = trial is not None and trial.id in history.waiting
-        if not waits and len(history.running) >= self.terms.at_a_time:
-            return None  # what is free is for one that moves
+        if not waits and len(history.running) >= self.workload.at_a_time:
+            return None  # free slots are for trials that move
         free = [
             each
             for each in history.machines.values()
-            if each.free_slots and each.offer in self.kinds and not self._is_for_another(each, trial, history)
+            if each.free_slots
+            and each.offer in self.machine_types
+            and not self._is_for_another(each, trial, history)
         ]
         if trial is not None:
             free.sort(key=lambda each: each.intended_trial != trial.id)
-        return next(({each.id: 1} for each in free if self.takes(trial, each, history, now)), None)
+        return next(({each.id: 1} for each in free if self.accepts(trial, each, history, now)), None)
 
     def _is_for_another(self, machine: Machine, trial: TrialRecord | None, history: History) -> bool:
-        """Its only free slot is for a trial that will take it."""
-        meant = machine.intended_trial
-        if meant is None or machine.free_slots > 1 or (trial is not None and trial.id == meant):
+        """Tell whether the machine's only free slot is reserved for another trial."""
+        intended = machine.intended_trial
+        if intended is None or machine.free_slots > 1 or (trial is not None and trial.id == intended):
             return False
-        return meant in history.waiting or self._is_leaving(history.trials[meant])
+        return intended in history.waiting or self._is_moving(history.trials[intended])
 
-    def _is_leaving(self, trial: TrialRecord) -> bool:
-        return trial.end_request is not None and trial.end_reason == LEAVES
+    def _is_moving(self, trial: TrialRecord) -> bool:
+        return trial.end_request is not None and trial.end_reason == MOVE_REASON
 
     def save_every(self, trial: TrialRecord, machine: str, history: History) -> float | None:
-        """Young and Daly's interval, where machines are lost; where they are not, or a notice is long enough for a
-        step and a save, only when a trial has to."""
-        there = history.machines[machine]
-        kind = self.kinds[there.offer]
-        step = self.paces.seconds(trial, kind.name, history)
-        if kind.lasts or self.terms.saves_within(kind.notice_seconds, step):
+        """Return Young and Daly's interval in seconds, or None.
+
+        It is None on an on-demand machine, and if an interruption notice leaves time for a step and a save.
+        """
+        present = history.machines[machine]
+        machine_type = self.machine_types[present.offer]
+        step = self.step_times.seconds(trial, machine_type.name, history)
+        if machine_type.is_on_demand or self.workload.can_save_within(machine_type.notice_seconds, step):
             return None
         now = history.last_at
-        hazard = self.lives.hazard(kind, history, now, there.max_price, age_hours(there, now))
-        seconds = self.terms.save_interval_hours(hazard) * HOUR
+        hazard = self.hazards.hazard(machine_type, history, now, present.max_price, age_hours(present, now))
+        seconds = self.workload.save_interval_hours(hazard) * HOUR
         return seconds if math.isfinite(seconds) else None
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         match event:
             case ev.Tick():
-                return self._settled(event.at, history)
+                return self._adjust(event.at, history)
             case ev.Ended(cut=True):
-                return list(self._left(event, history))
+                return list(self._release_left_machines(event, history))
             case _:
                 return ()
 
-    def _left(self, event: ev.Ended, history: History) -> Iterator[ev.Decision]:
+    def _release_left_machines(self, event: ev.Ended, history: History) -> Iterator[ev.Decision]:
+        """Release the machines of a trial that this policy has moved away."""
         trial = history.trials[event.trial]
-        if trial.end_reason != LEAVES or not trial.past_attempts:
+        if trial.end_reason != MOVE_REASON or not trial.past_attempts:
             return
         for machine_id in trial.past_attempts[-1].workers:
             machine = history.machines.get(machine_id)
             if machine is not None and not machine.running and not machine.is_leaving:
                 yield ev.Release(event.at, machine_id)
 
-    def _settled(self, now: float, history: History) -> Iterator[ev.Decision]:
-        coming = {rent.trial for rent in history.fleet.renting.values()}
-        ready: dict[int, Machine] = {}  # whom a free machine is for
+    def _adjust(self, now: float, history: History) -> Iterator[ev.Decision]:
+        """Rent machines, move trials, release idle machines, and set the next check."""
+        coming = {rent.trial for rent in history.fleet.renting.values()}  # trials whose machines are not ready yet
+        ready: dict[int, Machine] = {}  # trial -> the free machine that was rented for it
         idle = []
         for machine in history.machines.values():
-            if machine.offer not in self.kinds or machine.is_releasing:
+            if machine.offer not in self.machine_types or machine.is_releasing:
                 continue
             if not machine.slots and not machine.is_leaving:
                 coming.add(machine.intended_trial)
@@ -220,74 +252,88 @@ class RentingPolicy(Provisioner):
                 idle.append(machine)
                 if machine.free_slots and machine.intended_trial is not None:
                     ready[machine.intended_trial] = machine
-        awaited = {trial_id for trial_id in history.running if self._is_leaving(history.trials[trial_id])}
-        for decision in self._wished(now, history, coming, ready):
+        moving = {trial_id for trial_id in history.running if self._is_moving(history.trials[trial_id])}
+        for decision in self._rent_and_move(now, history, coming, ready):
             if isinstance(decision, ev.Move):
-                awaited.add(decision.trial)
+                moving.add(decision.trial)
             yield decision
-        # Whoever waits now does not want them, or would have been placed there.
+        # Trials that wait do not want these machines: they would have been placed there before this Tick.
         for machine in idle:
-            wanted = machine.intended_trial in awaited and not machine.is_leaving
-            if not wanted and not self._goes_anyway(machine) and not self.keeps(machine, history, now):
+            needed = machine.intended_trial in moving and not machine.is_leaving
+            if not needed and not self._ends_for_free(machine) and not self.keeps_idle(machine, history, now):
                 yield ev.Release(now, machine.id)
-        again = self._to_be_had_again(history, now) if history.waiting else math.inf
-        # One that is due later than this stays: else a study in which much happens would never be looked at.
-        before = self._next_look if now < self._next_look else math.inf
-        found = min(self.look_at(history, now), again, before)
-        self._next_look = found if found > now else now + _BREATH_SECONDS
+        next_request = self._next_request(history, now) if history.waiting else math.inf
+        # An earlier check that is still to come stays, or frequent events would postpone all checks.
+        pending_check = self._next_check if now < self._next_check else math.inf
+        next_check = min(self.next_check_at(history, now), next_request, pending_check)
+        self._next_check = next_check if next_check > now else now + _MIN_CHECK_SECONDS
 
-    def _coming_slots(self, history: History) -> int:
-        """Of machines that were rented for one that waits, and are not there yet: those that others may have."""
+    def _spare_coming_slots(self, history: History) -> int:
+        """Return the spare slots of machines that are coming.
+
+        One slot of each is for the waiting trial that it was rented for.
+        """
         slots = 0
         for rent in history.fleet.renting.values():
-            if rent.offer in self.kinds and rent.trial in history.waiting:
-                slots += self.kinds[rent.offer].slots - 1
+            if rent.offer in self.machine_types and rent.trial in history.waiting:
+                slots += self.machine_types[rent.offer].slots - 1
         for machine in history.machines.values():
-            if machine.offer in self.kinds and not machine.slots and machine.intended_trial in history.waiting:
-                slots += 0 if machine.is_leaving else self.kinds[machine.offer].slots - 1
+            is_coming = machine.offer in self.machine_types and not machine.slots and not machine.is_leaving
+            if is_coming and machine.intended_trial in history.waiting:
+                slots += self.machine_types[machine.offer].slots - 1
         return slots
 
-    def _to_be_had_again(self, history: History, now: float) -> float:
-        times = (self.asks_again_at(kind, history) for kind in history.fleet.last_unavailable_at)
-        return min((at for at in times if at > now), default=now + PATIENCE_SECONDS)
+    def _next_request(self, history: History, now: float) -> float:
+        """Return when the next of the refused types may be requested again."""
+        times = (self.next_request_at(name, history) for name in history.fleet.last_unavailable_at)
+        return min((at for at in times if at > now), default=now + RETRY_SECONDS)
 
-    def _wished(
+    def _rent_and_move(
         self, now: float, history: History, coming: set[int | None], ready: Mapping[int, Machine]
     ) -> Iterator[ev.Decision]:
-        """Machines for those that wait and for whom none comes, and for those that move before they do."""
+        """Rent machines for waiting trials, and replace those of running trials.
+
+        `coming` are the trials whose machines are not ready yet. `ready` is trial -> the free machine rented for
+        it.
+        """
         number = history.fleet.rented_count
-        looks = now >= self._next_look
-        spare = self._coming_slots(history)
+        is_check = now >= self._next_check
+        spare_slots = self._spare_coming_slots(history)
         for trial_id in [*history.waiting, *history.running]:
-            trial, wish = history.trials[trial_id], None
+            trial, request = history.trials[trial_id], None
             if trial_id in history.waiting:
                 if trial_id in coming:
                     continue
-                if spare > 0:
-                    spare -= 1
+                if spare_slots > 0:
+                    spare_slots -= 1
                     continue
-                wish = self.choose(trial, history, now)
-            elif trial.end_request is None and (looks or trial_id in ready):
+                request = self.choose_machine(trial, history, now)
+            elif trial.end_request is None and (is_check or trial_id in ready):
                 machine = history.machines.get(trial.machine or "")
-                if machine is None or machine.offer not in self.kinds:
+                if machine is None or machine.offer not in self.machine_types:
                     continue
-                if self.leaves(trial, machine, history, now):
-                    yield ev.Move(now, trial_id, trial.attempts, LEAVES)
+                if self.should_leave(trial, machine, history, now):
+                    yield ev.Move(now, trial_id, trial.attempts, MOVE_REASON)
                     continue
                 if trial_id in coming:
                     continue
-                wish = self.moves_to(trial, machine, history, now)
-                if wish is not None and trial_id in ready:
-                    yield ev.Move(now, trial_id, trial.attempts, LEAVES)
+                request = self.choose_replacement(trial, machine, history, now)
+                if request is not None and trial_id in ready:
+                    yield ev.Move(now, trial_id, trial.attempts, MOVE_REASON)
                     continue
-            if wish is not None and self.to_be_had(self.kinds[wish.kind], history, now):
+            if request is not None and self.may_request(self.machine_types[request.machine_type], history, now):
                 number += 1
-                spare += self.kinds[wish.kind].slots - 1 if trial_id in history.waiting else 0
-                yield ev.Rent(now, f"{wish.kind}-{number}", wish.kind, wish.max_price, trial_id)
+                if trial_id in history.waiting:
+                    spare_slots += self.machine_types[request.machine_type].slots - 1
+                machine_id = f"{request.machine_type}-{number}"
+                yield ev.Rent(now, machine_id, request.machine_type, request.max_price, trial_id)
 
-    def _goes_anyway(self, machine: Machine) -> bool:
-        """Its provider takes it away, and lets off what it cost, or what has just begun to cost."""
-        billing = self.kinds[machine.offer].billing
+    def _ends_for_free(self, machine: Machine) -> bool:
+        """Tell whether the machine will be preempted with a refund.
+
+        The refund is of its cost, or of its last billed unit.
+        """
+        billing = self.machine_types[machine.offer].billing
         if machine.notice is None:
             return False
         return billing.unfinished_is_free or machine.notice - machine.started_at < billing.refunded_first_seconds

@@ -1,5 +1,7 @@
-"""How many nodes shall a cluster have while no plan says so? As many as trials at a time want, the cheapest kind
-first; and when fewer are wanted, trials are packed together, and nodes that are left empty go."""
+"""The policy that rents cluster nodes for parallel trials without a plan.
+
+It rents the cheapest type first. When fewer nodes are needed, it packs trials together and releases empty nodes.
+"""
 
 from __future__ import annotations
 
@@ -13,57 +15,66 @@ from thriftune.state import events as ev
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 
-_AGAIN_SECONDS = 60.0
-"""After it was refused, a kind is asked for again."""
+_RETRY_SECONDS = 60.0
+"""The time after a refusal until a machine of the same type is requested again."""
 
 
 class ScaleToDemand(PresentMachines):
-    """Without a number of trials at a time, it makes do with the machines that are there, or with one."""
+    """A policy that rents machines for `at_a_time` trials.
+
+    Without `at_a_time`, it uses the present machines, or rents one.
+    """
 
     backs_off = False
 
-    def __init__(self, kinds: Sequence[CloudProfile], gang: int = 1, at_a_time: int | None = None) -> None:
+    def __init__(self, clouds: Sequence[CloudProfile], gang: int = 1, at_a_time: int | None = None) -> None:
         super().__init__(gang, at_a_time)
-        self._kinds = sorted(kinds, key=lambda kind: kind.price_per_hour / kind.slots)
+        self._clouds = sorted(clouds, key=lambda cloud: cloud.price_per_hour / cloud.slots)
 
-    def wants(self, history: History) -> int:
+    def trials_wanted(self, history: History) -> int:
         if self.at_a_time is not None:
             return self.at_a_time
-        there = sum(machine.slots for machine in history.machines.values() if not machine.is_leaving)
-        return max(1, there // self.gang)
+        slots = sum(machine.slots for machine in history.machines.values() if not machine.is_leaving)
+        return max(1, slots // self.gang)
 
     def react(self, event: ev.Event, history: History) -> Iterable[ev.Decision]:
         yield from super().react(event, history)
         if type(event) is ev.Tick:
-            yield from self._adjusted(event.at, history)
+            yield from self._adjust(event.at, history)
 
-    def _adjusted(self, at: float, history: History) -> Iterator[ev.Decision]:
+    def _adjust(self, at: float, history: History) -> Iterator[ev.Decision]:
         for machine_id in history.fleet.empty_with_notice():
             yield ev.Release(at, machine_id)
         staying = [machine for machine in history.machines.values() if not machine.is_leaving]
-        slots = {kind.name: kind.slots for kind in self._kinds}
-        coming = sum(slots.get(rent.offer, 0) for rent in history.fleet.renting.values())
-        there = sum(machine.slots or slots.get(machine.offer, 0) for machine in staying) + coming
-        missing = self.gang * (len(history.running) + len(history.waiting)) - there
+        slots_of = {cloud.name: cloud.slots for cloud in self._clouds}
+        coming = sum(slots_of.get(rent.offer, 0) for rent in history.fleet.renting.values())
+        slots = sum(machine.slots or slots_of.get(machine.offer, 0) for machine in staying) + coming
+        missing = self.gang * (len(history.running) + len(history.waiting)) - slots
         if missing > 0:
-            yield from self._more(at, missing, history)
+            yield from self._rent(at, missing, history)
         elif not coming and not history.waiting:
-            yield from self._fewer(at, staying, -missing, history)
+            yield from self._release_spare(at, staying, -missing, history)
 
-    def _more(self, at: float, missing: int, history: History) -> Iterator[ev.Decision]:
-        for kind in self._kinds:
-            if at < history.fleet.last_unavailable_at.get(kind.name, -_AGAIN_SECONDS) + _AGAIN_SECONDS:
+    def _rent(self, at: float, missing: int, history: History) -> Iterator[ev.Decision]:
+        """Rent machines for `missing` slots, the cheapest type first."""
+        for cloud in self._clouds:
+            if at < history.fleet.last_unavailable_at.get(cloud.name, -_RETRY_SECONDS) + _RETRY_SECONDS:
                 continue
             held = [machine.offer for machine in history.machines.values()]
             held += [rent.offer for rent in history.fleet.renting.values()]
-            room = math.inf if kind.max_machines is None else kind.max_machines - held.count(kind.name)
-            while missing > 0 and room > 0:
-                yield ev.Rent(at, f"{kind.name}-{history.fleet.rented_count + 1}", kind.name)
-                missing -= kind.slots
-                room -= 1
+            allowed = math.inf if cloud.max_machines is None else cloud.max_machines - held.count(cloud.name)
+            while missing > 0 and allowed > 0:
+                yield ev.Rent(at, f"{cloud.name}-{history.fleet.rented_count + 1}", cloud.name)
+                missing -= cloud.slots
+                allowed -= 1
 
-    def _fewer(self, at: float, staying: Sequence[Machine], spare: int, history: History) -> Iterator[ev.Decision]:
-        """Of the rented ones: those that are empty and spare; and one more if its trials find room elsewhere."""
+    def _release_spare(
+        self, at: float, staying: Sequence[Machine], spare: int, history: History
+    ) -> Iterator[ev.Decision]:
+        """Release rented machines of at most `spare` slots that are empty.
+
+        Then empty one more machine if the other machines have room for its trials.
+        """
         rented = [machine for machine in staying if machine.id in history.fleet.rented_ids and machine.slots]
         for machine in rented:
             if not machine.running and machine.slots <= spare:
@@ -74,14 +85,14 @@ class ScaleToDemand(PresentMachines):
             return
         before = {i: history.trials[i].workers for i in history.running}
         wanted = {i: sum(workers.values()) for i, workers in before.items()}
-        # What is not rented stays, so nobody has to leave it.
-        stays = {i for i, workers in before.items() if not any(m.id in workers for m in rented)}
+        # Machines that are not rented are never released, so their trials need not move.
+        fixed = {i for i, workers in before.items() if not any(m.id in workers for m in rented)}
         placed, empty = place_on_fewer(
-            wanted, {m.id: m.slots for m in used}, before, len(used) - 1, reserved=stays
+            wanted, {m.id: m.slots for m in used}, before, len(used) - 1, reserved=fixed
         )
         if placed.unplaced or not any(machine.id in empty for machine in rented):
             return
         for trial_id in placed.moved:
             trial = history.trials[trial_id]
             if trial.end_request is None:
-                yield ev.Move(at, trial_id, trial.attempts, "its machine is to be let go")
+                yield ev.Move(at, trial_id, trial.attempts, "its machine is to be released")

@@ -1,10 +1,11 @@
-"""SpotTune's policy (Algorithm 1): the spot machine with the lowest expected cost per step, for an hour at a time.
+"""SpotTune's policy (Algorithm 1).
 
-The maximum price is the current price plus a random delta. The market model gives the probability p that the price
-passes it within the hour. The expected cost per step is M (1 - p) price (Eq. 2): M is the seconds per step seen so
-far, price the mean of the last hour. A machine preempted in its first hour is free, so the policy seeks that risk.
-After an hour on a machine a trial moves on. A machine that was preempted, however soon, is requested again in the
-next round of the algorithm's loop.
+It rents the spot machine with the lowest expected cost per step, for an hour at a time. The maximum price is the
+current price plus a random delta. The market model gives the probability p that the price passes it within the
+hour. The expected cost per step is M (1 - p) price (Eq. 2), where M is the measured seconds per step and price the
+mean of the last hour. A machine preempted in its first hour is free, so the policy seeks that risk. After an hour
+on a machine a trial moves on. A machine that was preempted, however soon, is requested again in the next round of
+the algorithm's loop.
 """
 
 from __future__ import annotations
@@ -19,63 +20,67 @@ from thriftune.market.revocation.spottune_inputs import HIGHEST_DELTA, LOWEST_DE
 from thriftune.market.selection import spottune_eq2
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HOUR
-from thriftune.provisioning.renting_policy import PATIENCE_SECONDS, MachineRequest, RentingPolicy
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.renting_policy import RETRY_SECONDS, MachineRequest, RentingPolicy
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.trial_record import TrialRecord
 
 ROUND_SECONDS = 10.0
-"""The loop of Algorithm 1 sleeps this long between rounds; one kind is not requested twice in a round."""
+"""The loop of Algorithm 1 sleeps this long between rounds; a type is not requested twice in a round."""
 
 
 class StepCost(RentingPolicy):
-    """Rents by SpotTune's Algorithm 1."""
+    """A policy that rents by SpotTune's Algorithm 1."""
 
-    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
-        super().__init__(kinds, terms)
-        self._pool = [kind for kind in kinds if not kind.lasts]
-        if not self._pool:
-            raise SettingError("step_cost: no kind of machine may be taken away; give a spot machine")
+    def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
+        super().__init__(machine_types, workload)
+        self._spot = [each for each in machine_types if not each.is_on_demand]
+        if not self._spot:
+            raise SettingError("step_cost: all machine types are on-demand; give a spot machine")
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
-        rng = np.random.default_rng((self.terms.seed, trial.id, trial.attempts, len(history.fleet.renting)))
-        deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, len(self._pool))
-        best, least = None, math.inf
-        for kind, delta in zip(self._pool, deltas.tolist(), strict=True):
-            if now < _refused_until(kind.name, history):
+    def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
+        rng = np.random.default_rng((self.workload.seed, trial.id, trial.attempts, len(history.fleet.renting)))
+        deltas = rng.uniform(LOWEST_DELTA, HIGHEST_DELTA, len(self._spot))
+        best, lowest = None, math.inf
+        for machine_type, delta in zip(self._spot, deltas.tolist(), strict=True):
+            if now < _refused_until(machine_type.name, history):
                 continue
-            max_price = kind.price_at(now) + delta if kind.revocation is not None else None
-            step = self.paces.seconds(trial, kind.name, history)
-            cost = spottune_eq2(step, kind.mean_price(now), kind.loss_probability(now, max_price)) / kind.slots
-            if cost < least:
-                best, least = MachineRequest(kind.name, max_price), cost
+            max_price = machine_type.price_at(now) + delta if machine_type.revocation is not None else None
+            seconds = self.step_times.seconds(trial, machine_type.name, history)
+            probability = machine_type.loss_probability(now, max_price)
+            cost = spottune_eq2(seconds, machine_type.mean_price(now), probability) / machine_type.slots
+            if cost < lowest:
+                best, lowest = MachineRequest(machine_type.name, max_price), cost
         return best
 
-    def asks_again_at(self, kind: str, history: History) -> float:
-        """Return the time from which this kind may be requested again.
+    def next_request_at(self, type_name: str, history: History) -> float:
+        """Return the time from which this type may be requested again.
 
         Algorithm 1 has no rule for machines that live for minutes: they only wait for the next round.
         """
-        lost_at = history.fleet.last_unavailable_at.get(kind, -math.inf)
-        return max(lost_at + ROUND_SECONDS, _refused_until(kind, history))
+        unavailable_at = history.fleet.last_unavailable_at.get(type_name, -math.inf)
+        return max(unavailable_at + ROUND_SECONDS, _refused_until(type_name, history))
 
-    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+    def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         return machine.seconds(now) < HOUR
 
-    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
+    def should_leave(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:  # noqa: ARG002
         return machine.seconds(now) >= HOUR
 
-    def look_at(self, history: History, now: float) -> float:  # noqa: ARG002
-        """When the next machine is an hour old."""
-        hours = (
+    def next_check_at(self, history: History, now: float) -> float:  # noqa: ARG002
+        """Return when the next machine in use is an hour old."""
+        hour_ends = (
             machine.started_at + HOUR
             for machine in history.machines.values()
             if machine.running and any(history.trials[i].end_request is None for i in machine.running)
         )
-        return min(hours, default=math.inf)
+        return min(hour_ends, default=math.inf)
 
 
-def _refused_until(kind: str, history: History) -> float:
-    """Return the time until which a refusal by the provider counts; lost machines are no refusals."""
-    return history.fleet.last_refusal_at.get(kind, -math.inf) + PATIENCE_SECONDS
+def _refused_until(type_name: str, history: History) -> float:
+    """Return the time until which a refusal by the provider counts.
+
+    Preempted machines do not count as refusals.
+    """
+    return history.fleet.last_refusal_at.get(type_name, -math.inf) + RETRY_SECONDS

@@ -1,318 +1,412 @@
-"""The default policy: the fewest expected dollars per useful step, with a reserve of time for the deadline.
+"""The default policy: the fewest expected dollars per useful step.
 
-For every kind that can be had: what a step costs there, with all that is lost and started again, under its
-provider's billing and at the maximum price that makes it least (worth.py). A trial takes the cheapest of them; of
-those that cost nearly as much, one that the study has fewest of. It moves when that pays within some hours.
+It reserves time to meet the deadline. For each available type, machine_options.py gives the cost of a useful step:
+with preemptions and restarts, by the provider's billing rules, and at the maximum price that makes it lowest. A
+trial uses the cheapest type. Of several types that cost nearly the same, it uses the one that the study has fewest
+machines of. It moves when that pays within some hours.
 
-With a deadline, it must be possible at any moment to do the rest on a machine that stays. A trial that finds no
-spot machine waits as long as there is time to spare, and only then takes one that stays: what is done on that
-costs the same early or late, and the longer it waits, the more can be done on spot machines. Some time is kept
-back for their losses, so that they can be used to the end. Where cheap machines are slower than needed, a mixture
-of two kinds is what costs least; of two spot machines the quicker one comes first.
+With a deadline, it must be possible at any moment to finish on an on-demand machine. A trial that finds no spot
+machine waits while there is time to spare, and only then uses an on-demand machine. The cost of on-demand work is
+the same early or late, and the longer a trial waits, the more work spot machines may do. Some time is kept in
+reserve for preemptions, so that spot machines can be used to the end. If the cheap machines are too slow, a
+mixture of two types costs least. Of two spot types the faster one is used first.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from thriftune.planning.machine_types import MachineType
 from thriftune.provisioning.hazard_estimator import HORIZON_HOURS, HOUR
-from thriftune.provisioning.machine_options import Option, OptionCosts
+from thriftune.provisioning.machine_options import MachineOption, OptionCosts
 from thriftune.provisioning.renting_policy import MachineRequest, RentingPolicy
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.state.fleet import Machine
 from thriftune.state.history import History
 from thriftune.state.reports import last_step_of_attempt
 from thriftune.state.trial_record import TrialRecord
 
-LOOK_SECONDS = 900.0
-"""So often it is looked whether to move, or whether there are machines again."""
+CHECK_SECONDS = 900.0
+"""The time between two checks whether trials should move or machines are available again."""
 
-_GAIN = 0.05  # what it costs to move must come in within the hours to come, and this much more
-_NEARLY = 1.03  # kinds that cost so little more are as good, and it is safer to have several
-_PATIENT_HOURS = 6.0  # without a deadline: so long a trial waits for a spot machine
-_HANGS = 10.0  # times as long as a step should take: without one, it is no bad luck any more
-_AHEAD = 1.03  # of the pace that is needed: what a kind should keep to be taken
-_CAUTION = 1.02  # of the time that the rest takes on a machine that stays: steps are not all alike
-_CAUTION_UNTIMED = 1.25  # the same, before any step of the trial was timed
+_MIN_GAIN = 0.05  # a move must save its cost and this share of the new cost within the horizon
+_NEARLY_EQUAL = 1.03  # costs within this factor count as equal; several types are safer than one
+_MAX_WAIT_HOURS = 6.0  # for a spot machine, without a deadline
+_STUCK_FACTOR = 10.0  # a trial is stuck if it has spent this many step times without finishing a step
+_PACE_MARGIN = 1.03  # by which a new machine should exceed the needed pace
+_TIME_MARGIN = 1.02  # on the expected time of the rest on an on-demand machine, because steps vary
+_UNTIMED_MARGIN = 1.25  # the same, before any step of the trial was timed
+
+
+class _Comparison(NamedTuple):
+    """A trial's present machine, and a better one to use instead, if there is one."""
+
+    present: MachineOption
+    better: MachineOption | None
 
 
 class Thrifty(RentingPolicy):
-    def __init__(self, kinds: Sequence[MachineType], terms: Workload) -> None:
-        super().__init__(kinds, terms)
-        self._costs = OptionCosts(terms, self.paces, self.lives)
-        self._lasting = [kind for kind in kinds if kind.lasts]
-        self._spot = [kind for kind in kinds if not kind.lasts]
-        self._slowest = min(kinds, key=lambda kind: kind.speed)
-        starts = [self._costs.start_hours(kind) for kind in self._lasting]
+    """A policy that rents the cheapest machines that meet the deadline.
+
+    The cost is compared in expected dollars per useful step.
+    """
+
+    def __init__(self, machine_types: Sequence[MachineType], workload: StudyWorkload) -> None:
+        super().__init__(machine_types, workload)
+        self._costs = OptionCosts(workload, self.step_times, self.hazards)
+        self._on_demand = [each for each in machine_types if each.is_on_demand]
+        self._spot = [each for each in machine_types if not each.is_on_demand]
+        self._slowest = min(machine_types, key=lambda each: each.speed)
+        starts = [self._costs.start_hours(each) for each in self._on_demand]
         self._shortest_start, self._longest_start = min(starts, default=0.0), max(starts, default=0.0)
-        self._usual_at: tuple[float, int] = (-math.inf, -1)
-        self._cheapest_usual = math.inf  # dollars of a step of a usual trial
-        self._asked: tuple[object, ...] = ()
-        self._answer: Any = None
+        # Caches with their keys.
+        self._average_key: tuple[float, int] = (-math.inf, -1)
+        self._cheapest_average = math.inf  # dollars per step of an average trial on the cheapest available type
+        self._comparison_key: tuple[object, ...] = ()
+        self._comparison: _Comparison | None = None
 
-    # --- what the policy says
+    # --- decisions of this policy
 
-    def choose(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
-        found = self._best(trial, history, now)
-        return None if found is None else MachineRequest(found.kind.name, found.max_price)
+    def choose_machine(self, trial: TrialRecord, history: History, now: float) -> MachineRequest | None:
+        best = self._best_option(trial, history, now)
+        return None if best is None else MachineRequest(best.machine_type.name, best.max_price)
 
-    def leaves(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
-        """Where losses are let off, turns are short: the next machine is taken when this one is free, or time of
-        its own would be paid in vain."""
-        here, there = self._two(trial, machine, history, now)
-        if there is None or not self._turns(here, there, history):
+    def should_leave(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> bool:
+        """Tell whether the trial should leave for another machine of a rotation.
+
+        With refunds, machines are used for a short time. The next machine is rented only after this one is left,
+        because its refund period should not pass unused.
+        """
+        present, better = self._compare(trial, machine, history, now)
+        if better is None or not self._is_rotation(present, better, history):
             return False
-        if not self._pays(trial, history, now, here, there):
+        if not self._move_pays(trial, history, now, present, better):
             return False
-        left = self.terms.time_left(history, now)
-        if left is None or not self._lasting:
+        left = self.workload.time_left(history, now)
+        if left is None or not self._on_demand:
             return True
-        slack = left / HOUR - self._hours_on_lasting(trial, history, self.steps_of_place(trial, history))
-        return slack > 2.0 * self._changeover_hours(trial, history)  # there may be none when it has left
+        slack = left / HOUR - self._on_demand_hours(trial, history, self.lane_steps(trial, history))
+        # The next machine may not be available when the trial has left.
+        return slack > 2.0 * self._changeover_hours(trial, history)
 
-    def moves_to(
+    def choose_replacement(
         self, trial: TrialRecord, machine: Machine, history: History, now: float
     ) -> MachineRequest | None:
-        here, there = self._two(trial, machine, history, now)
-        if there is None or self._turns(here, there, history) or there.kind is here.kind:
+        present, better = self._compare(trial, machine, history, now)
+        if (
+            better is None
+            or self._is_rotation(present, better, history)
+            or better.machine_type is present.machine_type
+        ):
             return None
-        must = there.kind.lasts and not here.kind.lasts
+        must_move = better.machine_type.is_on_demand and not present.machine_type.is_on_demand
+        if must_move or self._move_pays(trial, history, now, present, better):
+            return MachineRequest(better.machine_type.name, better.max_price)
+        return None
+
+    def _is_rotation(self, present: MachineOption, better: MachineOption, history: History) -> bool:
+        """Tell whether this is a move between spot machines because of refunds.
+
+        It is not if the better type was unavailable at the last request, because a trial that leaves for a machine
+        that it does not get loses time.
+        """
         return (
-            MachineRequest(there.kind.name, there.max_price)
-            if must or self._pays(trial, history, now, here, there)
-            else None
+            better.rotates
+            and not present.machine_type.is_on_demand
+            and self.was_last_available(better.machine_type, history)
         )
 
-    def _turns(self, here: Option, there: Option, history: History) -> bool:
-        """From one spot machine to the next, where losses are let off, and where there are any: a trial that
-        leaves for one that it does not get has lost its place."""
-        return there.rotates and not here.kind.lasts and self.last_seen_there(there.kind, history)
-
-    def _two(
-        self, trial: TrialRecord, machine: Machine, history: History, now: float
-    ) -> tuple[Option, Option | None]:
-        """Where it is, and where it should be instead."""
+    def _compare(self, trial: TrialRecord, machine: Machine, history: History, now: float) -> _Comparison:
+        """Compare the trial's present machine with the best option."""
         key = trial.id, machine.id, history.entries, now
-        if self._asked != key:
-            here = self._costs.here(trial, machine, history, now, self.kinds[machine.offer])
-            good = not self._rented_for(trial, history) and self._is_good(here, trial, history, now)
-            there = here if good else self._best(trial, history, now, here)
-            self._asked, self._answer = key, (here, None if there is here else there)
-        answer: tuple[Option, Option | None] = self._answer
-        return answer
+        if self._comparison is None or self._comparison_key != key:
+            present = self._costs.present_machine(trial, machine, history, now, self.machine_types[machine.offer])
+            is_good = not self._types_rented_for(trial, history) and self._is_good(present, trial, history, now)
+            best = present if is_good else self._best_option(trial, history, now, present)
+            self._comparison_key = key
+            self._comparison = _Comparison(present, None if best is present else best)
+        return self._comparison
 
-    def _is_good(self, here: Option, trial: TrialRecord, history: History, now: float) -> bool:
-        """At a glance, as nearly always: it is in time, and no kind is so much cheaper for a usual trial that to
-        move could pay."""
-        left = self.terms.time_left(history, now)
-        if left is not None and self._lasting:
-            steps, needed = self.steps_of_place(trial, history), self._changeover_hours(trial, history)
-            in_time = steps * here.hours + needed <= left / HOUR
-            if not in_time or left / HOUR - self._hours_on_lasting(trial, history, steps) < 2.0 * needed:
+    def _is_good(self, present: MachineOption, trial: TrialRecord, history: History, now: float) -> bool:
+        """Check quickly whether the present machine is good enough.
+
+        It is good enough if it meets the deadline, and no type is so much cheaper for an average trial that a move
+        could pay. This is the usual case.
+        """
+        left = self.workload.time_left(history, now)
+        if left is not None and self._on_demand:
+            steps, changeover = self.lane_steps(trial, history), self._changeover_hours(trial, history)
+            is_in_time = steps * present.hours + changeover <= left / HOUR
+            slack = left / HOUR - self._on_demand_hours(trial, history, steps)
+            if not is_in_time or slack < 2.0 * changeover:
                 return False
-        if self._usual_at != (now, history.entries):
-            self._usual_at = now, history.entries
-            there = [kind for kind in self.kinds.values() if self.to_be_had(kind, history, now)]
-            options = self._costs.options(there, None, history, now)
-            self._cheapest_usual = min((option.dollars for option in options), default=math.inf)
-        own = self.paces.seconds(trial, here.kind.name, history) / HOUR
-        usual = here.dollars * self._usual_step(here.kind, history) / own
-        return usual <= (1.0 + _GAIN) * self._cheapest_usual
+        if self._average_key != (now, history.entries):
+            self._average_key = now, history.entries
+            available = [each for each in self.machine_types.values() if self.may_request(each, history, now)]
+            options = self._costs.new_machines(available, None, history, now)
+            self._cheapest_average = min((option.dollars for option in options), default=math.inf)
+        name = present.machine_type.name
+        own_seconds = self.step_times.seconds(trial, name, history)
+        average_dollars = present.dollars * self.step_times.seconds(None, name, history) / own_seconds
+        return average_dollars <= (1.0 + _MIN_GAIN) * self._cheapest_average
 
-    def _usual_step(self, kind: MachineType, history: History) -> float:
-        return self.paces.seconds(None, kind.name, history) / HOUR
+    def _move_pays(
+        self,
+        trial: TrialRecord,
+        history: History,
+        now: float,
+        present: MachineOption,
+        better: MachineOption,
+    ) -> bool:
+        """Tell whether a move saves more than it costs within the horizon."""
+        steps = min(self.steps_left(trial, history), HORIZON_HOURS / present.hours)
+        start_hours = self._costs.start_hours(better.machine_type, billed=True)
+        move_dollars = better.machine_type.price_at(now) / better.machine_type.slots * start_hours
+        return better.dollars * steps * (1.0 + _MIN_GAIN) + move_dollars < present.dollars * steps
 
-    def _pays(self, trial: TrialRecord, history: History, now: float, here: Option, there: Option) -> bool:
-        """Whether to move costs less, in the hours to come, than it saves."""
-        steps = min(self.steps_left(trial, history), HORIZON_HOURS / here.hours)
-        move = there.kind.price_at(now) / there.kind.slots * self._costs.start_hours(there.kind, billed=True)
-        return there.dollars * steps * (1.0 + _GAIN) + move < here.dollars * steps
-
-    def look_at(self, history: History, now: float) -> float:
+    def next_check_at(self, history: History, now: float) -> float:
         if not history.running and not history.waiting:
             return math.inf
-        ends = (self._free_until(machine, history) for machine in history.machines.values() if machine.running)
-        return min([now + LOOK_SECONDS, *(end for end in ends if end > now)])
+        ends = (self._last_refund_at(machine, history) for machine in history.machines.values() if machine.running)
+        return min([now + CHECK_SECONDS, *(end for end in ends if end > now)])
 
-    def _free_until(self, machine: Machine, history: History) -> float:
-        """When it is too late for its trial's next step to be let off: a trial leaves at the end of a step."""
-        kind = self.kinds.get(machine.offer)
-        if kind is None or not kind.billing.refunded_first_seconds:
+    def _last_refund_at(self, machine: Machine, history: History) -> float:
+        """Return when a trial can start no other step within the refund period.
+
+        A trial leaves only at the end of a step.
+        """
+        machine_type = self.machine_types.get(machine.offer)
+        if machine_type is None or not machine_type.billing.refunded_first_seconds:
             return -math.inf
         trial = history.trials[next(iter(machine.running))]
-        step = self.paces.seconds(trial, kind.name, history)
-        return machine.started_at + kind.billing.refunded_first_seconds - 0.5 * step
+        step = self.step_times.seconds(trial, machine_type.name, history)
+        return machine.started_at + machine_type.billing.refunded_first_seconds - 0.5 * step
 
-    # --- which one
+    # --- the choice among options
 
-    def _best(self, trial: TrialRecord, history: History, now: float, here: Option | None = None) -> Option | None:
-        """Where the trial should be; None: nowhere for now, it waits. `here`: where it is."""
-        options = [*self._options(trial, history, now), *([here] if here is not None else [])]
-        lasting = [option for option in options if option.kind.lasts]
-        spot = [option for option in options if not option.kind.lasts]
-        left = self.terms.time_left(history, now)
-        if lasting and self._hangs(trial, history):
-            return here if here is not None and here.kind.lasts else min(lasting, key=lambda o: o.dollars)
-        if left is None or not self._lasting:
-            found = self._spread(options, history, here) if options else None
-            waits = (
-                found is not None and found.kind.lasts and here is None and _waited(trial, now) < _PATIENT_HOURS
-            )
-            return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
-        steps = self.steps_of_place(trial, history)
-        slack = left / HOUR - self._hours_on_lasting(trial, history, steps)
-        needed = self._changeover_hours(trial, history)
-        if here is not None and self._ends_here(trial, history, here, steps):
-            return here
-        if lasting and slack < needed:
-            return self._in_time(lasting, trial, history, left)
-        if lasting:
-            dearest = min(option.dollars for option in lasting)
-            spot = [option for option in spot if option.dollars <= dearest]
+    def _best_option(
+        self, trial: TrialRecord, history: History, now: float, present: MachineOption | None = None
+    ) -> MachineOption | None:
+        """Return the machine that the trial should use; None if it should wait.
+
+        `present` is the option of the machine that the trial is on or could use now.
+        """
+        options = [*self._new_options(trial, history, now), *([present] if present is not None else [])]
+        on_demand = [option for option in options if option.machine_type.is_on_demand]
+        spot = [option for option in options if not option.machine_type.is_on_demand]
+        left = self.workload.time_left(history, now)
+        if on_demand and self._is_stuck(trial, history):
+            if present is not None and present.machine_type.is_on_demand:
+                return present
+            return min(on_demand, key=lambda option: option.dollars)
+        if left is None or not self._on_demand:
+            return self._best_without_deadline(options, trial, history, now, present)
+        steps = self.lane_steps(trial, history)
+        slack = left / HOUR - self._on_demand_hours(trial, history, steps)
+        changeover = self._changeover_hours(trial, history)
+        if present is not None and self._is_done_before_move(trial, history, present, steps):
+            return present
+        if on_demand and slack < changeover:
+            return self._on_demand_in_time(on_demand, trial, history, left)
+        if on_demand:
+            cheapest_on_demand = min(option.dollars for option in on_demand)
+            spot = [option for option in spot if option.dollars <= cheapest_on_demand]
         if spot:
-            pace = steps / max(left / HOUR - needed, 1e-6)  # steps an hour that it takes, with some time to spare
-            return self._spread(self._keeping(spot, lasting, pace, here), history, here)
-        if not lasting:
+            pace = steps / max(left / HOUR - changeover, 1e-6)  # steps per hour, with time left for a changeover
+            return self._prefer_rare_type(self._options_at_pace(spot, on_demand, pace, present), history, present)
+        if not on_demand:
             return None
-        waits = here is None and slack >= needed + self._reserve_hours(trial, history, steps, now)
-        found = self._in_time(lasting, trial, history, left)
-        return None if waits and self._is_cheaper_spot(trial, history, now, found) else found
+        may_wait = present is None and slack >= changeover + self._reserve_hours(trial, history, steps, now)
+        best = self._on_demand_in_time(on_demand, trial, history, left)
+        return None if may_wait and self._is_spot_cheaper(trial, history, now, best) else best
 
-    def _options(self, trial: TrialRecord, history: History, now: float) -> Iterator[Option]:
-        mine = self._rented_for(trial, history)
-        there = (k for k in self.kinds.values() if k.name in mine or self.to_be_had(k, history, now))
-        return self._costs.options(there, trial, history, now)
+    def _best_without_deadline(
+        self,
+        options: list[MachineOption],
+        trial: TrialRecord,
+        history: History,
+        now: float,
+        present: MachineOption | None,
+    ) -> MachineOption | None:
+        """Return the cheapest option, or None to wait for a cheaper spot machine."""
+        if not options:
+            return None
+        best = self._prefer_rare_type(options, history, present)
+        may_wait = (
+            best.machine_type.is_on_demand and present is None and _waited_hours(trial, now) < _MAX_WAIT_HOURS
+        )
+        return None if may_wait and self._is_spot_cheaper(trial, history, now, best) else best
 
-    def _rented_for(self, trial: TrialRecord, history: History) -> set[str]:
-        """Kinds of machines that wait for it."""
+    def _new_options(self, trial: TrialRecord, history: History, now: float) -> Iterator[MachineOption]:
+        """Yield options of types that may be requested or are rented for the trial."""
+        rented = self._types_rented_for(trial, history)
+        available = (
+            each
+            for each in self.machine_types.values()
+            if each.name in rented or self.may_request(each, history, now)
+        )
+        return self._costs.new_machines(available, trial, history, now)
+
+    def _types_rented_for(self, trial: TrialRecord, history: History) -> set[str]:
+        """Return the types of free machines that were rented for the trial."""
         return {
             each.offer for each in history.machines.values() if each.intended_trial == trial.id and each.free_slots
         }
 
-    def _hangs(self, trial: TrialRecord, history: History) -> bool:
-        """It was on machines for many times as long as a step should take, and none was done: its next step seems
-        to take longer than spot machines live."""
+    def _is_stuck(self, trial: TrialRecord, history: History) -> bool:
+        """Tell whether the trial has spent many step times without finishing a step.
+
+        Its next step then seems to take longer than spot machines live.
+        """
         seconds = 0.0
-        for stay in reversed(trial.past_attempts):
-            if stay.last_step > stay.first_step:
+        for attempt in reversed(trial.past_attempts):
+            if attempt.last_step > attempt.first_step:
                 break
-            seconds += stay.ended_at - stay.started_at
-        fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
-        return seconds > _HANGS * fastest
+            seconds += attempt.ended_at - attempt.started_at
+        fastest = min(self.step_times.seconds(trial, each.name, history) for each in self._on_demand)
+        return seconds > _STUCK_FACTOR * fastest
 
-    def _ends_here(self, trial: TrialRecord, history: History, here: Option, steps: float) -> bool:
-        """It is done before it could go on elsewhere: the step that it is in it has to do here anyway."""
+    def _is_done_before_move(
+        self, trial: TrialRecord, history: History, present: MachineOption, steps: float
+    ) -> bool:
+        """Tell whether the trial is done here before it could continue elsewhere.
+
+        It has to finish its current step here anyway.
+        """
         unsaved = self.steps_left(trial, history) - max(0, (history.max_steps or 0) - last_step_of_attempt(trial))
-        return (steps - unsaved - 1.0) * here.hours <= self._shortest_start
+        return (steps - unsaved - 1.0) * present.hours <= self._shortest_start
 
-    def _is_cheaper_spot(self, trial: TrialRecord, history: History, now: float, than: Option | None) -> bool:
-        """Whether it is worth waiting for: there is none just now."""
-        cheapest = min((o.dollars for o in self._costs.options(self._spot, trial, history, now)), default=math.inf)
-        return than is not None and cheapest < than.dollars
+    def _is_spot_cheaper(self, trial: TrialRecord, history: History, now: float, than: MachineOption) -> bool:
+        """Tell whether a spot machine would be cheaper than this option.
 
-    def _hours_on_lasting(self, trial: TrialRecord, history: History, steps: float) -> float:
-        """For the rest, on the fastest machine that stays; with some caution."""
-        fastest = min(self.paces.seconds(trial, kind.name, history) for kind in self._lasting)
-        caution = _CAUTION if self.paces.known(trial, history) else _CAUTION_UNTIMED
-        return caution * steps * fastest / HOUR
+        Spot machines that are not available now count, too.
+        """
+        options = self._costs.new_machines(self._spot, trial, history, now)
+        return min((option.dollars for option in options), default=math.inf) < than.dollars
+
+    def _on_demand_hours(self, trial: TrialRecord, history: History, steps: float) -> float:
+        """Return the hours for these steps on the fastest on-demand type, with a margin."""
+        fastest = min(self.step_times.seconds(trial, each.name, history) for each in self._on_demand)
+        margin = _TIME_MARGIN if self.step_times.is_timed(trial, history) else _UNTIMED_MARGIN
+        return margin * steps * fastest / HOUR
 
     def _changeover_hours(self, trial: TrialRecord, history: History) -> float:
-        """Until a machine that stays is at work, whatever happens before: a look, a step that is lost, and its
-        start."""
-        step = self.paces.seconds(trial, self._slowest.name, history)
-        return (LOOK_SECONDS + step + self.terms.save_seconds) / HOUR + self._longest_start
+        """Return the hours until the trial is on an on-demand machine, at worst.
+
+        They are the time until the next check, a step that is lost, a save, and the start of the machine.
+        """
+        step = self.step_times.seconds(trial, self._slowest.name, history)
+        return (CHECK_SECONDS + step + self.workload.save_seconds) / HOUR + self._longest_start
 
     def _reserve_hours(self, trial: TrialRecord, history: History, steps: float, now: float) -> float:
-        """For the losses to come, so that spot machines can still be used when one that stays has become
-        necessary: as long as there is more time to spare than this, it is better to wait for them."""
+        """Return the hours to keep in reserve for the preemptions of the remaining steps.
+
+        With more time to spare than this, waiting for a spot machine is better than using an on-demand machine.
+        """
         return min(
             (
                 steps
-                * self.paces.seconds(trial, kind.name, history)
+                * self.step_times.seconds(trial, each.name, history)
                 / HOUR
-                * self._costs.least_lost_hours(kind, trial, history, now)
-                for kind in self._spot
+                * self._costs.lost_hours_per_work_hour(each, trial, history, now)
+                for each in self._spot
             ),
             default=0.0,
         )
 
-    def _keeping(
-        self, spot: list[Option], lasting: list[Option], pace: float, here: Option | None
-    ) -> list[Option]:
-        """Those that keep the pace for the fewest dollars: alone, or the first of a mixture of two.
+    def _options_at_pace(
+        self,
+        spot: list[MachineOption],
+        on_demand: list[MachineOption],
+        pace: float,
+        present: MachineOption | None,
+    ) -> list[MachineOption]:
+        """Return the options that keep the pace in steps per hour.
 
-        Of two spot machines the quicker one goes first, so that there is time to spare if it is lost; one that
-        stays can wait to the end, which may not come to that.
+        If a mixture of two is cheaper, return the one that is used first. Of two spot types in a mixture the
+        faster one is first, which leaves time to spare if it is preempted. An on-demand machine is last, because
+        it may turn out not to be needed. If no option keeps the pace, the fastest one is returned.
         """
-        alone: list[Option] = []
-        mixed: list[tuple[float, Option]] = []
+        alone: list[MachineOption] = []
+        mixed: list[tuple[float, MachineOption]] = []  # dollars per step, and the option that is used first
         for option in spot:
-            needed = pace if option is here else pace * _AHEAD
-            v = 1.0 / option.hours
-            if v >= needed:
+            needed = pace if option is present else pace * _PACE_MARGIN
+            slow_pace = 1.0 / option.hours
+            if slow_pace >= needed:
                 alone.append(option)
                 continue
-            for quick in (*spot, *lasting):
-                w = 1.0 / quick.hours
-                if w > needed:
-                    share = (w - needed) / (w - v)  # of the time on the slow one
-                    dollars = (share * v * option.dollars + (1.0 - share) * w * quick.dollars) / needed
-                    mixed.append((dollars, option if quick.kind.lasts else quick))
+            for fast in (*spot, *on_demand):
+                fast_pace = 1.0 / fast.hours
+                if fast_pace > needed:
+                    slow_share = (fast_pace - needed) / (fast_pace - slow_pace)  # of the time
+                    slow_dollars = slow_share * slow_pace * option.dollars
+                    fast_dollars = (1.0 - slow_share) * fast_pace * fast.dollars
+                    dollars = (slow_dollars + fast_dollars) / needed
+                    mixed.append((dollars, option if fast.machine_type.is_on_demand else fast))
         if not alone and not mixed:
-            return [min((*spot, *lasting), key=lambda option: option.hours)]
+            return [min((*spot, *on_demand), key=lambda option: option.hours)]
         cheapest = min((option.dollars for option in alone), default=math.inf)
-        dollars, first = min(mixed, key=lambda way: way[0], default=(math.inf, None))
-        return [first] if first is not None and dollars * _NEARLY < cheapest else alone
+        dollars, first = min(mixed, key=lambda mixture: mixture[0], default=(math.inf, None))
+        return [first] if first is not None and dollars * _NEARLY_EQUAL < cheapest else alone
 
-    def _spread(self, options: list[Option], history: History, here: Option | None) -> Option:
-        """Of the cheapest, the one with the fewest machines; where the trial is already, that."""
-        least = min(option.dollars for option in options)
-        near = [option for option in options if option.dollars <= least * _NEARLY]
-        if here is not None:
-            return here if any(option is here for option in near) else min(near, key=lambda option: option.dollars)
-        counts = {option.kind.name: 0 for option in near}
+    def _prefer_rare_type(
+        self, options: list[MachineOption], history: History, present: MachineOption | None
+    ) -> MachineOption:
+        """Return the cheapest option, with a preference for the present machine.
+
+        For a trial without a machine, return the one of the cheapest options whose type has the fewest machines.
+        """
+        lowest = min(option.dollars for option in options)
+        cheapest = [option for option in options if option.dollars <= lowest * _NEARLY_EQUAL]
+        if present is not None:
+            if any(option is present for option in cheapest):
+                return present
+            return min(cheapest, key=lambda option: option.dollars)
+        counts = {option.machine_type.name: 0 for option in cheapest}
         for machine in history.machines.values():
             if machine.offer in counts:
                 counts[machine.offer] += 1
         for rent in history.fleet.renting.values():
             if rent.offer in counts:
                 counts[rent.offer] += 1
-        return min(near, key=lambda option: (counts[option.kind.name], option.dollars))
+        return min(cheapest, key=lambda option: (counts[option.machine_type.name], option.dollars))
 
-    def _in_time(
-        self,
-        lasting: list[Option],
-        trial: TrialRecord,
-        history: History,
-        left: float,
-    ) -> Option:
-        steps = self.steps_of_place(trial, history)
+    def _on_demand_in_time(
+        self, on_demand: list[MachineOption], trial: TrialRecord, history: History, left: float
+    ) -> MachineOption:
+        """Return the cheapest on-demand option in time, or else the fastest.
+
+        The deadline is in `left` seconds.
+        """
+        steps = self.lane_steps(trial, history)
         in_time = [
             option
-            for option in lasting
-            if _CAUTION * steps * option.hours + self._costs.start_hours(option.kind) <= left / HOUR
+            for option in on_demand
+            if _TIME_MARGIN * steps * option.hours + self._costs.start_hours(option.machine_type) <= left / HOUR
         ]
         if in_time:
             return min(in_time, key=lambda option: option.dollars)
-        return min(lasting, key=lambda option: option.hours)
+        return min(on_demand, key=lambda option: option.hours)
 
-    def takes(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
-        """One that is there and free costs nothing to start; unless it is not the kind for it."""
+    def accepts(self, trial: TrialRecord | None, machine: Machine, history: History, now: float) -> bool:
+        """Accept a free machine unless another option is clearly better.
+
+        A free machine costs nothing to start.
+        """
         if trial is None:
             return True
-        here = self._costs.here(trial, machine, history, now, self.kinds[machine.offer])
-        best = self._best(trial, history, now, here)
-        if best is None or best is here:
-            return best is here
-        left = self.terms.time_left(history, now)
-        if left is not None and best.kind.lasts and not here.kind.lasts:
+        present = self._costs.present_machine(trial, machine, history, now, self.machine_types[machine.offer])
+        best = self._best_option(trial, history, now, present)
+        if best is None or best is present:
+            return best is present
+        left = self.workload.time_left(history, now)
+        if left is not None and best.machine_type.is_on_demand and not present.machine_type.is_on_demand:
             return False
-        return here.dollars <= best.dollars * (1.0 + _GAIN)
+        return present.dollars <= best.dollars * (1.0 + _MIN_GAIN)
 
 
-def _waited(trial: TrialRecord, now: float) -> float:
-    """Hours since it was made, or last on a machine."""
+def _waited_hours(trial: TrialRecord, now: float) -> float:
+    """Return the hours since the trial was created, or was last on a machine."""
     return (now - (trial.past_attempts[-1].ended_at if trial.past_attempts else trial.created_at)) / HOUR

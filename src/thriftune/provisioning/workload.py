@@ -1,4 +1,4 @@
-"""What does a policy over machines know of the study? How much there is to do, by when, and what moving costs."""
+"""The work of a study, its deadline, and the cost of moves, for policies."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from thriftune.market.checkpoint_schedule import young_daly_hours
 from thriftune.planning.job import JobSpec
 from thriftune.state.history import History
 
-_MOMENT_SECONDS = 1e-3  # what is as near is the same, but for rounding
+_ROUNDING_SECONDS = 1e-3  # times this close count as equal
 
 
 @dataclass(frozen=True)
-class Workload:
-    """Of one study.
+class StudyWorkload:
+    """The work of one study, as its user describes it before it starts.
 
-    - `at_a_time`: trials that shall run side by side; `trials`: in all, None if nobody knows.
-    - `deadline_seconds`: of driving, by which all of them shall be done.
-    - `seconds_per_step`: where nothing has been measured yet, on a machine of speed 1.
-    - `restart_seconds`: until a trial goes on from its checkpoint; `save_seconds`: to write one. `saves`: whether
-      trials write any; if not, they cannot be on machines that may be taken away.
-    - `job`: the stages in which trials train, where a stopping rule makes such; None: all go on to the last step.
+    - `at_a_time`: trials that should run in parallel. `trials`: all trials; None if unknown.
+    - `deadline_seconds`: the time until all trials should be done, counted while the study is driven.
+    - `seconds_per_step`: the time of a step on a machine of speed 1, used until steps were timed.
+    - `restart_seconds`: time until a trial resumes from its checkpoint. `save_seconds`: time to write one.
+    - `saves`: whether trials write checkpoints. Trials that write none must not use spot machines.
+    - `job`: the stages of a stopping rule that trains in stages; None if all trials train to the last step.
     """
 
     at_a_time: int = 1
@@ -45,19 +45,23 @@ class Workload:
             check_number(name, getattr(self, name), above_zero=name == "seconds_per_step")
 
     def time_left(self, history: History, now: float) -> float | None:
-        """Seconds until the deadline."""
+        """Return the seconds until the deadline; None without one."""
         if self.deadline_seconds is None:
             return None
         return self.deadline_seconds - history.driven_seconds(now)
 
-    def saves_within(self, notice_seconds: float, step_seconds: float) -> bool:
-        """Whether a notice is long enough for the step that a trial is in, and to save."""
-        return notice_seconds + _MOMENT_SECONDS >= step_seconds + self.save_seconds
+    def can_save_within(self, notice_seconds: float, step_seconds: float) -> bool:
+        """Tell whether a notice leaves enough time to finish the current step and to save."""
+        return notice_seconds + _ROUNDING_SECONDS >= step_seconds + self.save_seconds
 
-    def save_interval_hours(self, losses_an_hour: float) -> float:
-        """Between checkpoints (Young and Daly's); 0 where they cost nothing, inf where nothing is lost."""
+    def save_interval_hours(self, hazard: float) -> float:
+        """Return Young and Daly's time between checkpoints.
+
+        `hazard` is in preemptions per hour. It is 0 if saving takes no time, and infinite if machines are never
+        preempted.
+        """
         if not self.save_seconds:
             return 0.0
-        if not losses_an_hour:
+        if not hazard:
             return math.inf
-        return young_daly_hours(self.save_seconds / 3600.0, 1.0 / losses_an_hour)
+        return young_daly_hours(self.save_seconds / 3600.0, 1.0 / hazard)

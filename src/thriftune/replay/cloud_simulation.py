@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thriftune.loop.conductor import Conductor
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_driver import Curves, drive
 from thriftune.replay.simulated_engine import SimulatedEngine, VirtualClock
@@ -48,7 +48,7 @@ class CloudReplay:
 def replay(
     cloud: SimulatedCloud,
     policy: Provisioner,
-    workload: Workload,
+    workload: StudyWorkload,
     spec: Spec,
     curves: Curves,
     searcher: Searcher,

@@ -16,7 +16,7 @@ from thriftune.errors import SettingError
 from thriftune.loop.conductor import Conductor
 from thriftune.planning.machine_types import MachineType
 from thriftune.planning.plan import Plan
-from thriftune.planning.profile import slownesses
+from thriftune.planning.profile import slowness_factors
 from thriftune.provisioning.plan_follower import PlanFollower
 from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_driver import drive
@@ -122,7 +122,7 @@ def _curves(
 
     def curve(config: ev.Config) -> Curve:
         stages = next(stages_by_trial)
-        slowness = slownesses(plan.model.profile.variation, rng.standard_normal(len(stages)))
+        slowness = slowness_factors(plan.model.profile.variation, rng.standard_normal(len(stages)))
         seconds = np.repeat(slowness * seconds_per_step, [stage.end - stage.start for stage in stages]).tolist()
         return Curve(range(1, len(seconds) + 1), [{"loss": config["x"]}] * len(seconds), seconds)
 

@@ -127,7 +127,7 @@ class SimulatedCloud:
         available = self._preemptions_of(offer).available(now, max_price)
         held = self._held_positions[offer]
         position = next(number for number in range(1, len(held) + 2) if number not in held)
-        most = self._kinds[offer].most
+        most = self._kinds[offer].max_machines
         fits = (available is None or position <= available) and (most is None or position <= most)
         return position if fits else None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from thriftune.errors import SettingError
 from thriftune.planning.machine_types import MachineType
-from thriftune.planning.profile import slownesses
+from thriftune.planning.profile import slowness_factors
 from thriftune.replay.preemptions import LifetimePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace, draw_lifetimes
@@ -47,7 +47,7 @@ def read_synthetic_study(file: Path, *, rented_elsewhere: bool = False) -> Synth
         level = float(sum(study.space.encode(config))) / max(1, len(study.space.names))
         metrics = [{metric: level + 1.0 / step} for step in range(1, steps + 1)]
         deviation = np.random.default_rng(int(1e9 * level)).standard_normal()
-        slowness = float(slownesses(plan_file.profile.variation, deviation))
+        slowness = float(slowness_factors(plan_file.profile.variation, deviation))
         return Curve(range(1, steps + 1), metrics, [slowness * seconds_per_step] * steps)
 
     kinds = [MachineType.of(cloud) for cloud in plan_file.clouds]

@@ -109,7 +109,7 @@ class Trace:
 
     def billed(self, billing: Billing) -> Trace:
         """Return the trace with another billing rule for spot machines."""
-        return replace(self, kinds=[k if k.lasts else replace(k, billing=billing) for k in self.kinds])
+        return replace(self, kinds=[k if k.is_on_demand else replace(k, billing=billing) for k in self.kinds])
 
 
 def speed_with_cores(cores: float) -> float:

@@ -13,8 +13,8 @@ import numpy as np
 
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
-from thriftune.provisioning.policies import POLICIES, policy
-from thriftune.provisioning.workload import Workload
+from thriftune.provisioning.policies import POLICIES, make_policy
+from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.cloud_simulation import CloudReplay, replay
 from thriftune.replay.oracle import Oracle
 from thriftune.replay.simulated_cloud import SimulatedCloud
@@ -153,7 +153,7 @@ def compare_policies(
     study: ReplayedStudy,
     trace: Trace,
     policies: Sequence[str],
-    workload: Workload,
+    workload: StudyWorkload,
     *,
     seeds: int = 3,
     speeds: Mapping[str, float] | None = None,
@@ -184,7 +184,7 @@ def compare_policies(
             on_progress(f"{name}, {number + 1} of {seeds}")
             runs[name] = replay(
                 SimulatedCloud(trace.kinds, preemptions, seed),
-                policy(name, trace.kinds, seeded_workload),
+                make_policy(name, trace.kinds, seeded_workload),
                 seeded_workload,
                 spec,
                 study.curves(),
@@ -222,7 +222,7 @@ def compare_on_cloud(
     curves, history = study.curves(), spec.new_history()
     first_config = study.searcher().suggest(history, rng)
     seconds_per_step = 1.0 if first_config is None else float(np.mean(curves(first_config).seconds))
-    workload = Workload(
+    workload = StudyWorkload(
         at_a_time=spec.workers or 1,
         trials=spec.trials,
         deadline_seconds=spec.deadline_seconds,
@@ -238,7 +238,7 @@ def compare_on_cloud(
     return compare_policies(study, trace, policies, workload, seeds=seeds, on_progress=on_progress)
 
 
-def _limit_seconds(trace: Trace, start: float, spec: Spec, workload: Workload) -> float:
+def _limit_seconds(trace: Trace, start: float, spec: Spec, workload: StudyWorkload) -> float:
     """Return the seconds after which a run is stopped: the trace ends, or the study may never complete."""
     rounds = -(-(spec.trials or 1) // workload.at_a_time)
     lowest_speed = min(kind.speed for kind in trace.kinds)
@@ -247,7 +247,7 @@ def _limit_seconds(trace: Trace, start: float, spec: Spec, workload: Workload) -
     return min(longest, trace.end - start - _END_MARGIN_SECONDS)
 
 
-def _starts(trace: Trace, workload: Workload, count: int) -> list[float]:
+def _starts(trace: Trace, workload: StudyWorkload, count: int) -> list[float]:
     """Return evenly spaced start times of the runs that leave time to complete before the trace ends."""
     if math.isinf(trace.end):
         return [trace.start + _START_INTERVAL_SECONDS * number for number in range(count)]

@@ -95,7 +95,7 @@ def node_types(kinds: Sequence[CloudProfile], worker: Mapping[str, float]) -> li
             {name: amount * kind.slots for name, amount in worker.items() if name != "memory"},
             kind.max_machines,
             kind.price_per_hour,
-            kind.least_billed,
+            kind.minimum_billed_seconds,
         )
         for kind in kinds
     ]

@@ -191,7 +191,7 @@ def test_each_half_fits_once_and_evaluates_once(lives: Lifetimes) -> None:
 
 def test_machines_cost_their_price_per_core(lives: Lifetimes) -> None:
     trace = studies.preemptible(lives)
-    prices = {kind.name: kind.price_at(0.0) for kind in trace.kinds if not kind.lasts}
+    prices = {kind.name: kind.price_at(0.0) for kind in trace.kinds if not kind.is_on_demand}
     assert prices == {"synthetic-8": pytest.approx(0.06), "synthetic-16": pytest.approx(0.12)}
 
 

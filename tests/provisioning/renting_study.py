@@ -1,4 +1,4 @@
-"""A study on rented machines, event by event: the test is the driver, the engine and the cloud."""
+"""A study on rented machines, driven event by event by a test instead of a driver, an engine and a cloud."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from thriftune.state.trial_record import TrialRecord
 HOUR = 3600.0
 
 
-class Desk(Table):
-    """Trials of 100 steps, unless told otherwise. Machines are named by their kind and number, from 1."""
+class RentingStudy(Table):
+    """A study of trials of 100 steps by default; machines are named by their type and number, from 1.
+
+    Every method returns the decisions that its events lead to, as text.
+    """
 
     def __init__(self, policy: Provisioner, **settings: Any) -> None:
         given = {"trials": 4, "max_steps": 100, **settings}
@@ -26,7 +29,7 @@ class Desk(Table):
         return _without_creates(self(ev.DriverStarted(self.now, 1, "host")))
 
     def comes(self, machine: str, slots: int = 1, price: float = 1.0) -> list[str]:
-        """It is handed over and ready."""
+        """Let a machine be handed over and become ready."""
         offer = machine.rsplit("-", 1)[0]
         rented = ev.MachineRented(self.now, machine, offer, price)
         return _without_creates(self(rented, ev.MachineReady(self.now, machine, offer, slots, price)))
@@ -42,34 +45,34 @@ class Desk(Table):
         return _without_creates(self(ev.MachineLost(self.now, machine, "taken away")))
 
     def works(self, trial: int, first: int, last: int, seconds: float, *, saved: bool = True) -> list[str]:
-        """These steps, so many seconds each; what is decided meanwhile."""
-        told: list[str] = []
+        """Let the trial report these steps, each after `seconds` seconds."""
+        result: list[str] = []
         for step in range(first, last + 1):
-            told += self.passes(seconds)
-            told += self.report(trial, step, loss=0.5, saved=saved)
-        return told
+            result += self.passes(seconds)
+            result += self.report(trial, step, loss=0.5, saved=saved)
+        return result
 
     def passes(self, seconds: float) -> list[str]:
-        """So much time, with a turn whenever the policy wants one."""
-        until, told = self.now + seconds, []
+        """Let time pass, with a Tick whenever the policy wants one."""
+        until, result = self.now + seconds, []
         while (at := self.conductor.wake_at(self.now)) is not None and at <= until:
             self.now = at
-            told += self()
+            result += self()
         self.now = until
-        return told
+        return result
 
     def wish(self, trial: int = 0) -> str | None:
-        """Which kind it would rent for this trial now."""
+        """Return the type that the policy would rent for this trial now."""
         assert isinstance(self.policy, RentingPolicy)
-        wish = self.policy.choose(self.trial(trial), self.history, self.now)
-        return None if wish is None else wish.kind
+        wish = self.policy.choose_machine(self.trial(trial), self.history, self.now)
+        return None if wish is None else wish.machine_type
 
     def one(self) -> TrialRecord:
-        """A trial that waits."""
+        """Return a waiting trial."""
         if not self.history.trials:
             self(ev.DriverStarted(self.now, 1, "host"))
         return self.trial(0)
 
 
-def _without_creates(told: list[str]) -> list[str]:
-    return [each for each in told if not each.startswith("create")]
+def _without_creates(result: list[str]) -> list[str]:
+    return [each for each in result if not each.startswith("create")]

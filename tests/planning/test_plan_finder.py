@@ -1,4 +1,4 @@
-"""Plans for deadlines and budgets, frontiers and refusals: whether what they say is so."""
+"""Tests of plans for deadlines and budgets, of frontiers, and of the limits that errors name."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def quickest(profile: Profile = PROFILE, cloud: CloudProfile = CLOUD) -> float:
     return frontier(SPEC, profile, cloud)[0].duration
 
 
-# --- what a plan says
+# --- the contents of a plan
 
 
-def test_a_plan_is_told_stage_by_stage() -> None:
+def test_a_plan_describes_each_stage() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=1.3 * quickest())
     shape = [(stage.trials, stage.begins, stage.steps) for stage in plan.stages]
     assert shape == [(16, 0, 2), (8, 2, 4), (4, 6, 8), (2, 14, 16), (1, 30, 32)]
@@ -54,14 +54,14 @@ def test_a_plan_is_told_stage_by_stage() -> None:
     assert (plan.planner, plan.on_time, plan.gap, plan.fall_back_at) == ("exact", 1.0, 0.0, None)
     for stage, choice in zip(plan.stages, plan.choices, strict=True):
         assert (stage.machines, stage.offer) == (choice.machines, "machine")
-        assert CLOUD.machines_for(stage.at_a_time, stage.workers) <= stage.machines <= 16
+        assert CLOUD.machines_needed(stage.at_a_time, stage.workers) <= stage.machines <= 16
 
 
-def test_what_is_simulated_is_the_plan() -> None:
+def test_simulate_executes_the_plan() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=1.3 * quickest())
-    told = plan.simulate(5)
-    assert told.seconds == pytest.approx(plan.duration)
-    assert told.dollars == pytest.approx(plan.cost)
+    result = plan.simulate(5)
+    assert result.seconds == pytest.approx(plan.duration)
+    assert result.dollars == pytest.approx(plan.cost)
     random = tt.plan(SPEC, NOISY, RANDOM, deadline=2.0 * quickest())
     np.testing.assert_array_equal(random.simulate(9, seed=3).seconds, random.simulate(9, seed=3).seconds)
     assert (random.simulate(9, seed=3).seconds != random.simulate(9, seed=4).seconds).all()
@@ -69,22 +69,22 @@ def test_what_is_simulated_is_the_plan() -> None:
 
 def test_a_plan_is_written_as_json() -> None:
     plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, SPOT], deadline="30m")
-    told = json.loads(json.dumps(plan.to_json()))
-    assert told["cost"] == plan.cost
-    assert told["deadline"] == 1800.0
-    assert told["stages"][0]["trials"] == 16
-    assert len(told["fall_back_at"]) == len(plan.stages)
-    assert told["budget"] is None
+    result = json.loads(json.dumps(plan.to_json()))
+    assert result["cost"] == plan.cost
+    assert result["deadline"] == 1800.0
+    assert result["stages"][0]["trials"] == 16
+    assert len(result["fall_back_at"]) == len(plan.stages)
+    assert result["budget"] is None
 
 
-def test_a_deadline_may_be_a_text() -> None:
+def test_a_deadline_may_be_text() -> None:
     assert tt.plan(SPEC, PROFILE, CLOUD, deadline="20m").deadline == 1200.0
 
 
-# --- the best one
+# --- optimality
 
 
-def test_no_plan_in_time_is_cheaper_and_none_within_the_budget_quicker() -> None:
+def test_no_plan_within_the_limits_is_better() -> None:
     rng = np.random.default_rng(0)
     for _ in range(15):
         problem = small(rng, kinds=2)
@@ -98,14 +98,14 @@ def test_no_plan_in_time_is_cheaper_and_none_within_the_budget_quicker() -> None
         assert in_budget.gap == pytest.approx(0.0, abs=1e-9)
 
 
-def test_of_plans_that_cost_as_much_it_is_the_quickest() -> None:
-    """Without waits, trials side by side cost no more than one after the other."""
+def test_of_equally_cheap_plans_the_fastest_is_found() -> None:
+    """Without waits, parallel trials cost no more than sequential ones."""
     plan = tt.plan(JobSpec.of([(8, 10)]), Profile({1: 4.0}), CloudProfile(1, 3.6, max_machines=8), deadline="1h")
     assert plan.cost == pytest.approx(8 * 40.0 * 1e-3)
     assert plan.duration == pytest.approx(40.0)
 
 
-def test_of_plans_that_take_as_long_it_is_the_cheapest() -> None:
+def test_of_equally_fast_plans_the_cheapest_is_found() -> None:
     rng = np.random.default_rng(1)
     for _ in range(25):
         problem = small(rng, kinds=2)
@@ -114,12 +114,12 @@ def test_of_plans_that_take_as_long_it_is_the_cheapest() -> None:
         assert plan.cost == pytest.approx(problem.least_dollars(plan.duration))
 
 
-def test_both_limits_are_kept_or_it_is_said_that_they_cannot_be() -> None:
+def test_both_limits_are_met_or_rejected() -> None:
     deadline = 1.3 * quickest()
     least = tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline)
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline, budget=1.01 * least.cost)
     assert (plan.cost, plan.deadline, plan.budget) == (least.cost, deadline, 1.01 * least.cost)
-    assert plan.gap == 0.0  # of the dollars
+    assert plan.gap == 0.0  # relative to the dollars
     with pytest.raises(SettingError, match=r"is not enough for the deadline of .*: the cheapest exact plan"):
         tt.plan(SPEC, PROFILE, CLOUD, deadline=deadline, budget=0.99 * least.cost)
 
@@ -131,7 +131,7 @@ def test_no_other_planner_is_cheaper(noise: bool) -> None:
     for _ in range(6):
         problem = large(rng, noise=noise)
         if noise and sum(stage.trials for stage in problem.model.spec.stages) > 150:
-            continue  # the greedy planner would carry out thousands of large plans
+            continue  # the greedy planner would simulate thousands of large plans
         deadline = float(rng.uniform(1.3, 2.5)) * points(problem, 2)[0].duration
         plan = planned(problem, deadline=deadline)
         for planner in ("greedy", "static", "naive_elastic"):
@@ -145,18 +145,18 @@ def test_no_other_planner_is_cheaper(noise: bool) -> None:
     assert tried > 3
 
 
-# --- how surely
+# --- probabilities
 
 
 @pytest.mark.parametrize("factor", [1.35, 1.5, 3.0])
 @pytest.mark.parametrize("probability", [0.5, 0.95, 0.99])
-def test_the_deadline_is_made_as_surely_by_other_draws(factor: float, probability: float) -> None:
+def test_the_probability_holds_for_other_draws(factor: float, probability: float) -> None:
     deadline = factor * quickest(NOISY, RANDOM)
     plan = tt.plan(SPEC, NOISY, RANDOM, deadline=deadline, probability=probability)
     assert plan.on_time is not None
     assert plan.on_time >= probability
     fresh, error = plan.simulate(4000, seed=77), math.sqrt(probability * (1.0 - probability))
-    # It was chosen by 1,000 draws, the luckiest of a dozen plans or so: two errors of those.
+    # The plan is the luckiest of about a dozen by 1,000 draws: allow two standard errors for that.
     assert fresh.probability(deadline) >= probability - 4.0 * error / math.sqrt(4000) - 2.0 * error / math.sqrt(
         1000
     )
@@ -164,7 +164,7 @@ def test_the_deadline_is_made_as_surely_by_other_draws(factor: float, probabilit
     assert plan.duration <= deadline
 
 
-def test_to_be_surer_costs_more_and_the_bound_stays() -> None:
+def test_a_higher_probability_costs_more() -> None:
     deadline = 1.5 * quickest(NOISY, RANDOM)
     plans = [tt.plan(SPEC, NOISY, RANDOM, deadline=deadline, probability=p) for p in (0.0, 0.9, 0.99)]
     costs = [plan.cost for plan in plans]
@@ -174,36 +174,36 @@ def test_to_be_surer_costs_more_and_the_bound_stays() -> None:
     assert plans[0].gap == pytest.approx(0.0, abs=1e-9)
 
 
-def test_where_nothing_is_random_all_is_sure() -> None:
+def test_without_randomness_the_probability_is_one() -> None:
     assert tt.plan(SPEC, PROFILE, CLOUD, deadline=quickest(), probability=0.999).on_time == 1.0
     assert tt.plan(SPEC, PROFILE, CLOUD, budget=100.0).on_time is None
 
 
-# --- refusals
+# --- limits that errors name
 
 
 def named(error: SettingError) -> tuple[float, float]:
-    """The seconds and dollars that a refusal says would do."""
-    told = str(error).rpartition(": ")[2]
-    hours, minutes, seconds = (re.search(rf"([\d.]+) {unit}\b", told) for unit in ("h", "min", "s"))
+    """Return the seconds and dollars that an error names as possible."""
+    result = str(error).rpartition(": ")[2]
+    hours, minutes, seconds = (re.search(rf"([\d.]+) {unit}\b", result) for unit in ("h", "min", "s"))
     total = sum(
         float(found.group(1)) * each
         for found, each in ((hours, 3600.0), (minutes, 60.0), (seconds, 1.0))
         if found is not None
     )
-    dollars = re.search(r"\$([\d.]+)", told)
+    dollars = re.search(r"\$([\d.]+)", result)
     assert dollars is not None
     return total, float(dollars.group(1))
 
 
 def refused(spec: JobSpec, profile: Profile, cloud: Any, **limits: Any) -> tuple[float, float]:
-    with pytest.raises(SettingError) as told:
+    with pytest.raises(SettingError) as result:
         tt.plan(spec, profile, cloud, **limits)
-    return named(told.value)
+    return named(result.value)
 
 
 @pytest.mark.parametrize("slower", [0.1, 1.0, 3.7, 41.3])
-def test_the_deadline_that_a_refusal_names_can_be_made(slower: float) -> None:
+def test_the_deadline_named_by_an_error_can_be_met(slower: float) -> None:
     profile = Profile({1: 4.77 * slower, 2: 2.41 * slower})
     least = quickest(profile)
     seconds, _ = refused(SPEC, profile, CLOUD, deadline=0.999 * least)
@@ -212,7 +212,7 @@ def test_the_deadline_that_a_refusal_names_can_be_made(slower: float) -> None:
 
 
 @pytest.mark.parametrize("price", [0.0123, 1.234, 12.24, 97.77])
-def test_the_budget_that_a_refusal_names_is_enough(price: float) -> None:
+def test_the_budget_named_by_an_error_is_enough(price: float) -> None:
     cloud = replace(CLOUD, price_per_hour=price)
     least = tt.plan(SPEC, PROFILE, cloud, deadline="10h").cost
     _, dollars = refused(SPEC, PROFILE, cloud, budget=0.99 * least)
@@ -223,8 +223,8 @@ def test_the_budget_that_a_refusal_names_is_enough(price: float) -> None:
 
 
 @pytest.mark.parametrize("probability", [0.2, 0.5, 0.95, 0.9505])
-def test_so_can_the_deadline_of_what_is_random(probability: float) -> None:
-    """Named to the second: it is on the safe side of that."""
+def test_the_deadline_named_by_an_error_can_be_met_with_randomness(probability: float) -> None:
+    """The error rounds the deadline up to the next second."""
     profile = Profile({1: 4.0}, std=1.2)
     seconds, _ = refused(SPEC, profile, RANDOM, deadline=10.0, probability=probability)
     plan = tt.plan(SPEC, profile, RANDOM, deadline=seconds + 1.0, probability=probability)
@@ -232,21 +232,21 @@ def test_so_can_the_deadline_of_what_is_random(probability: float) -> None:
     assert plan.on_time >= probability
 
 
-def test_a_planner_that_finds_no_plan_says_so() -> None:
+def test_a_planner_that_finds_no_plan_is_named() -> None:
     alone = CloudProfile(4, 12.24, max_machines=4)  # too few for all trials at a time
-    with pytest.raises(SettingError, match="cannot be made: no naive_elastic plan does; the quickest plan needs"):
+    with pytest.raises(SettingError, match="cannot be met: no naive_elastic plan does; the fastest plan needs"):
         tt.plan(successive_halving(64, 4, 508), PROFILE, alone, deadline="1d", planner="naive_elastic")
-    with pytest.raises(SettingError, match="greedy plans for a deadline; for a budget, take exact or static"):
+    with pytest.raises(SettingError, match="greedy needs a deadline; for a budget, use exact or static"):
         tt.plan(SPEC, PROFILE, CLOUD, budget=10.0, planner="greedy")
 
 
-def test_without_a_limit_the_range_is_named() -> None:
-    with pytest.raises(SettingError, match=r"give a deadline or a budget: the quickest plan takes .* cheapest"):
+def test_without_a_limit_the_possible_range_is_named() -> None:
+    with pytest.raises(SettingError, match=r"give a deadline or a budget: the fastest plan takes .* cheapest"):
         tt.plan(SPEC, PROFILE, CLOUD)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"deadline": 0.0}, r"deadline: 0\.0 must be a finite number, above 0"),
         ({"deadline": math.nan}, "deadline: nan must be"),
@@ -258,32 +258,32 @@ def test_without_a_limit_the_range_is_named() -> None:
             {"deadline": 100, "planner": "best"},
             "planner: 'best' must be one of exact, greedy, static",
         ),
-        ({"deadline": 100, "probability": 1.0}, r"probability: 1\.0 must be from 0 to below 1"),
+        ({"deadline": 100, "probability": 1.0}, r"probability: 1\.0 must be at least 0 and below 1"),
         ({"deadline": 100, "probability": -0.1}, r"probability: -0\.1"),
         ({"deadline": 100, "probability": "95%"}, "probability: '95%'"),
-        ({"deadline": 100, "cloud": []}, "cloud: give a CloudProfile, or several of them"),
-        ({"deadline": 100, "cloud": None}, "cloud: give a CloudProfile, or several of them"),
+        ({"deadline": 100, "cloud": []}, "cloud: give a CloudProfile, or a list of them"),
+        ({"deadline": 100, "cloud": None}, "cloud: give a CloudProfile, or a list of them"),
         ({"deadline": 100, "cloud": [CLOUD, "p3"]}, "cloud: give a CloudProfile"),
         (
             {"deadline": 100, "cloud": [CLOUD, RANDOM]},
-            "machine, machine: give each kind of machine a name=",
+            "machine, machine: give each machine type a name=",
         ),
     ],
 )
-def test_what_cannot_be_is_said(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+def test_invalid_values_are_rejected(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
         tt.plan(SPEC, PROFILE, **{"cloud": CLOUD, **changes})
 
 
 # --- the frontier
 
 
-def test_the_frontier_goes_from_the_quickest_to_the_cheapest() -> None:
+def test_the_frontier_goes_from_the_fastest_to_the_cheapest() -> None:
     rng = np.random.default_rng(3)
     for _ in range(6):
         problem = large(rng)
-        told = points(problem)
-        durations, costs = [plan.duration for plan in told], [plan.cost for plan in told]
+        result = points(problem)
+        durations, costs = [plan.duration for plan in result], [plan.cost for plan in result]
         assert durations == sorted(durations)
         assert costs == sorted(costs, reverse=True)
         assert len(set(costs)) == len(costs)
@@ -293,8 +293,8 @@ def test_the_frontier_goes_from_the_quickest_to_the_cheapest() -> None:
         assert durations[0] == pytest.approx(fastest.duration)
 
 
-def test_no_plan_is_better_than_one_of_the_frontier() -> None:
-    """Neither cheaper in as much time, nor quicker for as much money."""
+def test_plans_of_the_frontier_are_optimal() -> None:
+    """No plan is cheaper within the same time, or faster for the same dollars."""
     rng = np.random.default_rng(4)
     for _ in range(15):
         problem = small(rng, kinds=2)
@@ -305,15 +305,15 @@ def test_no_plan_is_better_than_one_of_the_frontier() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 0, 2.5, True, None])
-def test_a_frontier_has_two_points_or_more(count: Any) -> None:
+def test_a_frontier_needs_two_points(count: Any) -> None:
     with pytest.raises(SettingError, match=r"points: .* must be a whole number, at least 2"):
         frontier(SPEC, PROFILE, CLOUD, points=count)
 
 
-# --- machines that may be taken away
+# --- spot machines
 
 
-def test_the_rest_on_demand_makes_the_deadline_if_it_starts_by_then_and_not_later() -> None:
+def test_fall_back_at_is_the_latest_start_that_meets_the_deadline() -> None:
     plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, SPOT], deadline="20m")
     assert plan.fall_back_at is not None
     assert {stage.offer for stage in plan.stages} >= {"spot"}
@@ -324,13 +324,13 @@ def test_the_rest_on_demand_makes_the_deadline_if_it_starts_by_then_and_not_late
         assert latest is not None
         rest = JobSpec(SPEC.stages[i:], SPEC.begins[i:])
         assert tt.plan(rest, PROFILE, ON_DEMAND, deadline=1200.0 - latest + 0.01).on_time == 1.0
-        with pytest.raises(SettingError, match="cannot be made"):
+        with pytest.raises(SettingError, match="cannot be met"):
             tt.plan(rest, PROFILE, ON_DEMAND, deadline=1200.0 - latest - 0.01)
         assert stage.starts < latest < 1200.0
 
 
-def test_where_it_is_too_late_to_fall_back_from_the_start_that_time_is_over_before() -> None:
-    """Machines that may be taken away, and twice as fast: others could not make this deadline at all."""
+def test_fall_back_at_is_negative_if_on_demand_is_always_too_slow() -> None:
+    """Only spot machines, which are twice as fast here, can meet this deadline."""
     fast = replace(SPOT, speed=2.0, survival=Exponential(rate=1e-3))
     deadline = 0.8 * quickest(PROFILE, ON_DEMAND)
     plan = tt.plan(SPEC, PROFILE, [ON_DEMAND, fast], deadline=deadline)
@@ -339,15 +339,15 @@ def test_where_it_is_too_late_to_fall_back_from_the_start_that_time_is_over_befo
     assert plan.fall_back_at[0] < 0.0
 
 
-def test_without_machines_that_stay_there_is_nothing_to_fall_back_on() -> None:
+def test_without_on_demand_machines_there_is_no_fall_back() -> None:
     plan = tt.plan(SPEC, PROFILE, SPOT, deadline="30m")
     assert plan.fall_back_at == [None] * len(plan.stages)
     assert tt.plan(SPEC, PROFILE, SPOT, budget=10.0).fall_back_at is None
     assert tt.plan(SPEC, PROFILE, ON_DEMAND, deadline="30m").fall_back_at is None
 
 
-def test_an_allocation_that_no_spot_machine_lives_for_is_left_out() -> None:
-    """Sixty-four machines at once are never all there for long enough; one is."""
+def test_an_allocation_that_outlives_spot_machines_is_left_out() -> None:
+    """Sixty-four machines never live long enough at the same time; a single one does."""
     profile = Profile({1: 600.0, 64: 20.0}, startup=10.0, checkpoint=5.0)
     short = CloudProfile(1, 1.0, survival=Exponential(rate=20.0), name="spot", max_machines=64)
     stays = CloudProfile(1, 3.0, name="on demand", max_machines=64)
@@ -356,35 +356,35 @@ def test_an_allocation_that_no_spot_machine_lives_for_is_left_out() -> None:
     assert tt.plan(spec, profile, [short, stays], deadline="20h").cost <= alone.cost
 
 
-def test_a_plan_on_machines_that_are_lost_now_and_then_takes_that_into_account() -> None:
+def test_preemptions_are_part_of_the_cost() -> None:
     calm, rough = (replace(SPOT, survival=Exponential(rate=rate)) for rate in (1e-9, 4.0))
     spec = successive_halving(4, 50, 750)
     plans = [tt.plan(spec, PROFILE, cloud, deadline="10h") for cloud in (calm, rough)]
     assert plans[0].cost < plans[1].cost
-    told = plans[1].simulate(3000, seed=5)
-    error = 4.0 * float(told.dollars.std()) * math.sqrt(1 / 3000 + 1 / 200)
-    assert plans[1].cost == pytest.approx(told.dollars.mean(), abs=error)
+    result = plans[1].simulate(3000, seed=5)
+    error = 4.0 * float(result.dollars.std()) * math.sqrt(1 / 3000 + 1 / 200)
+    assert plans[1].cost == pytest.approx(result.dollars.mean(), abs=error)
 
 
-def test_the_model_of_a_plan_is_the_one_it_was_made_with() -> None:
+def test_a_plan_keeps_its_model() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline="20m")
     assert plan.model == CostModel(SPEC, PROFILE)
     assert "choices" not in repr(plan)
 
 
-def test_machines_that_live_too_short_for_any_trial_are_refused() -> None:
-    with pytest.raises(SettingError, match="stage 1: no number of machines that is allowed"):
+def test_machines_that_live_too_briefly_are_rejected() -> None:
+    with pytest.raises(SettingError, match="stage 1: no allowed number of machines that live long enough"):
         tt.plan(SPEC, PROFILE, replace(SPOT, survival=Exponential(rate=5000.0)), deadline="300h")
 
 
-def test_what_is_no_job_and_no_profile_is_said() -> None:
+def test_spec_and_profile_are_checked() -> None:
     with pytest.raises(SettingError, match=r"spec: \[\(4, 10\)\] must be a JobSpec"):
         tt.plan([(4, 10)], PROFILE, CLOUD, deadline="20m")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="profile: None must be a Profile"):
         frontier(SPEC, None, CLOUD)  # type: ignore[arg-type]
 
 
-def test_it_is_carried_out_at_least_once() -> None:
+def test_simulate_needs_at_least_one_execution() -> None:
     plan = tt.plan(SPEC, PROFILE, CLOUD, deadline="20m")
     for times in (0, -1, 1.5):
         with pytest.raises(SettingError, match=r"n: .* must be a whole number, at least 1"):
@@ -394,39 +394,39 @@ def test_it_is_carried_out_at_least_once() -> None:
         plan.simulate(3).probability("soon")
 
 
-def test_a_deadline_that_only_a_steadier_plan_makes_is_made() -> None:
-    """The quickest on average is one that varies: its machines take long now and then."""
+def test_a_deadline_that_only_a_steadier_plan_meets_is_met() -> None:
+    """The plan that is fastest on average varies, because its machines sometimes take long to start."""
     quick = CloudProfile(1, 1.0, init=Latency(60.0, 200.0), name="quick", max_machines=1)
     steady = CloudProfile(1, 1.0, init=70.0, name="steady", max_machines=1)
     job, profile = JobSpec.of([(1, 100)]), Profile({1: 1.0})
     assert tt.plan(job, profile, [quick, steady], deadline=180.0, probability=0.0).stages[0].offer == "quick"
     assert tt.plan(job, profile, [quick, steady], deadline=180.0).stages[0].offer == "steady"
-    with pytest.raises(SettingError, match=r"the quickest plan needs 2 min 50 s"):
+    with pytest.raises(SettingError, match=r"the fastest plan needs 2 min 50 s"):
         tt.plan(job, profile, [quick, steady], deadline=165.0)
 
 
-def test_a_kind_that_lives_too_short_makes_no_planner_worse() -> None:
+def test_a_type_that_lives_too_briefly_makes_no_planner_worse() -> None:
     job = JobSpec.of([(4, 10), (2, 20), (1, 10)])
     profile = Profile({1: 20.0, 2: 11.0, 4: 6.0}, startup=30.0, checkpoint=1.0)
     short = CloudProfile(4, 30.0, name="short", survival=Exponential(0.001))
     ok, cheap = CloudProfile(4, 10.0, name="ok"), CloudProfile(2, 3.0, name="cheap")
     for planner in ("exact", "static", "greedy", "naive_elastic"):
-        asked: Any = {"deadline": 3600.0, "planner": planner}
-        with_it = tt.plan(job, profile, [ok, short, cheap], **asked)
-        assert with_it.cost == tt.plan(job, profile, [ok, cheap], **asked).cost
+        request: Any = {"deadline": 3600.0, "planner": planner}
+        with_it = tt.plan(job, profile, [ok, short, cheap], **request)
+        assert with_it.cost == tt.plan(job, profile, [ok, cheap], **request).cost
 
 
-def test_no_other_planner_is_cheaper_where_machines_take_long_now_and_then() -> None:
+def test_no_other_planner_is_cheaper_with_random_latencies() -> None:
     job = JobSpec.of([(6, 40), (6, 5)])
     profile = Profile({1: 3.0, 2: 2.4367571890687065, 3: 1.0, 4: 1.98, 6: 0.418}, std=0.3, checkpoint=4.0)
     cloud = CloudProfile(1, 3.0, queue=Latency(20.0, std=20.0), minimum=300.0)
-    asked: Any = {"deadline": 155.0, "probability": 0.99}
-    found = tt.plan(job, profile, cloud, **asked)
+    request: Any = {"deadline": 155.0, "probability": 0.99}
+    found = tt.plan(job, profile, cloud, **request)
     for planner in ("static", "greedy"):
-        assert found.cost <= tt.plan(job, profile, cloud, planner=planner, **asked).cost * (1.0 + 1e-9)
+        assert found.cost <= tt.plan(job, profile, cloud, planner=planner, **request).cost * (1.0 + 1e-9)
 
 
-def test_of_plans_for_the_same_dollars_it_is_the_quickest_also_where_they_are_none() -> None:
+def test_of_equally_cheap_plans_the_fastest_is_found_even_for_free() -> None:
     free = tt.plan(JobSpec.of([(16, 4), (8, 8)]), Profile({1: 4.0, 2: 2.2}), CloudProfile(4, 0.0), deadline="30m")
     quick = tt.plan(JobSpec.of([(16, 4), (8, 8)]), Profile({1: 4.0, 2: 2.2}), CloudProfile(4, 0.0), budget=1.0)
     assert free.duration == quick.duration
@@ -438,12 +438,12 @@ def test_of_plans_for_the_same_dollars_it_is_the_quickest_also_where_they_are_no
 
 
 @pytest.mark.parametrize("wrong", [{"survival": 5}, {"name": [1]}])
-def test_a_cloud_of_wrong_things(wrong: dict[str, Any]) -> None:
+def test_fields_of_wrong_types_are_rejected(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=rf"cloud: {next(iter(wrong))}: .* must be"):
         CloudProfile(1, 1.0, **wrong)
 
 
-def test_a_job_of_nothing_and_a_deadline_of_none() -> None:
+def test_an_empty_job_and_a_missing_deadline_are_rejected() -> None:
     with pytest.raises(SettingError, match=r"spec: .* must be a JobSpec"):
         tt.plan(JobSpec([], []), PROFILE, CLOUD, deadline="20m")
     with pytest.raises(SettingError, match="deadline: give seconds"):
