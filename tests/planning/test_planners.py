@@ -15,14 +15,14 @@ from thriftune.planning.allocation import StageAllocation, fair_allocations
 from thriftune.planning.plan_graph import PlanGraph
 from thriftune.planning.planners import PlanRequest
 
-WAYS: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
+PLANNERS: dict[str, Callable[[PlanRequest], list[StageAllocation] | None]] = {
     "static": planners.static,
     "naive_elastic": planners.naive_elastic,
     "greedy": planners.greedy,
 }
 
 
-def asked(problem: Problem, seconds: float = math.inf, dollars: float = math.inf) -> PlanRequest:
+def make_request(problem: Problem, seconds: float = math.inf, dollars: float = math.inf) -> PlanRequest:
     """Return a request for the fewest dollars, or with a budget, for the fewest seconds."""
     by = 0 if math.isinf(dollars) else 1
     return PlanRequest(
@@ -63,15 +63,15 @@ def test_static_is_the_best_fixed_cluster() -> None:
         problem = small(rng, kinds=2)
         totals = np.array([problem.total(choices) for choices in fixed_plans(problem)])
         seconds = float(rng.uniform(totals[:, 1].min(), totals[:, 1].max()))
-        result = planners.static(asked(problem, seconds))
+        result = planners.static(make_request(problem, seconds))
         assert result is not None
         assert len({(choice.cloud.name, choice.machines) for choice in result}) == 1
         assert problem.total(result)[0] == pytest.approx(totals[totals[:, 1] <= seconds, 0].min())
         dollars = float(rng.uniform(totals[:, 0].min(), totals[:, 0].max()))
-        within = planners.static(asked(problem, dollars=dollars))
+        within = planners.static(make_request(problem, dollars=dollars))
         assert within is not None
         assert problem.total(within)[1] == pytest.approx(totals[totals[:, 0] <= dollars, 1].min())
-        assert planners.static(asked(problem, totals[:, 1].min() * 0.999)) is None
+        assert planners.static(make_request(problem, totals[:, 1].min() * 0.999)) is None
 
 
 def test_naive_elastic_never_changes_the_workers_of_a_trial() -> None:
@@ -79,7 +79,7 @@ def test_naive_elastic_never_changes_the_workers_of_a_trial() -> None:
     tried = 0
     for _ in range(40):
         problem = large(rng)
-        result = planners.naive_elastic(asked(problem, 3.0 * quickest(problem)))
+        result = planners.naive_elastic(make_request(problem, 3.0 * quickest(problem)))
         if result is None:
             continue
         tried += 1
@@ -96,7 +96,7 @@ def test_greedy_stops_when_no_stage_can_release_a_machine() -> None:
     rng = np.random.default_rng(2)
     for _ in range(15):
         problem = large(rng)
-        request = asked(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
+        request = make_request(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
         start, result = planners.static(request), planners.greedy(request)
         if start is None:
             assert result is None
@@ -150,7 +150,7 @@ def test_greedy_gains_from_its_warm_starts(monkeypatch: pytest.MonkeyPatch) -> N
     gains = []
     for _ in range(25):
         problem = large(rng)
-        request = asked(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
+        request = make_request(problem, float(rng.uniform(1.05, 3.0)) * quickest(problem))
         result = planners.greedy(request)
         with monkeypatch.context() as patch:
             patch.setattr(planners, "WARM_START_FACTORS", (1,))
@@ -172,8 +172,8 @@ def test_the_optimum_never_costs_more(seed: int) -> None:
         found = exact_planner.find_best(graph, "seconds", factor * shortest)
         assert found is not None
         dollars = problem.total(found.choices)[0]
-        for planner in WAYS.values():
-            result = planner(asked(problem, factor * shortest))
+        for planner in PLANNERS.values():
+            result = planner(make_request(problem, factor * shortest))
             assert result is None or dollars <= problem.total(result)[0] * (1.0 + 1e-9)
 
 
@@ -188,7 +188,7 @@ def test_the_optimum_is_never_slower_within_a_budget(planner: str) -> None:
         dollars = float(rng.uniform(1.0, 3.0)) * problem.total(cheapest.choices)[0]
         found, result = (
             exact_planner.find_best(graph, "dollars", dollars),
-            WAYS[planner](asked(problem, dollars=dollars)),
+            PLANNERS[planner](make_request(problem, dollars=dollars)),
         )
         assert found is not None
         assert result is None or problem.total(found.choices)[1] <= problem.total(result)[1] * (1.0 + 1e-9)
@@ -198,7 +198,7 @@ def test_all_planners_respect_max_machines() -> None:
     rng = np.random.default_rng(4)
     for _ in range(10):
         problem = large(rng)
-        for planner in WAYS.values():
-            for choice in planner(asked(problem)) or []:
+        for planner in PLANNERS.values():
+            for choice in planner(make_request(problem)) or []:
                 assert choice.machines <= (choice.cloud.max_machines or math.inf)
                 assert choice.machines >= choice.cloud.machines_needed(*choice.allocation)

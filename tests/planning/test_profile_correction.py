@@ -84,7 +84,7 @@ def test_the_deviation_is_measured_from_two_trials_on() -> None:
 @pytest.mark.parametrize(
     ("first", "until", "seconds"),
     [(0, 7.0, 6.0), (3, 12.0, 6.0)],
-    ids=["a new one's start is part of it", "to be taken up again takes the time that is known"],
+    ids=["a new trial's start is part of its step", "a resumed trial has the known startup"],
 )
 def test_an_attempt_with_one_report_is_timed_from_its_start(first: int, until: float, seconds: float) -> None:
     one = PastAttempt(1, {"slow": 1}, 0.0, until, first, first + 1, first + 1)

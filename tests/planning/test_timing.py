@@ -21,7 +21,7 @@ from thriftune.state.events import Ended, Reported
 CONFIG = {"lr": 0.1}
 
 
-def seen(
+def make_attempt(
     *result: tuple[float, int] | tuple[float, int, bool], ended: tuple[float, float, bool] | None = None
 ) -> ObservedAttempt:
     """Return an attempt from reports (seconds, step, saved) and an end (seconds, own seconds, cut)."""
@@ -45,47 +45,47 @@ def row(workers: int, seconds: Sequence[float]) -> TimingRow:
 
 
 def test_the_extra_time_of_the_first_step_is_startup() -> None:
-    found = time_trial(seen((5.0, 1), (7.0, 2), (9.0, 3), (12.0, 4)))
+    found = time_trial(make_attempt((5.0, 1), (7.0, 2), (9.0, 3), (12.0, 4)))
     assert found.steps == 3
     assert found.seconds_per_step == pytest.approx(7.0 / 3.0)
     assert found.startup == pytest.approx(5.0 - 7.0 / 3.0)
 
 
 def test_two_reports_separate_step_and_startup() -> None:
-    found = time_trial(seen((5.0, 1), (7.0, 2)))
+    found = time_trial(make_attempt((5.0, 1), (7.0, 2)))
     assert found.steps == 1
     assert (found.seconds_per_step, found.startup) == pytest.approx((2.0, 3.0))
 
 
 def test_steps_are_counted_by_their_numbers() -> None:
-    found = time_trial(seen((6.0, 10), (11.0, 20), (16.0, 30)))
+    found = time_trial(make_attempt((6.0, 10), (11.0, 20), (16.0, 30)))
     assert found.steps == 20
     assert (found.seconds_per_step, found.startup) == pytest.approx((0.5, 1.0))
 
 
 def test_a_step_reported_twice_is_one_step() -> None:
-    found = time_trial(seen((2.0, 1), (3.0, 2), (4.0, 3), (9.0, 3)))
+    found = time_trial(make_attempt((2.0, 1), (3.0, 2), (4.0, 3), (9.0, 3)))
     assert found.steps == 2
     assert found.seconds_per_step == pytest.approx(1.0)
 
 
 def test_startup_is_never_negative() -> None:
-    assert time_trial(seen((0.5, 1), (2.5, 2))).startup == 0.0
+    assert time_trial(make_attempt((0.5, 1), (2.5, 2))).startup == 0.0
 
 
 def test_a_single_report_of_an_ended_function_is_its_whole_training() -> None:
-    found = time_trial(seen((9.0, 1), ended=(10.0, 8.0, False)))
+    found = time_trial(make_attempt((9.0, 1), ended=(10.0, 8.0, False)))
     assert found.whole
     assert found.steps == 1
     assert (found.seconds_per_step, found.startup) == pytest.approx((8.0, 2.0))
-    assert time_trial(seen((9.0, 4), ended=(10.0, 8.0, False))).seconds_per_step == 2.0
+    assert time_trial(make_attempt((9.0, 4), ended=(10.0, 8.0, False))).seconds_per_step == 2.0
 
 
 @pytest.mark.parametrize("ended", [None, (10.0, 9.5, True)])
 def test_a_single_report_of_a_cut_function_includes_the_start(
     ended: tuple[float, float, bool] | None,
 ) -> None:
-    found = time_trial(seen((9.0, 1), ended=ended))
+    found = time_trial(make_attempt((9.0, 1), ended=ended))
     assert not found.whole
     assert found.seconds_per_step == pytest.approx(9.0)
     assert found.startup is None
@@ -95,44 +95,44 @@ def test_a_single_report_of_a_cut_function_includes_the_start(
 
 
 def test_checkpoint_is_the_extra_time_of_a_step_with_a_save() -> None:
-    found = time_trial(seen((1.0, 1), (2.0, 2), (3.5, 3, True), (4.5, 4), (6.2, 5, True)))
+    found = time_trial(make_attempt((1.0, 1), (2.0, 2), (3.5, 3, True), (4.5, 4), (6.2, 5, True)))
     assert found.checkpoint == pytest.approx(0.6)
     assert found.saves == "some"
     assert found.seconds_per_step == pytest.approx(5.2 / 4)
 
 
 def test_a_save_after_a_step_counts_for_the_next_span() -> None:
-    found = time_trial(seen((1.0, 1), (2.0, 2), (2.5, 2, True), (3.5, 3), (4.5, 4)))
+    found = time_trial(make_attempt((1.0, 1), (2.0, 2), (2.5, 2, True), (3.5, 3), (4.5, 4)))
     assert found.checkpoint == pytest.approx(0.5)
 
 
 def test_a_save_in_every_step_cannot_be_told_apart() -> None:
-    found = time_trial(seen((1.0, 1, True), (2.0, 2, True), (3.0, 3, True)))
+    found = time_trial(make_attempt((1.0, 1, True), (2.0, 2, True), (3.0, 3, True)))
     assert (found.checkpoint, found.saves) == (None, "every")
 
 
 def test_a_save_in_the_first_step_is_not_measured() -> None:
-    found = time_trial(seen((1.0, 1, True), (2.0, 2), (3.0, 3)))
+    found = time_trial(make_attempt((1.0, 1, True), (2.0, 2), (3.0, 3)))
     assert (found.checkpoint, found.saves) == (None, "none")
 
 
 def test_checkpoint_is_never_negative() -> None:
-    assert time_trial(seen((1.0, 1), (3.0, 2), (4.0, 3, True))).checkpoint == 0.0
+    assert time_trial(make_attempt((1.0, 1), (3.0, 2), (4.0, 3, True))).checkpoint == 0.0
 
 
 # --- resumed trials
 
 
 def test_the_startup_of_a_resumed_trial_counts_from_its_checkpoint() -> None:
-    assert startup_seconds(seen((3.0, 8), (4.0, 9)), 1.0, resume_step=7) == pytest.approx(2.0)
+    assert startup_seconds(make_attempt((3.0, 8), (4.0, 9)), 1.0, resume_step=7) == pytest.approx(2.0)
 
 
 def test_the_first_step_is_assumed_to_take_as_long_as_the_attempts_others() -> None:
-    assert startup_seconds(seen((3.0, 8), (5.0, 9)), 0.5, resume_step=7) == pytest.approx(1.0)
+    assert startup_seconds(make_attempt((3.0, 8), (5.0, 9)), 0.5, resume_step=7) == pytest.approx(1.0)
 
 
 def test_a_function_that_does_not_restore_restarts_at_step_1() -> None:
-    assert startup_seconds(seen((3.0, 1)), 1.0, resume_step=7) == pytest.approx(2.0)
+    assert startup_seconds(make_attempt((3.0, 1)), 1.0, resume_step=7) == pytest.approx(2.0)
 
 
 # --- all trials

@@ -25,34 +25,34 @@ class RentingStudy(Table):
         self.policy = policy
         self.begun_at = self.now
 
-    def begins(self) -> list[str]:
+    def begin(self) -> list[str]:
         return _without_creates(self(ev.DriverStarted(self.now, 1, "host")))
 
-    def comes(self, machine: str, slots: int = 1, price: float = 1.0) -> list[str]:
+    def machine_arrives(self, machine: str, slots: int = 1, price: float = 1.0) -> list[str]:
         """Let a machine be handed over and become ready."""
         offer = machine.rsplit("-", 1)[0]
         rented = ev.MachineRented(self.now, machine, offer, price)
         return _without_creates(self(rented, ev.MachineReady(self.now, machine, offer, slots, price)))
 
-    def refuses(self, *machines: str) -> list[str]:
+    def refuse_machines(self, *machines: str) -> list[str]:
         refusals = [ev.MachineRefused(self.now, each, each.rsplit("-", 1)[0], "none") for each in machines]
         return _without_creates(self(*refusals))
 
-    def goes(self, machine: str) -> list[str]:
+    def machine_released(self, machine: str) -> list[str]:
         return _without_creates(self(ev.MachineReleased(self.now, machine)))
 
-    def is_lost(self, machine: str) -> list[str]:
+    def machine_preempted(self, machine: str) -> list[str]:
         return _without_creates(self(ev.MachineLost(self.now, machine, "taken away")))
 
-    def works(self, trial: int, first: int, last: int, seconds: float, *, saved: bool = True) -> list[str]:
+    def train_steps(self, trial: int, first: int, last: int, seconds: float, *, saved: bool = True) -> list[str]:
         """Let the trial report these steps, each after `seconds` seconds."""
         result: list[str] = []
         for step in range(first, last + 1):
-            result += self.passes(seconds)
+            result += self.pass_time(seconds)
             result += self.report(trial, step, loss=0.5, saved=saved)
         return result
 
-    def passes(self, seconds: float) -> list[str]:
+    def pass_time(self, seconds: float) -> list[str]:
         """Let time pass, with a Tick whenever the policy wants one."""
         until, result = self.now + seconds, []
         while (at := self.conductor.wake_at(self.now)) is not None and at <= until:
@@ -61,13 +61,13 @@ class RentingStudy(Table):
         self.now = until
         return result
 
-    def wish(self, trial: int = 0) -> str | None:
+    def requested_type(self, trial: int = 0) -> str | None:
         """Return the type that the policy would rent for this trial now."""
         assert isinstance(self.policy, RentingPolicy)
-        wish = self.policy.choose_machine(self.trial(trial), self.history, self.now)
-        return None if wish is None else wish.machine_type
+        request = self.policy.choose_machine(self.trial(trial), self.history, self.now)
+        return None if request is None else request.machine_type
 
-    def one(self) -> TrialRecord:
+    def waiting_trial(self) -> TrialRecord:
         """Return a waiting trial."""
         if not self.history.trials:
             self(ev.DriverStarted(self.now, 1, "host"))

@@ -26,27 +26,27 @@ def terms(hours: float | None = None) -> StudyWorkload:
 
 
 def test_on_demand_rents_the_fewest_dollars_per_step() -> None:
-    assert RentingStudy(OnDemand([SLOW, QUICK, SPOT], terms())).begins() == ["rent slow-1"]
-    assert RentingStudy(OnDemand([SLOW, MachineType("quick", 1.9, speed=2.0)], terms())).begins() == [
+    assert RentingStudy(OnDemand([SLOW, QUICK, SPOT], terms())).begin() == ["rent slow-1"]
+    assert RentingStudy(OnDemand([SLOW, MachineType("quick", 1.9, speed=2.0)], terms())).begin() == [
         "rent quick-1"
     ]
-    assert RentingStudy(OnDemand([SLOW, MachineType("wide", 3.9, slots=4)], terms())).begins() == ["rent wide-1"]
+    assert RentingStudy(OnDemand([SLOW, MachineType("wide", 3.9, slots=4)], terms())).begin() == ["rent wide-1"]
 
 
 @pytest.mark.parametrize(("hours", "machine_type"), [(2.1, "slow"), (1.9, "quick"), (0.5, "quick")])
 def test_on_demand_rents_a_faster_type_for_a_deadline(hours: float, machine_type: str) -> None:
-    assert RentingStudy(OnDemand([SLOW, QUICK], terms(hours))).begins() == [f"rent {machine_type}-1"]
+    assert RentingStudy(OnDemand([SLOW, QUICK], terms(hours))).begin() == [f"rent {machine_type}-1"]
 
 
 def test_on_demand_includes_the_start_time() -> None:
     lazy = MachineType("lazy", 1.0, queue=200.0, init=300.0)
-    assert RentingStudy(OnDemand([lazy, QUICK], terms(2.1))).begins() == ["rent quick-1"]
+    assert RentingStudy(OnDemand([lazy, QUICK], terms(2.1))).begin() == ["rent quick-1"]
 
 
 def test_on_demand_reuses_its_machine_and_then_releases_it() -> None:
     study = RentingStudy(OnDemand([SLOW], terms()), trials=2)
-    study.begins()
-    assert study.comes("slow-1") == ["place 0/1 on slow-1"]
+    study.begin()
+    assert study.machine_arrives("slow-1") == ["place 0/1 on slow-1"]
     study.report(0, 100, loss=0.1, saved=True)
     assert study.end(0) == ["create 1", "place 1/1 on slow-1"]
     study.report(1, 100, loss=0.1, saved=True)
@@ -61,10 +61,10 @@ def test_cheapest_spot_uses_the_prices_at_the_start() -> None:
         SLOW,
     ]
     study = RentingStudy(CheapestSpot(machine_types, terms()))
-    assert study.begins() == ["rent low-1"]
-    study.comes("low-1")
+    assert study.begin() == ["rent low-1"]
+    study.machine_arrives("low-1")
     study.later(2 * HOUR)
-    assert study.is_lost("low-1") == ["rent low-2"]
+    assert study.machine_preempted("low-1") == ["rent low-2"]
     assert study.history.fleet.renting["low-2"].max_price is None  # no maximum price
 
 
@@ -75,13 +75,13 @@ def test_fastest_spot_rents_the_cheapest_of_the_fastest() -> None:
         MachineType("c", 0.4, speed=2.0, survival=LIFE),
         MachineType("d", 0.4, speed=9.0),
     ]
-    assert RentingStudy(FastestSpot(machine_types, terms())).begins() == ["rent c-1"]
+    assert RentingStudy(FastestSpot(machine_types, terms())).begin() == ["rent c-1"]
 
 
 def test_a_refused_machine_is_requested_again_after_a_while() -> None:
     study = RentingStudy(CheapestSpot([SPOT], terms()))
-    study.begins()
-    assert study.refuses("spot-1") == []
+    study.begin()
+    assert study.refuse_machines("spot-1") == []
     assert study.conductor.wake_at(study.now) == study.now + RETRY_SECONDS
     assert study.later(RETRY_SECONDS - 1.0) == []
     assert study.later(1.0) == ["rent spot-2"]
@@ -108,4 +108,4 @@ def test_on_demand_meets_the_deadline_with_all_trials_to_come() -> None:
     study = RentingStudy(
         OnDemand(machine_types, StudyWorkload(1, 4, 40.0 * HOUR, seconds_per_step=600.0)), trials=4
     )
-    assert study.begins() == ["rent fast-1"]  # 16.7 hours per trial, one trial after the other
+    assert study.begin() == ["rent fast-1"]  # 16.7 hours per trial, one trial after the other

@@ -308,7 +308,7 @@ def make_study(*machine_types: MachineType, **workload: Any) -> RentingStudy:
     return RentingStudy(Elastic(machine_types, terms(**workload)), trials=TRIALS, max_steps=STEPS, stopper=rule())
 
 
-def through(study: RentingStudy, trials: Sequence[int], last: int) -> list[str]:
+def end_stage(study: RentingStudy, trials: Sequence[int], last: int) -> list[str]:
     """Let these trials reach the end of their stage."""
     result: list[str] = []
     for trial in trials:
@@ -318,17 +318,17 @@ def through(study: RentingStudy, trials: Sequence[int], last: int) -> list[str]:
 
 
 def started(study: RentingStudy, count: int, machine_type: str = "slow") -> None:
-    result = study.begins()
+    result = study.begin()
     assert result == [f"rent {machine_type}-{number}" for number in range(1, count + 1)]
     for number in range(1, count + 1):
-        study.comes(f"{machine_type}-{number}")
+        study.machine_arrives(f"{machine_type}-{number}")
 
 
 def test_machines_that_no_stage_needs_are_released() -> None:
     study = make_study(SLOW, deadline=1560.0)  # all trials run in parallel
     started(study, TRIALS)
     study.now += 200.0
-    result = [through(study, [trial], 2) for trial in range(TRIALS)]
+    result = [end_stage(study, [trial], 2) for trial in range(TRIALS)]
     kept = [each for each in result if each == [f"pause {result.index(each)}/1"]]
     assert len(kept) == 3, "the last four machines stay for the next stage"
     assert [line for each in result for line in each if line.startswith("release")] == [
@@ -342,54 +342,55 @@ def test_machines_that_no_stage_needs_are_released() -> None:
 def test_a_preempted_machine_is_rented_again() -> None:
     study = make_study(SLOW, deadline=1560.0)
     started(study, TRIALS)
-    study.passes(400.0)
-    assert study.is_lost("slow-3") == ["rent slow-9"]
-    assert study.comes("slow-9") == ["place 2/2 on slow-9"]
+    study.pass_time(400.0)
+    assert study.machine_preempted("slow-3") == ["rent slow-9"]
+    assert study.machine_arrives("slow-9") == ["place 2/2 on slow-9"]
 
 
 def test_after_repeated_refusals_another_type_is_rented() -> None:
     study = make_study(SLOW, QUICK, deadline=None)
-    assert study.begins() == ["rent slow-1"]
-    assert study.refuses("slow-1") == []
-    assert study.passes(RETRY_SECONDS - 1.0) == []
-    assert study.passes(1.0) == ["rent slow-2"]
-    assert study.refuses("slow-2") == ["rent quick-3"]
-    assert study.comes("quick-3") == ["place 0/1 on quick-3"]
+    assert study.begin() == ["rent slow-1"]
+    assert study.refuse_machines("slow-1") == []
+    assert study.pass_time(RETRY_SECONDS - 1.0) == []
+    assert study.pass_time(1.0) == ["rent slow-2"]
+    assert study.refuse_machines("slow-2") == ["rent quick-3"]
+    assert study.machine_arrives("quick-3") == ["place 0/1 on quick-3"]
 
 
 def test_the_cheapest_other_type_that_is_as_fast_is_rented() -> None:
     others = [on_demand("snail", 0.99, 0.5), on_demand("same", 1.5), on_demand("dear", 4.0), QUICK]
     study = make_study(on_demand("best", 0.5), *others, deadline=None)
-    study.begins()
-    study.refuses("best-1")
-    study.passes(RETRY_SECONDS)
-    assert study.refuses("best-2") == ["rent same-3"]
-    assert study.refuses("same-3") == ["rent quick-4"]  # as many dollars per step as "same", and fewer than "dear"
-    assert study.refuses("quick-4") == ["rent dear-5"]
-    assert study.refuses("dear-5") == ["rent snail-6"]
-    assert study.refuses("snail-6") == []
+    study.begin()
+    study.refuse_machines("best-1")
+    study.pass_time(RETRY_SECONDS)
+    assert study.refuse_machines("best-2") == ["rent same-3"]
+    # "quick" costs as many dollars per step as "same", and fewer than "dear".
+    assert study.refuse_machines("same-3") == ["rent quick-4"]
+    assert study.refuse_machines("quick-4") == ["rent dear-5"]
+    assert study.refuse_machines("dear-5") == ["rent snail-6"]
+    assert study.refuse_machines("snail-6") == []
 
 
 def test_a_substitute_machine_is_used_only_until_the_planned_type_is_available() -> None:
     study = make_study(SLOW, QUICK, deadline=None)
-    study.begins()
-    study.refuses("slow-1")
-    study.passes(RETRY_SECONDS)
-    study.refuses("slow-2")
-    study.passes(RETRY_SECONDS)
-    study.comes("quick-3")
+    study.begin()
+    study.refuse_machines("slow-1")
+    study.pass_time(RETRY_SECONDS)
+    study.refuse_machines("slow-2")
+    study.pass_time(RETRY_SECONDS)
+    study.machine_arrives("quick-3")
     study.now += 100.0
-    result = through(study, [0], 2)
+    result = end_stage(study, [0], 2)
     assert result == ["pause 0/1", "create 1", "rent slow-4", "release quick-3"]
 
 
 def test_a_machine_preempted_at_once_counts_as_refused() -> None:
     study = make_study(SLOW, deadline=None)
     started(study, 1)
-    study.passes(60.0)
-    assert study.is_lost("slow-1") == []
-    assert study.passes(RETRY_SECONDS - 1.0) == []
-    assert study.passes(2.0) == ["rent slow-2"]
+    study.pass_time(60.0)
+    assert study.machine_preempted("slow-1") == []
+    assert study.pass_time(RETRY_SECONDS - 1.0) == []
+    assert study.pass_time(2.0) == ["rent slow-2"]
 
 
 # --- the workload
@@ -421,8 +422,8 @@ def test_lifetimes_of_spot_machines_are_part_of_the_plan() -> None:
         MachineType("short", 0.7, survival=Exponential(0.01)),
         MachineType("long", 0.7, survival=Exponential(9.0)),
     )
-    assert make_study(short, long, SLOW, deadline=None).begins() == ["rent long-1"]
-    assert make_study(short, SLOW, deadline=None).begins() == ["rent slow-1"]
+    assert make_study(short, long, SLOW, deadline=None).begin() == ["rent long-1"]
+    assert make_study(short, SLOW, deadline=None).begin() == ["rent slow-1"]
 
 
 def test_the_number_of_trials_and_steps_is_required() -> None:
@@ -430,7 +431,7 @@ def test_the_number_of_trials_and_steps_is_required() -> None:
         make_policy("elastic", [SLOW], StudyWorkload())
     study = RentingStudy(make_policy("elastic", [SLOW], StudyWorkload(trials=4)), max_steps=None)
     with pytest.raises(SettingError, match="elastic: a plan needs the number of steps of a trial"):
-        study.begins()
-    assert RentingStudy(make_policy("elastic", [SLOW], StudyWorkload(job=JobSpec.of([(2, 3)])))).begins() == [
+        study.begin()
+    assert RentingStudy(make_policy("elastic", [SLOW], StudyWorkload(job=JobSpec.of([(2, 3)])))).begin() == [
         "rent slow-1"
     ]

@@ -34,9 +34,9 @@ def rate(study: RentingStudy) -> float:
 
 def lives(study: RentingStudy, hours: float, number: int) -> None:
     """Let a machine arrive, and be preempted after these hours."""
-    study.comes(f"spot-{number}")
-    study.passes(hours * HOUR)
-    study.is_lost(f"spot-{number}")
+    study.machine_arrives(f"spot-{number}")
+    study.pass_time(hours * HOUR)
+    study.machine_preempted(f"spot-{number}")
 
 
 def test_hazard_of_known_lifetimes() -> None:
@@ -67,16 +67,16 @@ def test_hazard_of_a_market_is_that_of_its_model() -> None:
 
 def test_without_observations_the_correction_is_one() -> None:
     study = make_study()
-    study.begins()
+    study.begin()
     assert rate(study) == 1.0
 
 
 def test_early_preemptions_raise_the_hazard() -> None:
     study = make_study()
-    study.begins()
+    study.begin()
     for number in range(1, 7):
         lives(study, 0.2, number)
-        study.passes(400.0)
+        study.pass_time(400.0)
     # Six preemptions, where 6 * 0.2 / 2 were expected; the known lifetimes weigh as much as four.
     assert rate(study) == pytest.approx((4.0 + 6.0) / (4.0 + 0.6), rel=0.01)
     result = HazardEstimator([SPOT])
@@ -90,66 +90,66 @@ def test_early_preemptions_raise_the_hazard() -> None:
 
 def test_a_surviving_machine_lowers_the_hazard() -> None:
     study = make_study()
-    study.begins()
-    study.comes("spot-1")
+    study.begin()
+    study.machine_arrives("spot-1")
     observed = [rate(study)]
     for _ in range(3):
-        study.passes(HOUR)
+        study.pass_time(HOUR)
         observed.append(rate(study))
     assert observed == pytest.approx([4.0 / (4.0 + 0.5 * hours) for hours in range(4)])
-    study.passes(1000 * HOUR)
+    study.pass_time(1000 * HOUR)
     assert rate(study) == pytest.approx(4.0 / 7.0)  # one machine counts for at most three expected preemptions
 
 
 def test_simultaneous_preemptions_count_as_one() -> None:
     together, apart = make_study(4), make_study(4)
     for study in (together, apart):
-        study.begins()
+        study.begin()
         for number in range(1, 5):
-            study.comes(f"spot-{number}")
-        study.passes(0.2 * HOUR)
+            study.machine_arrives(f"spot-{number}")
+        study.pass_time(0.2 * HOUR)
     for number in range(1, 5):
-        together.is_lost(f"spot-{number}")
-        apart.is_lost(f"spot-{number}")
-        apart.passes(120.0)
+        together.machine_preempted(f"spot-{number}")
+        apart.machine_preempted(f"spot-{number}")
+        apart.pass_time(120.0)
     assert 1.0 < rate(together) < 1.3
     assert rate(apart) > 1.5
 
 
 def test_an_incremental_estimator_agrees_with_a_fresh_one() -> None:
     study, result = make_study(), HazardEstimator([SPOT])
-    study.begins()
+    study.begin()
     for number in range(1, 5):
         result.correction(SPOT, study.history, study.now)
         lives(study, 0.3 * number, number)
-        study.passes(400.0)
+        study.pass_time(400.0)
     assert result.correction(SPOT, study.history, study.now) == pytest.approx(rate(study))
     other = make_study()
-    other.begins()
+    other.begin()
     assert result.correction(SPOT, other.history, other.now) == 1.0  # another study
 
 
 @given(st.lists(st.floats(0.01, 20.0), min_size=1, max_size=8))
 def test_the_correction_is_bounded(hours: list[float]) -> None:
     study = make_study()
-    study.begins()
+    study.begin()
     for number, each in enumerate(hours, 1):
         if not any(machine == f"spot-{number}" for machine in study.history.fleet.renting):
             break
         lives(study, each, number)
-        study.passes(400.0)
+        study.pass_time(400.0)
     most = (4.0 + len(hours)) / 4.0
     assert 4.0 / (4.0 + 3.0 * len(hours)) <= rate(study) <= most
 
 
 def test_a_machine_released_after_its_notice_counts_as_preempted() -> None:
     study = make_study()
-    study.begins()
+    study.begin()
     for number in range(1, 7):
-        study.comes(f"spot-{number}")
-        study.passes(0.2 * HOUR)
+        study.machine_arrives(f"spot-{number}")
+        study.pass_time(0.2 * HOUR)
         study(ev.MachineNotice(study.now, f"spot-{number}", study.now + 120.0))
         study.end(0, cut=True)
-        study.goes(f"spot-{number}")
-        study.passes(400.0)
+        study.machine_released(f"spot-{number}")
+        study.pass_time(400.0)
     assert rate(study) > 2.0

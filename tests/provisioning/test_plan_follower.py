@@ -112,7 +112,7 @@ def table(plan: Plan) -> Table:
     return Table(slots=0, trials=4, max_steps=3, provisioner=PlanFollower(plan), stopper=_Stages(brackets))
 
 
-def comes(study: Table, *machines: str) -> list[str]:
+def arrive(study: Table, *machines: str) -> list[str]:
     """Let these machines of the plan arrive one after the other."""
     result: list[str] = []
     for machine in machines:
@@ -123,7 +123,7 @@ def comes(study: Table, *machines: str) -> list[str]:
     return result
 
 
-def through(study: Table, trials: list[int], step: int) -> list[str]:
+def end_stage(study: Table, trials: list[int], step: int) -> list[str]:
     """Let these trials reach a step, save, and end as requested."""
     result: list[str] = []
     for trial in trials:
@@ -135,11 +135,11 @@ def through(study: Table, trials: list[int], step: int) -> list[str]:
 def test_trials_wait_for_all_machines_and_machines_are_released_after_the_stage() -> None:
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     assert study(ev.DriverStarted(study.now, 1, "host")) == ["rent machine-1", "rent machine-2"]
-    assert comes(study, "machine-1") == []
-    assert len(comes(study, "machine-2")) == 8  # four are created and placed
+    assert arrive(study, "machine-1") == []
+    assert len(arrive(study, "machine-2")) == 8  # four are created and placed
     assert [study.trial(i).workers for i in range(4)] == [{"machine-1": 2}] * 2 + [{"machine-2": 2}] * 2
-    assert through(study, [0, 1, 2], 1) == ["pause 0/1", "pause 1/1", "pause 2/1"]
-    result = through(study, [3], 1)
+    assert end_stage(study, [0, 1, 2], 1) == ["pause 0/1", "pause 1/1", "pause 2/1"]
+    result = end_stage(study, [3], 1)
     assert result[:2] == ["pause 3/1", "release machine-1"]
     assert result[2:] == [
         "promote 0",
@@ -157,17 +157,17 @@ def test_trials_wait_for_all_machines_and_machines_are_released_after_the_stage(
 def test_a_preempted_machine_is_replaced_and_its_trials_continue_there() -> None:
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1", "machine-2")
+    arrive(study, "machine-1", "machine-2")
     assert study(ev.MachineLost(study.now, "machine-1", "gone")) == ["rent machine-3"]
     assert [study.trial(i).state for i in range(4)] == [State.WAITING, State.WAITING, State.RUNNING, State.RUNNING]
-    assert comes(study, "machine-3") == ["place 0/2 on machine-3", "place 1/2 on machine-3"]
+    assert arrive(study, "machine-3") == ["place 0/2 on machine-3", "place 1/2 on machine-3"]
 
 
 def test_a_new_driver_continues_in_the_same_stage() -> None:
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1", "machine-2")
-    through(study, [0, 1, 2, 3], 1)
+    arrive(study, "machine-1", "machine-2")
+    end_stage(study, [0, 1, 2, 3], 1)
     study(ev.MachineReleased(study.now, "machine-1"))
     study.report(0, 2, loss=0.1, saved=True)
     study.kill_driver()
@@ -180,10 +180,10 @@ def test_a_new_driver_continues_in_the_same_stage() -> None:
 def test_a_failed_trial_does_not_delay_the_next_stage() -> None:
     study = table(planned(SPEC, (1, 4, 1), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1")
+    arrive(study, "machine-1")
     study.fail(0)
     study.fail(0)
-    result = through(study, [1, 2, 3], 1)
+    result = end_stage(study, [1, 2, 3], 1)
     assert result[3:] == [
         "promote 1",
         "place 1/2 on machine-1 from 1",
@@ -215,7 +215,7 @@ def test_trials_save_regularly_if_machines_can_fail(
     plan = make_plan(CostModel(SPEC, profile), choices, "test")
     study = table(plan)
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1")
+    arrive(study, "machine-1")
     request = (study.trial(0), "machine-1", study.history)
     assert PlanFollower(plan, machines_fail=True).save_every(*request) == pytest.approx(every, rel=0.01)
     assert PlanFollower(plan).save_every(*request) is None, "where none fails, at the end of a stage is enough"
@@ -224,30 +224,30 @@ def test_trials_save_regularly_if_machines_can_fail(
 def test_a_refused_machine_is_requested_again_later() -> None:
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     assert study(ev.DriverStarted(study.now, 1, "host")) == ["rent machine-1", "rent machine-2"]
-    comes(study, "machine-1")
+    arrive(study, "machine-1")
     assert study(ev.MachineRefused(study.now, "machine-2", "machine", "none left")) == []
     assert study.later(10.0) == []
     assert not study.history.running, "a stage does not begin with half of its machines"
     assert study.later(21.0) == ["rent machine-3"]
-    assert len(comes(study, "machine-3")) == 8
+    assert len(arrive(study, "machine-3")) == 8
 
 
 def test_a_stage_starts_with_fewer_machines_after_repeated_refusals() -> None:
     """Waiting for more machines would cost the price of the present ones until the deadline."""
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1")
+    arrive(study, "machine-1")
     study(ev.MachineRefused(study.now, "machine-2", "machine", "none left"))
     assert study.later(31.0) == ["rent machine-3"]
     result = study(ev.MachineRefused(study.now, "machine-3", "machine", "none left"))
     assert [line for line in result if line.startswith("place")] == [f"place {i}/1 on machine-1" for i in range(2)]
-    assert through(study, [0, 1], 1)[-1] == "place 3/1 on machine-1"
+    assert end_stage(study, [0, 1], 1)[-1] == "place 3/1 on machine-1"
 
 
 def test_a_trial_has_at_most_the_workers_that_fit() -> None:
     study = table(planned(SPEC, (2, 1, 8), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1")
+    arrive(study, "machine-1")
     study(ev.MachineRefused(study.now, "machine-2", "machine", "none left"))
     study.later(31.0)
     study(ev.MachineRefused(study.now, "machine-3", "machine", "none left"))
@@ -258,7 +258,7 @@ def test_a_machine_with_a_notice_is_released_when_it_is_empty() -> None:
     """The machine is released even if it is not preempted in the end."""
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1", "machine-2")
+    arrive(study, "machine-1", "machine-2")
     result = study(ev.MachineNotice(study.now, "machine-1", study.now + 30.0))
     assert result == ["move 0/1", "move 1/1", "rent machine-3"]
     assert study.end(0, cut=True) == []
@@ -270,8 +270,8 @@ def test_machines_are_released_after_the_last_stage() -> None:
     study = table(planned(SPEC, (1, 4, 1), (1, 2, 2)))
     study.kill_driver(trials=5)
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1")
-    through(study, [0, 1, 2, 3], 1)
+    arrive(study, "machine-1")
+    end_stage(study, [0, 1, 2, 3], 1)
     result: list[str] = []
     for trial in (0, 1):
         study.report(trial, 3, loss=0.1, saved=True)
@@ -283,7 +283,7 @@ def test_machines_are_released_after_the_last_stage() -> None:
 def test_a_study_that_stops_rents_nothing_more() -> None:
     study = table(planned(SPEC, (2, 4, 2), (1, 2, 2)))
     study(ev.DriverStarted(study.now, 1, "host"))
-    comes(study, "machine-1", "machine-2")
+    arrive(study, "machine-1", "machine-2")
     study(ev.StopRequested(study.now, "Ctrl-C"))
     result: list[str] = []
     for trial in range(4):

@@ -36,44 +36,44 @@ def policy_of(study: RentingStudy) -> RentingPolicy:
 
 def test_steps_left_count_from_the_last_checkpoint_on_a_spot_machine() -> None:
     study = spot()
-    study.begins()
-    study.comes("spot-1")
+    study.begin()
+    study.machine_arrives("spot-1")
     assert policy_of(study).steps_left(study.trial(0), study.history) == 100
-    study.works(0, 1, 7, 10.0)
-    study.works(0, 8, 9, 10.0, saved=False)
+    study.train_steps(0, 1, 7, 10.0)
+    study.train_steps(0, 8, 9, 10.0, saved=False)
     assert policy_of(study).steps_left(study.trial(0), study.history) == 93
 
 
 def test_steps_left_count_from_the_last_step_on_an_on_demand_machine() -> None:
     study = RentingStudy(OnDemand([MachineType("stays", 1.0)], StudyWorkload()))
-    study.begins()
-    study.comes("stays-1")
-    study.works(0, 1, 9, 10.0, saved=False)
+    study.begin()
+    study.machine_arrives("stays-1")
+    study.train_steps(0, 1, 9, 10.0, saved=False)
     assert policy_of(study).steps_left(study.trial(0), study.history) == 91
 
 
 def test_one_machine_is_rented_for_each_parallel_trial() -> None:
     study = spot(StudyWorkload(3))
-    assert study.begins() == ["rent spot-1", "rent spot-2", "rent spot-3"]
+    assert study.begin() == ["rent spot-1", "rent spot-2", "rent spot-3"]
 
 
 def test_a_machine_with_several_slots_is_rented_once() -> None:
     study = spot(StudyWorkload(3), slots=2)
-    assert study.begins() == ["rent spot-1", "rent spot-2"]
-    assert len(study.comes("spot-1", slots=2)) == 2
+    assert study.begin() == ["rent spot-1", "rent spot-2"]
+    assert len(study.machine_arrives("spot-1", slots=2)) == 2
 
 
 def test_at_a_time_limits_trials_even_with_free_slots() -> None:
     study = spot(StudyWorkload(1), slots=4)
-    study.begins()
-    assert study.comes("spot-1", slots=4) == ["place 0/1 on spot-1"]
+    study.begin()
+    assert study.machine_arrives("spot-1", slots=4) == ["place 0/1 on spot-1"]
 
 
 def test_an_unneeded_machine_is_released() -> None:
     study = spot(StudyWorkload(2))
-    study.begins()
-    study.comes("spot-1")
-    study.comes("spot-2")
+    study.begin()
+    study.machine_arrives("spot-1")
+    study.machine_arrives("spot-2")
     for trial in (0, 1):
         study.report(trial, 100, loss=0.1, saved=True)
     study.end(0)
@@ -85,8 +85,8 @@ def test_an_unneeded_machine_is_released() -> None:
 def test_a_machine_that_will_be_preempted_for_free_is_not_released() -> None:
     for billing, result in ((EC2_SPOT, []), (MachineType("x", 1.0).billing, ["release spot-1"])):
         study = spot(billing=billing, notice_seconds=120.0)
-        study.begins()
-        study.comes("spot-1")
+        study.begin()
+        study.machine_arrives("spot-1")
         study.now += 900.0
         study(ev.MachineNotice(study.now, "spot-1", study.now + 120.0))
         study.report(0, 5, loss=0.1, saved=True)
@@ -98,26 +98,26 @@ def test_save_interval() -> None:
     """Young and Daly's interval is the square root of twice the save time times the mean lifetime."""
     workload = StudyWorkload(seconds_per_step=60.0, save_seconds=10.0)
     study = spot(workload)
-    study.begins()
-    study.comes("spot-1")
+    study.begin()
+    study.machine_arrives("spot-1")
     every = policy_of(study).save_every(study.trial(0), "spot-1", study.history)
     assert every == pytest.approx(math.sqrt(2.0 * 10.0 * 2.0 * HOUR), rel=0.02)
     assert study.trial(0).save_every == every
     noticed = spot(workload, notice_seconds=70.0)
-    noticed.begins()
-    noticed.comes("spot-1")
+    noticed.begin()
+    noticed.machine_arrives("spot-1")
     assert noticed.trial(0).save_every is None  # only when requested
     free = spot(StudyWorkload(seconds_per_step=60.0))
-    free.begins()
-    free.comes("spot-1")
+    free.begin()
+    free.machine_arrives("spot-1")
     assert free.trial(0).save_every == 0.0  # after every step, because saves cost nothing
 
 
 def test_a_new_driver_makes_the_same_decisions() -> None:
     study = spot(StudyWorkload(2))
-    study.begins()
-    study.comes("spot-1")
-    study.works(0, 1, 5, 60.0)
+    study.begin()
+    study.machine_arrives("spot-1")
+    study.train_steps(0, 1, 5, 60.0)
     study.kill_driver()
     study._provisioner = CheapestSpot([MachineType("spot", 0.3, survival=LIFE)], StudyWorkload(2))
     study.policy = study._provisioner
@@ -139,22 +139,22 @@ def test_machine_types_need_distinct_names() -> None:
 
 def test_a_machine_preempted_at_once_counts_as_refused() -> None:
     study = spot()
-    study.begins()
-    study.comes("spot-1")
-    study.passes(30.0)
-    assert study.is_lost("spot-1") == []
-    assert study.passes(301.0) == ["rent spot-2"]
+    study.begin()
+    study.machine_arrives("spot-1")
+    study.pass_time(30.0)
+    assert study.machine_preempted("spot-1") == []
+    assert study.pass_time(301.0) == ["rent spot-2"]
 
 
 def test_a_machine_preempted_soon_counts_as_refused_unless_others_live_on() -> None:
     for others in (0, 1):
         study = spot(StudyWorkload(2, seconds_per_step=60.0))
-        study.begins()
-        study.comes("spot-1")
+        study.begin()
+        study.machine_arrives("spot-1")
         if others:
-            study.comes("spot-2")
-        study.passes(200.0)
-        lost = study.is_lost("spot-1")
+            study.machine_arrives("spot-2")
+        study.pass_time(200.0)
+        lost = study.machine_preempted("spot-1")
         assert ("rent spot-3" in lost) == bool(others)
 
 
@@ -162,12 +162,12 @@ def test_was_last_available_follows_refusals_and_arrivals() -> None:
     study = spot(StudyWorkload(2, seconds_per_step=60.0))
     policy = policy_of(study)
     machine_type = policy.machine_types["spot"]
-    study.begins()
+    study.begin()
     assert policy.was_last_available(machine_type, study.history)
-    study.refuses("spot-1")
+    study.refuse_machines("spot-1")
     assert not policy.was_last_available(machine_type, study.history)
-    study.passes(1.0)
-    study.comes("spot-2")
+    study.pass_time(1.0)
+    study.machine_arrives("spot-2")
     assert policy.was_last_available(machine_type, study.history)
 
 
@@ -199,13 +199,13 @@ def test_a_coming_machine_with_several_slots_is_not_rented_again(name: str) -> N
 
 def test_unsaved_steps_of_a_lost_attempt_are_left() -> None:
     study = RentingStudy(OnDemand([MachineType("stays", 1.0)], StudyWorkload()))
-    study.begins()
-    study.comes("stays-1")
-    study.works(0, 1, 9, 10.0, saved=False)
-    study.is_lost("stays-1")
-    study.comes("stays-2")
+    study.begin()
+    study.machine_arrives("stays-1")
+    study.train_steps(0, 1, 9, 10.0, saved=False)
+    study.machine_preempted("stays-1")
+    study.machine_arrives("stays-2")
     assert policy_of(study).steps_left(study.trial(0), study.history) == 100
-    study.works(0, 1, 2, 10.0, saved=False)
+    study.train_steps(0, 1, 2, 10.0, saved=False)
     assert policy_of(study).steps_left(study.trial(0), study.history) == 98
 
 
@@ -219,16 +219,16 @@ def test_on_a_machine_without_hazard_a_trial_saves_only_at_the_end() -> None:
             return 0.0
 
     study = RentingStudy(CheapestSpot([MachineType("m", prices, revocation=Never())], workload))
-    study.begins()
-    study.comes("m-1")
+    study.begin()
+    study.machine_arrives("m-1")
     assert study.trial(0).save_every is None
 
 
 def test_an_unbilled_last_hour_of_a_preempted_machine_is_used() -> None:
     machine_type = MachineType("m", 0.3, survival=LIFE, billing=EC2_SPOT_2016, notice_seconds=120.0)
     study = RentingStudy(CheapestSpot([machine_type], StudyWorkload(seconds_per_step=60.0)))
-    study.begins()
-    study.comes("m-1")
+    study.begin()
+    study.machine_arrives("m-1")
     study.now += 5000.0
     study(ev.MachineNotice(study.now, "m-1", study.now + 120.0))
     assert "release m-1" not in study.end(0, cut=True)

@@ -34,7 +34,7 @@ def make_study(
 @pytest.mark.parametrize("step", [36.0, 216.0, 432.0])
 def test_a_machine_is_accepted_by_its_age(step: float) -> None:
     study = make_study(step=step)
-    trial = study.one()
+    trial = study.waiting_trial()
     policy = study.policy
     assert isinstance(policy, Reuse)
     result = []
@@ -52,8 +52,8 @@ def test_a_machine_is_accepted_by_its_age(step: float) -> None:
 
 def test_the_next_trial_reuses_a_young_machine() -> None:
     study = make_study()
-    assert study.begins() == ["rent a-1"]
-    study.comes("a-1")
+    assert study.begin() == ["rent a-1"]
+    study.machine_arrives("a-1")
     study.later(6 * HOUR)
     study.report(0, 100, loss=0.1, saved=True)
     assert study.end(0) == ["create 1", "place 1/1 on a-1"]
@@ -61,21 +61,21 @@ def test_the_next_trial_reuses_a_young_machine() -> None:
 
 def test_an_old_machine_is_kept_for_an_hour() -> None:
     study = make_study()
-    study.begins()
-    study.comes("a-1")
+    study.begin()
+    study.machine_arrives("a-1")
     study.later(20 * HOUR)
     study.report(0, 100, loss=0.1, saved=True)
     assert study.end(0) == ["create 1", "rent a-2"]
-    assert study.comes("a-2") == ["place 1/1 on a-2"]
-    assert study.passes(HOUR - 1.0) == []
-    assert study.passes(600.0) == ["release a-1"]
+    assert study.machine_arrives("a-2") == ["place 1/1 on a-2"]
+    assert study.pass_time(HOUR - 1.0) == []
+    assert study.pass_time(600.0) == ["release a-1"]
 
 
 def test_an_idle_machine_is_released_after_the_last_trial() -> None:
     study = make_study(trials=2, at_a_time=2)
-    study.begins()
-    study.comes("a-1")
-    study.comes("a-2")
+    study.begin()
+    study.machine_arrives("a-1")
+    study.machine_arrives("a-2")
     study.later(6 * HOUR)
     study.report(0, 100, loss=0.1, saved=True)
     assert study.end(0) == ["release a-1"]
@@ -83,11 +83,11 @@ def test_an_idle_machine_is_released_after_the_last_trial() -> None:
 
 def test_a_preempted_machine_is_replaced() -> None:
     study = make_study()
-    study.begins()
-    study.comes("a-1")
-    study.works(0, 1, 3, 216.0)
-    assert study.is_lost("a-1") == ["rent a-2"]
-    assert study.comes("a-2") == ["place 0/2 on a-2 from 3"]
+    study.begin()
+    study.machine_arrives("a-1")
+    study.train_steps(0, 1, 3, 216.0)
+    assert study.machine_preempted("a-1") == ["rent a-2"]
+    assert study.machine_arrives("a-2") == ["place 0/2 on a-2 from 3"]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 3])
@@ -121,9 +121,9 @@ def test_a_machine_may_be_older_than_the_table() -> None:
 def test_an_untried_type_is_tried_first() -> None:
     dear, cheap = MachineType("dear", 3.0, survival=LIFE), MachineType("cheap", 0.1, survival=LIFE)
     study = make_study(dear, cheap)
-    assert study.begins() == ["rent dear-1"]
-    study.comes("dear-1")
-    assert study.is_lost("dear-1") == ["rent cheap-2"]
+    assert study.begin() == ["rent dear-1"]
+    study.machine_arrives("dear-1")
+    assert study.machine_preempted("dear-1") == ["rent cheap-2"]
 
 
 @pytest.mark.parametrize(
@@ -150,20 +150,20 @@ def test_the_tried_type_with_the_fewest_expected_dollars_is_rented(
     machine_types: list[MachineType], chosen: str
 ) -> None:
     study = make_study(*machine_types)
-    study.begins()
-    study.comes("a-1")
+    study.begin()
+    study.machine_arrives("a-1")
     study.now += 0.5 * HOUR
-    study.is_lost("a-1")
-    study.comes("b-2")
+    study.machine_preempted("a-1")
+    study.machine_arrives("b-2")
     study.now += 0.5 * HOUR
-    assert study.is_lost("b-2") == [f"rent {chosen}-3"]
+    assert study.machine_preempted("b-2") == [f"rent {chosen}-3"]
 
 
 def test_another_type_is_rented_after_a_refusal() -> None:
     study = make_study(MachineType("a", 0.3, survival=LIFE), MachineType("b", 0.9, survival=LIFE))
-    study.begins()
-    assert study.refuses("a-1") == ["rent b-2"]
-    assert study.refuses("b-2") == []
+    study.begin()
+    assert study.refuse_machines("a-1") == ["rent b-2"]
+    assert study.refuse_machines("b-2") == []
     assert study.later(300.0) == ["rent a-3"]
 
 
@@ -189,8 +189,8 @@ def test_an_idle_machine_is_released_after_an_hour_despite_other_trials() -> Non
         [MachineType("a", 1.0, survival=Exponential(200.0))], StudyWorkload(2, 400, seconds_per_step=40.0)
     )
     study = RentingStudy(policy, trials=400, max_steps=1)
-    study.begins()
-    study.comes("a-1")
+    study.begin()
+    study.machine_arrives("a-1")
     spare = Machine("a-9", "a", 1.0, study.now, slots=1)
     assert policy.keeps_idle(spare, study.history, study.now + 0.9 * HOUR)
     assert not policy.keeps_idle(spare, study.history, study.now + 1.1 * HOUR)

@@ -56,12 +56,12 @@ def market(name: str, price: float, p: float, *, speed: float = 1.0, before: flo
     ],
 )
 def test_the_type_with_the_lowest_equation_2_is_rented(machine_types: list[MachineType], chosen: str) -> None:
-    assert RentingStudy(StepCost(machine_types, TERMS)).begins() == [f"rent {chosen}-1"]
+    assert RentingStudy(StepCost(machine_types, TERMS)).begin() == [f"rent {chosen}-1"]
 
 
 def test_slots_share_the_cost_of_a_machine() -> None:
     wide = MachineType("wide", 1.8, slots=2, survival=Exponential(1.0))
-    assert RentingStudy(StepCost([MachineType("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begins() == [
+    assert RentingStudy(StepCost([MachineType("one", 1.0, survival=Exponential(1.0)), wide], TERMS)).begin() == [
         "rent wide-1"
     ]
 
@@ -69,7 +69,7 @@ def test_slots_share_the_cost_of_a_machine() -> None:
 def test_the_maximum_price_is_above_the_price_by_a_seeded_delta() -> None:
     def asked(seed: int) -> float | None:
         study = RentingStudy(StepCost([market("a", 1.0, 0.1)], StudyWorkload(seed=seed)))
-        study.begins()
+        study.begin()
         return study.history.fleet.renting["a-1"].max_price
 
     limits = [asked(seed) or 0.0 for seed in range(30)]
@@ -80,27 +80,27 @@ def test_the_maximum_price_is_above_the_price_by_a_seeded_delta() -> None:
 
 def test_without_revocation_there_is_no_maximum_price() -> None:
     study = RentingStudy(StepCost([MachineType("b", 0.9, survival=Exponential(1.0))], TERMS))
-    study.begins()
+    study.begin()
     assert study.history.fleet.renting["b-1"].max_price is None
 
 
 def test_after_an_hour_the_trial_moves_and_the_machine_is_released() -> None:
     study = RentingStudy(StepCost([market("a", 1.0, 0.1)], TERMS))
-    study.begins()
-    assert study.comes("a-1") == ["place 0/1 on a-1"]
-    assert study.works(0, 1, 5, 700.0) == []
+    study.begin()
+    assert study.machine_arrives("a-1") == ["place 0/1 on a-1"]
+    assert study.train_steps(0, 1, 5, 700.0) == []
     assert study.later(99.0) == []
     assert study.later(1.0) == ["move 0/1"]
     study.report(0, 6, loss=0.4, saved=True)
     assert study.end(0, cut=True) == ["release a-1", "rent a-2"]
-    study.goes("a-1")
-    assert study.comes("a-2") == ["place 0/2 on a-2 from 6"]
+    study.machine_released("a-1")
+    assert study.machine_arrives("a-2") == ["place 0/2 on a-2 from 6"]
 
 
 def test_a_machine_older_than_an_hour_is_released() -> None:
     study = RentingStudy(StepCost([market("a", 1.0, 0.1)], TERMS))
-    study.begins()
-    study.comes("a-1")
+    study.begin()
+    study.machine_arrives("a-1")
     study.later(HOUR)
     study.report(0, 100, loss=0.4, saved=True)
     assert study.end(0) == ["create 1", "rent a-2", "release a-1"]
@@ -118,13 +118,13 @@ def test_no_machine_lives_longer_than_an_hour_and_a_step(cloud: Any) -> None:
 def test_measured_step_times_are_used() -> None:
     machine_types = [market("a", 1.0, 0.0), market("b", 1.9, 0.0, speed=2.0)]
     study = RentingStudy(StepCost(machine_types, TERMS))
-    assert study.begins() == ["rent b-1"]
-    study.comes("b-1")
-    study.works(0, 1, 5, 60.0)  # measured on b, which was stated to be twice as fast
-    assert study.is_lost("b-1") == ["rent b-2"]  # a is untried, so its time follows from that on b
-    study.comes("b-2")
-    study.works(0, 6, 9, 60.0)
-    assert study.wish() == "b"
+    assert study.begin() == ["rent b-1"]
+    study.machine_arrives("b-1")
+    study.train_steps(0, 1, 5, 60.0)  # measured on b, which was stated to be twice as fast
+    assert study.machine_preempted("b-1") == ["rent b-2"]  # a is untried, so its time follows from that on b
+    study.machine_arrives("b-2")
+    study.train_steps(0, 6, 9, 60.0)
+    assert study.requested_type() == "b"
 
 
 def test_it_needs_a_spot_machine() -> None:
@@ -135,20 +135,20 @@ def test_it_needs_a_spot_machine() -> None:
 @pytest.mark.parametrize("seconds", [30.0, 200.0])
 def test_a_machine_that_was_preempted_within_minutes_is_requested_again_in_the_next_round(seconds: float) -> None:
     study = RentingStudy(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
-    assert study.begins() == ["rent a-1"]
-    study.comes("a-1")
-    study.passes(seconds)
-    assert study.is_lost("a-1") == []
-    assert study.passes(10.0) == ["rent a-2"]
+    assert study.begin() == ["rent a-1"]
+    study.machine_arrives("a-1")
+    study.pass_time(seconds)
+    assert study.machine_preempted("a-1") == []
+    assert study.pass_time(10.0) == ["rent a-2"]
 
 
 def test_a_machine_that_the_provider_refused_is_not_requested_for_five_minutes() -> None:
     study = RentingStudy(StepCost([market("a", 1.0, 0.9), market("b", 1.0, 0.0)], TERMS))
-    assert study.begins() == ["rent a-1"]
-    assert study.refuses("a-1") == ["rent b-2"]
-    assert study.wish() == "b"
-    study.passes(300.0)
-    assert study.wish() == "a"
+    assert study.begin() == ["rent a-1"]
+    assert study.refuse_machines("a-1") == ["rent b-2"]
+    assert study.requested_type() == "b"
+    study.pass_time(300.0)
+    assert study.requested_type() == "a"
 
 
 def test_machines_preempted_within_minutes_are_refunded() -> None:

@@ -17,16 +17,16 @@ KINDS = [MachineType("a", 1.0), MachineType("b", 1.0, speed=2.0), MachineType("c
 
 def begun(trials: int = 3) -> RentingStudy:
     study = RentingStudy(PresentMachines(), trials=trials)
-    study.begins()
+    study.begin()
     return study
 
 
 def stays(study: RentingStudy, trial: int, machine: str, first: int, last: int, seconds: float) -> None:
     """Let the trial do these steps on a machine, which is then preempted."""
-    study.comes(machine)
+    study.machine_arrives(machine)
     assert study.trial(trial).machine == machine
-    study.works(trial, first, last, seconds)
-    study.is_lost(machine)
+    study.train_steps(trial, first, last, seconds)
+    study.machine_preempted(machine)
 
 
 def test_untimed_steps_have_the_stated_time() -> None:
@@ -73,13 +73,13 @@ def test_speeds_are_fitted_from_trials_on_several_types() -> None:
 
 def test_reports_of_the_running_attempt_count() -> None:
     study, paces = begun(), StepTimeEstimator(KINDS, 60.0)
-    study.comes("a-1")
+    study.machine_arrives("a-1")
     trial = study.trial(0)
     assert paces.seconds(trial, "a", study.history) == pytest.approx(60.0)
-    study.works(0, 1, 1, 100.0)
+    study.train_steps(0, 1, 1, 100.0)
     assert paces.seconds(trial, "a", study.history) == pytest.approx(60.0)
     assert not paces.is_timed(trial, study.history)
-    study.works(0, 2, 4, 100.0)
+    study.train_steps(0, 2, 4, 100.0)
     assert paces.seconds(trial, "a", study.history) == pytest.approx(100.0)
     assert paces.seconds(trial, "b", study.history) == pytest.approx(50.0)
     assert paces.is_timed(trial, study.history)
@@ -87,10 +87,10 @@ def test_reports_of_the_running_attempt_count() -> None:
 
 def test_repeated_steps_count_on_the_type_where_they_were_done() -> None:
     study, paces = begun(), StepTimeEstimator(KINDS, 60.0)
-    study.comes("a-1")
-    study.works(0, 1, 3, 80.0)
-    study.works(0, 4, 6, 80.0, saved=False)
-    study.is_lost("a-1")
+    study.machine_arrives("a-1")
+    study.train_steps(0, 1, 3, 80.0)
+    study.train_steps(0, 4, 6, 80.0, saved=False)
+    study.machine_preempted("a-1")
     assert paces.seconds(study.trial(0), "a", study.history) == pytest.approx(80.0)
     stays(study, 0, "b-2", 4, 8, 50.0)
     assert paces.seconds(study.trial(0), "b", study.history) == pytest.approx(50.0)
@@ -98,15 +98,15 @@ def test_repeated_steps_count_on_the_type_where_they_were_done() -> None:
 
 def test_ended_trials_count_for_a_new_driver() -> None:
     study = begun()
-    study.comes("a-1")
-    study.works(0, 1, 100, 90.0)
+    study.machine_arrives("a-1")
+    study.train_steps(0, 1, 100, 90.0)
     study.end(0)
     for _ in range(2):
         paces = StepTimeEstimator(KINDS, 60.0)
         assert paces.seconds(study.trial(1), "a", study.history) == pytest.approx(90.0)
         assert paces.seconds(None, "b", study.history) == pytest.approx(45.0)
         study.kill_driver()
-        study.begins()
+        study.begin()
 
 
 def test_another_history_resets_the_estimates() -> None:
@@ -125,10 +125,10 @@ def test_machines_of_unknown_types_are_ignored() -> None:
 def test_machines_that_end_together_are_counted_in_any_order() -> None:
     machine_types = [MachineType("a", 1.0), MachineType("b", 1.0)]
     study, result = RentingStudy(PresentMachines(), trials=6), StepTimeEstimator(machine_types, 100.0)
-    study.begins()
+    study.begin()
     for number, offer in enumerate("ab"):
-        study.comes(f"{offer}-1")
-        study.works(number, 1, 5, 100.0 * (1 + 3 * number))
+        study.machine_arrives(f"{offer}-1")
+        study.train_steps(number, 1, 5, 100.0 * (1 + 3 * number))
         result.seconds(None, "a", study.history)
     study(ev.MachineLost(study.now, "b-1", "x"), ev.MachineLost(study.now, "a-1", "x"))
     for number in range(2):

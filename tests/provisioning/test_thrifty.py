@@ -62,32 +62,32 @@ def steady(name: str, changes: dict[float, float]) -> PriceSeries:
 def test_lost_work_and_restarts_count(other: float, chosen: str) -> None:
     """One preemption per hour costs a start of 0.1 h and half a step of 0.2 h: 1.2 dollars in all."""
     study = make_study(spot("risky", 1.0, 1.0, init=360.0), spot("safe", other))
-    assert study.begins() == [f"rent {chosen}-1"]
+    assert study.begin() == [f"rent {chosen}-1"]
 
 
 @pytest.mark.parametrize(("other", "chosen"), [(1.09, "safe"), (1.11, "risky")])
 def test_a_long_notice_avoids_lost_work(other: float, chosen: str) -> None:
     study = make_study(spot("risky", 1.0, 1.0, init=360.0, notice_seconds=800.0), spot("safe", other))
-    assert study.begins() == [f"rent {chosen}-1"]
+    assert study.begin() == [f"rent {chosen}-1"]
 
 
 @pytest.mark.parametrize(("other", "chosen"), [(1.09, "safe"), (1.11, "risky")])
 def test_the_queue_time_costs_no_dollars(other: float, chosen: str) -> None:
     study = make_study(spot("risky", 1.0, 1.0, queue=360.0), spot("safe", other))
-    assert study.begins() == [f"rent {chosen}-1"]
+    assert study.begin() == [f"rent {chosen}-1"]
 
 
 @pytest.mark.parametrize(("other", "chosen"), [(0.57, "safe"), (0.60, "risky")])
 def test_refunds_count(other: float, chosen: str) -> None:
     """Machines are rotated every hour; a share p = 1 - 1/e is preempted: (1 - p) / p = 0.582 dollars."""
     risky = spot("risky", 1.0, 1.0, billing=EC2_SPOT, notice_seconds=800.0)
-    assert make_study(risky, spot("safe", other)).begins() == [f"rent {chosen}-1"]
+    assert make_study(risky, spot("safe", other)).begin() == [f"rent {chosen}-1"]
 
 
 @pytest.mark.parametrize(("price", "chosen"), [(1.9, "quick"), (2.1, "slow")])
 def test_cost_is_compared_per_step(price: float, chosen: str) -> None:
-    assert make_study(spot("slow", 1.0), spot("quick", price, speed=2.0)).begins() == [f"rent {chosen}-1"]
-    assert make_study(spot("slow", 1.0), spot("quick", price, slots=2)).begins() == [f"rent {chosen}-1"]
+    assert make_study(spot("slow", 1.0), spot("quick", price, speed=2.0)).begin() == [f"rent {chosen}-1"]
+    assert make_study(spot("slow", 1.0), spot("quick", price, slots=2)).begin() == [f"rent {chosen}-1"]
 
 
 def test_with_refunds_the_maximum_price_is_near_the_price() -> None:
@@ -107,7 +107,7 @@ def test_with_refunds_the_maximum_price_is_near_the_price() -> None:
             init=360.0,
         )
         study = make_study(replace(machine_type, billing=EC2_SPOT) if free else machine_type)
-        study.begins()
+        study.begin()
         return study.history.fleet.renting["m-1"].max_price
 
     assert asked(free=True) == pytest.approx(1.001)
@@ -118,26 +118,26 @@ def test_machines_rented_together_are_of_several_types() -> None:
     study = RentingStudy(
         Thrifty([spot(name, 1.0) for name in "abc"], StudyWorkload(3, 3, seconds_per_step=STEP)), trials=3
     )
-    assert study.begins() == ["rent a-1", "rent b-2", "rent c-3"]
+    assert study.begin() == ["rent a-1", "rent b-2", "rent c-3"]
 
 
 def test_at_nearly_equal_cost_the_rarest_type_is_rented() -> None:
     study = make_study(spot("a", 1.0), spot("b", 1.02), spot("c", 1.1), trials=3)
-    assert study.begins() == ["rent a-1"]
-    study.comes("a-1")
-    assert study.wish() == "b"
-    study.comes("b-2")
-    assert study.wish() == "a"
-    study.comes("a-3")
-    assert study.wish() == "b"
+    assert study.begin() == ["rent a-1"]
+    study.machine_arrives("a-1")
+    assert study.requested_type() == "b"
+    study.machine_arrives("b-2")
+    assert study.requested_type() == "a"
+    study.machine_arrives("a-3")
+    assert study.requested_type() == "b"
 
 
 def test_a_refused_type_is_not_requested_again_at_once() -> None:
     study = make_study(spot("a", 1.0), spot("b", 2.0))
-    assert study.begins() == ["rent a-1"]
-    assert study.refuses("a-1") == ["rent b-2"]
+    assert study.begin() == ["rent a-1"]
+    assert study.refuse_machines("a-1") == ["rent b-2"]
     study.now += RETRY_SECONDS
-    assert study.wish() == "a"
+    assert study.requested_type() == "a"
 
 
 # --- moves
@@ -149,9 +149,9 @@ def moved(price_after: float, steps: int = 100, step: float = STEP) -> list[str]
     study = make_study(mine, spot("other", 0.6, init=120.0))
     study.spec = replace(study.spec, max_steps=steps)
     study.kill_driver()
-    study.begins()
-    study.comes("mine-1")
-    return study.works(0, 1, 15, step)
+    study.begin()
+    study.machine_arrives("mine-1")
+    return study.train_steps(0, 1, 15, step)
 
 
 def test_a_trial_moves_when_that_pays() -> None:
@@ -174,11 +174,11 @@ def test_a_trial_does_not_move_without_a_change() -> None:
 def test_a_trial_stays_until_its_new_machine_is_ready() -> None:
     mine = MachineType("mine", steady("mine", {-9.0: 0.5, 1.0: 3.0}), survival=SAFE)
     study = make_study(mine, spot("other", 0.6))
-    study.begins()
-    study.comes("mine-1")
-    assert study.works(0, 1, 8, STEP) == ["rent other-2"]
-    assert study.comes("other-2") == ["move 0/1"]
-    assert study.works(0, 9, 9, STEP) == []
+    study.begin()
+    study.machine_arrives("mine-1")
+    assert study.train_steps(0, 1, 8, STEP) == ["rent other-2"]
+    assert study.machine_arrives("other-2") == ["move 0/1"]
+    assert study.train_steps(0, 9, 9, STEP) == []
     assert study.end(0, cut=True) == ["release mine-1", "place 0/2 on other-2 from 9"]
 
 
@@ -217,29 +217,29 @@ ON_DEMAND = MachineType("stays", 2.0, init=60.0)
 
 
 def test_with_time_to_spare_a_spot_machine_is_rented() -> None:
-    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=40.0).begins() == ["rent spot-1"]
+    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=40.0).begin() == ["rent spot-1"]
 
 
 def test_spot_machines_that_cost_more_than_on_demand_are_not_rented() -> None:
     study = make_study(spot("spot", 2.5), ON_DEMAND, hours=40.0)
-    study.begins()
+    study.begin()
     study.now += 14.8 * HOUR
-    assert study.wish() == "stays"
+    assert study.requested_type() == "stays"
 
 
 def test_without_time_to_spare_an_on_demand_machine_is_rented() -> None:
     study = make_study(spot("spot", 1.0), ON_DEMAND, hours=20.5)
-    assert study.begins() == ["rent stays-1"]
+    assert study.begin() == ["rent stays-1"]
 
 
 def test_a_trial_moves_to_on_demand_when_time_runs_out() -> None:
     """20 h of work, a quarter more without timed steps, and a changeover leave 1.6 of 27 h to spare."""
     study = make_study(spot("spot", 1.0), ON_DEMAND, hours=27.0)
-    study.begins()
-    study.comes("spot-1")
-    assert study.passes(1.2 * HOUR) == []
-    assert study.passes(HOUR) == ["rent stays-2"]
-    assert study.comes("stays-2") == ["move 0/1"]
+    study.begin()
+    study.machine_arrives("spot-1")
+    assert study.pass_time(1.2 * HOUR) == []
+    assert study.pass_time(HOUR) == ["rent stays-2"]
+    assert study.machine_arrives("stays-2") == ["move 0/1"]
     assert study.end(0, cut=True) == ["release spot-1", "place 0/2 on stays-2"]
 
 
@@ -247,24 +247,24 @@ def test_a_trial_moves_to_on_demand_when_time_runs_out() -> None:
 def test_a_trial_that_is_nearly_done_does_not_move(init: float, result: list[str]) -> None:
     """With five steps of 0.2 h to go, the trial stops reporting until little more time is left."""
     study = make_study(spot("spot", 1.0), MachineType("stays", 2.0, init=init), hours=27.0)
-    study.begins()
-    study.comes("spot-1")
-    assert study.works(0, 1, 95, STEP) == []
-    assert study.passes(6.6 * HOUR) == result
+    study.begin()
+    study.machine_arrives("spot-1")
+    assert study.train_steps(0, 1, 95, STEP) == []
+    assert study.pass_time(6.6 * HOUR) == result
 
 
 def test_with_time_to_spare_a_trial_waits_for_a_spot_machine() -> None:
     study = make_study(spot("spot", 1.0), ON_DEMAND, hours=40.0)
-    study.begins()
-    assert study.refuses("spot-1") == []
-    assert study.passes(RETRY_SECONDS) == ["rent spot-2"]
+    study.begin()
+    assert study.refuse_machines("spot-1") == []
+    assert study.pass_time(RETRY_SECONDS) == ["rent spot-2"]
 
 
 def test_without_time_to_spare_a_trial_does_not_wait() -> None:
     study = make_study(spot("spot", 1.0), ON_DEMAND, hours=27.0)
-    study.begins()
+    study.begin()
     study.now += 1.7 * HOUR
-    assert study.refuses("spot-1") == ["rent stays-2"]
+    assert study.refuse_machines("spot-1") == ["rent stays-2"]
 
 
 def test_machines_that_live_no_longer_than_a_step_are_avoided() -> None:
@@ -304,46 +304,46 @@ def test_machines_that_live_for_minutes_are_not_rented() -> None:
 def test_a_trial_does_not_count_on_a_coming_machine_that_it_would_not_accept() -> None:
     workload = StudyWorkload(2, 2, 30.0 * HOUR, seconds_per_step=STEP)
     study = RentingStudy(Thrifty([spot("spot", 1.0, 50.0), MachineType("stays", 2.0)], workload), trials=2)
-    study.begins()
-    study.comes("spot-1")
-    study.comes("spot-2")
+    study.begin()
+    study.machine_arrives("spot-1")
+    study.machine_arrives("spot-2")
     study.now += 600.0
     study.report(0, 90, loss=0.1, saved=True)
-    assert study.is_lost("spot-2") == ["rent spot-3"]  # for trial 1, which has all its 20 hours to do
-    assert study.is_lost("spot-1") == ["rent spot-4"]
+    assert study.machine_preempted("spot-2") == ["rent spot-3"]  # for trial 1, which has all its 20 hours to do
+    assert study.machine_preempted("spot-1") == ["rent spot-4"]
     study.now += 4.7 * HOUR
-    assert study.refuses("spot-3") == ["rent stays-5"]
+    assert study.refuse_machines("spot-3") == ["rent stays-5"]
 
 
 def test_the_cheapest_on_demand_type_in_time_is_rented() -> None:
     quick = MachineType("quick", 5.0, speed=2.0)
     dear = spot("dear", 9.0)
-    assert make_study(ON_DEMAND, dear, hours=21.0).begins() == ["rent stays-1"]
-    assert make_study(ON_DEMAND, quick, dear, hours=12.7).begins() == ["rent quick-1"]
-    assert make_study(ON_DEMAND, quick, dear, hours=5.0).begins() == ["rent quick-1"]  # no type meets the deadline
+    assert make_study(ON_DEMAND, dear, hours=21.0).begin() == ["rent stays-1"]
+    assert make_study(ON_DEMAND, quick, dear, hours=12.7).begin() == ["rent quick-1"]
+    assert make_study(ON_DEMAND, quick, dear, hours=5.0).begin() == ["rent quick-1"]  # no type meets the deadline
 
 
 @pytest.mark.parametrize(("hours", "chosen"), [(40.0, "slow"), (16.0, "quick")])
 def test_in_a_mixture_of_spot_types_the_faster_is_first(hours: float, chosen: str) -> None:
     machine_types = spot("slow", 0.2), spot("quick", 0.6, speed=2.0), MachineType("stays", 4.0, speed=2.0)
-    assert make_study(*machine_types, hours=hours).begins() == [f"rent {chosen}-1"]
+    assert make_study(*machine_types, hours=hours).begin() == [f"rent {chosen}-1"]
 
 
 def test_in_a_mixture_a_slow_spot_machine_precedes_a_fast_on_demand_one() -> None:
     machine_types = spot("slow", 0.2), MachineType("stays", 4.0, speed=2.0)
-    assert make_study(*machine_types, hours=16.0).begins() == ["rent slow-1"]
+    assert make_study(*machine_types, hours=16.0).begin() == ["rent slow-1"]
 
 
 def test_trials_to_come_count_for_the_deadline() -> None:
-    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=32.0, trials=1).begins() == ["rent spot-1"]
-    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=32.0, trials=2).begins() == ["rent stays-1"]
+    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=32.0, trials=1).begin() == ["rent spot-1"]
+    assert make_study(spot("spot", 1.0), ON_DEMAND, hours=32.0, trials=2).begin() == ["rent stays-1"]
 
 
 def test_machines_are_checked_often() -> None:
     study = make_study(spot("spot", 1.0), ON_DEMAND, hours=40.0)
-    study.begins()
-    study.comes("spot-1")
-    study.passes(RETRY_SECONDS)
+    study.begin()
+    study.machine_arrives("spot-1")
+    study.pass_time(RETRY_SECONDS)
     assert study.conductor.wake_at(study.now) == study.now + CHECK_SECONDS
 
 
@@ -390,38 +390,38 @@ def test_frequent_events_do_not_postpone_checks() -> None:
 
 
 def test_expensive_spot_machines_are_not_rented_without_a_deadline_either() -> None:
-    assert make_study(spot("risky", 0.9, 0.3, init=360.0), MachineType("stays", 1.0)).begins() == ["rent stays-1"]
+    assert make_study(spot("risky", 0.9, 0.3, init=360.0), MachineType("stays", 1.0)).begin() == ["rent stays-1"]
 
 
 def test_the_maximum_price_is_at_least_twice_the_price() -> None:
     machine_type = MachineType("m", steady("m", {-9.0: 1.0}), revocation=Says(0.1), on_demand_price=1.5)
     study = make_study(machine_type)
-    study.begins()
+    study.begin()
     assert study.history.fleet.renting["m-1"].max_price == 2.0  # at least twice the price
 
 
 def test_a_deadline_without_on_demand_types() -> None:
     study = make_study(spot("a", 1.0, 5.0), spot("b", 1.1, 5.0), hours=21.0)
-    study.begins()
-    study.comes("a-1")
-    assert study.works(0, 1, 5, STEP) == []
+    study.begin()
+    study.machine_arrives("a-1")
+    assert study.train_steps(0, 1, 5, STEP) == []
 
 
 def test_a_step_longer_than_spot_lifetimes_runs_on_demand() -> None:
     short = MachineType("short", 0.1, survival=Uniform(24.0))
     for deadline in (None, 5000.0):
         study = make_study(short, ON_DEMAND, hours=deadline, seconds_per_step=30.0 * HOUR)
-        assert study.begins() == ["rent stays-1"]
+        assert study.begin() == ["rent stays-1"]
 
 
 def test_a_stuck_trial_moves_to_on_demand() -> None:
     """Its first step takes much longer than expected."""
     study = make_study(spot("spot", 1.0, 5.0), ON_DEMAND)
-    rented = study.begins()
+    rented = study.begin()
     for number in range(1, 10):
         if rented != [f"rent spot-{number}"]:
             break
-        study.comes(f"spot-{number}")
+        study.machine_arrives(f"spot-{number}")
         study.now += 1.0 * HOUR  # the time of five steps
-        rented = study.is_lost(f"spot-{number}")
+        rented = study.machine_preempted(f"spot-{number}")
     assert rented == ["rent stays-4"]

@@ -29,64 +29,64 @@ def make_study(hours: float = 20.0, machine_types: tuple[MachineType, ...] = (SP
 
 def test_spot_is_used_whenever_it_is_available() -> None:
     study = make_study()
-    assert study.begins() == ["rent spot-1"]
-    study.comes("spot-1")
+    assert study.begin() == ["rent spot-1"]
+    study.machine_arrives("spot-1")
     study.later(5 * HOUR)  # the trial continues although it is far behind
-    assert study.is_lost("spot-1") == ["rent spot-2"]
+    assert study.machine_preempted("spot-1") == ["rent spot-2"]
 
 
 def test_the_spot_type_with_the_lowest_cost_per_step_is_rented() -> None:
     quick = MachineType("quick", 0.5, speed=2.0, survival=Exponential(3.0))
-    assert make_study(machine_types=(SPOT, quick, ON_DEMAND)).begins() == ["rent quick-1"]
+    assert make_study(machine_types=(SPOT, quick, ON_DEMAND)).begin() == ["rent quick-1"]
 
 
 def test_a_trial_that_is_not_behind_waits() -> None:
     study = make_study()
-    study.begins()
-    assert study.refuses("spot-1") == []
+    study.begin()
+    assert study.refuse_machines("spot-1") == []
 
 
 def test_a_trial_that_is_behind_uses_on_demand() -> None:
     study = make_study()
-    study.begins()
-    study.refuses("spot-1")
+    study.begin()
+    study.refuse_machines("spot-1")
     assert study.later(RETRY_SECONDS) == ["rent spot-2"]
-    assert study.refuses("spot-2") == ["rent stays-3"]
+    assert study.refuse_machines("spot-2") == ["rent stays-3"]
 
 
 def test_a_trial_leaves_on_demand_when_it_is_ahead_by_two_changeovers() -> None:
     study = make_study()
-    study.begins()
+    study.begin()
     study.later(HOUR)
-    study.refuses("spot-1")
-    study.comes("stays-2")
+    study.refuse_machines("spot-1")
+    study.machine_arrives("stays-2")
     # 100 steps in 20 h: 0.05 of the work is expected per hour.
-    assert study.works(0, 1, 5, 360.0) == []  # 0.05 after 1.5 h, where 0.075 is expected
-    assert study.works(0, 6, 10, 360.0) == []  # 0.10 after 2 h, but 0.103 is expected two changeovers later
-    assert study.works(0, 11, 13, 360.0) == ["move 0/1"]  # 0.12 after 2.25 h, where 0.116 is
+    assert study.train_steps(0, 1, 5, 360.0) == []  # 0.05 after 1.5 h, where 0.075 is expected
+    assert study.train_steps(0, 6, 10, 360.0) == []  # 0.10 after 2 h, but 0.103 is expected two changeovers later
+    assert study.train_steps(0, 11, 13, 360.0) == ["move 0/1"]  # 0.12 after 2.25 h, where 0.116 is
     assert study.end(0, cut=True) == ["release stays-2", "rent spot-3"]
 
 
 def test_without_time_left_a_trial_stays_on_demand() -> None:
     study = make_study(hours=10.0)
-    assert study.begins() == ["rent stays-1"]
-    study.comes("stays-1")
-    assert study.works(0, 1, 99, 360.0) == []
+    assert study.begin() == ["rent stays-1"]
+    study.machine_arrives("stays-1")
+    assert study.train_steps(0, 1, 99, 360.0) == []
 
 
 def test_without_time_left_a_spot_machine_is_not_used() -> None:
     study = make_study(hours=11.0)
-    assert study.begins() == ["rent spot-1"]
+    assert study.begin() == ["rent spot-1"]
     study.later(HOUR)
-    assert study.comes("spot-1") == ["rent stays-2", "release spot-1"]
+    assert study.machine_arrives("spot-1") == ["rent stays-2", "release spot-1"]
 
 
 def test_a_trial_stays_on_a_spot_machine_until_it_is_preempted() -> None:
     study = make_study(hours=10.5)
-    study.begins()
-    study.comes("spot-1")
-    assert study.works(0, 1, 3, 3000.0) == []
-    assert study.is_lost("spot-1") == ["rent stays-2"]
+    study.begin()
+    study.machine_arrives("spot-1")
+    assert study.train_steps(0, 1, 3, 3000.0) == []
+    assert study.machine_preempted("spot-1") == ["rent stays-2"]
 
 
 @pytest.mark.parametrize("seed", range(6))

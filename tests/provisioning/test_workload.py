@@ -33,13 +33,13 @@ def test_the_deadline_counts_only_time_while_driven() -> None:
     workload = StudyWorkload(deadline_seconds=1000.0)
     study = RentingStudy(PresentMachines())
     assert workload.time_left(study.history, study.now) == 1000.0
-    study.begins()
+    study.begin()
     study.now += 300.0
     assert workload.time_left(study.history, study.now) == 700.0
     study.stop()
     study.now += 5000.0  # the study is not driven
     assert workload.time_left(study.history, study.now) == 700.0
-    study.begins()
+    study.begin()
     study.now += 800.0
     assert workload.time_left(study.history, study.now) == -100.0
     assert StudyWorkload().time_left(study.history, study.now) is None
