@@ -22,29 +22,31 @@ IN_TIME, DEARER, OVER_ORACLE = 0.99, 1.05, 1.25
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
-    rows, ratios, in_time, over = [], [], [], []
+    rows, ratios, in_time, oracle_ratios = [], [], [], []
     chosen = {"synthetic lifetimes": synthetic} if options.quick else SETTINGS
     for name, make in chosen.items():
         trace = make()
-        lives = any(kind.survival is not None for kind in trace.kinds) and "V100" not in name
-        policies = [OURS, *OTHERS, *(["reuse"] if lives else [])]
+        has_lifetimes = any(kind.survival is not None for kind in trace.kinds) and "V100" not in name
+        policies = [OURS, *OTHERS, *(["reuse"] if has_lifetimes else [])]
         for refunds in (False, True):
             billed = trace.billed(EC2_SPOT if refunds else PER_SECOND)
             for slack in SLACKS[:1] if options.quick else SLACKS:
                 what = f"{name}, {'refunds' if refunds else 'no refunds'}, {slack:g} times the time"
-                asked, terms = study(billed, HOURS, slack)
+                replayed_study, workload = study(billed, HOURS, slack)
                 seeds = 1 if options.quick else SEEDS
-                found = compare_policies(asked, billed, policies, terms, seeds=seeds, speeds=true_speeds(billed))
+                summaries = compare_policies(
+                    replayed_study, billed, policies, workload, seeds=seeds, speeds=true_speeds(billed)
+                )
                 say(what)
-                ours, rivals = found[0], [each for each in found[1:] if each.deadline_met >= IN_TIME]
+                ours, rivals = summaries[0], [each for each in summaries[1:] if each.deadline_met >= IN_TIME]
                 ratio = ours.cost / min(each.cost for each in rivals)
                 ratios.append(ratio)
                 in_time += [each.deadline_met for each in ours.outcomes]
                 if not refunds and ours.oracle_ratio is not None:
-                    over.append(ours.oracle_ratio)
+                    oracle_ratios.append(ours.oracle_ratio)
                 met = None if options.quick else ratio <= DEARER and ours.deadline_met >= IN_TIME
-                figure = "; ".join(_told(each) for each in found)
-                rows.append(Row(what, figure, f"at most {DEARER:g} times the best in time", met, _data(found)))
+                figure = "; ".join(_describe(each) for each in summaries)
+                rows.append(Row(what, figure, f"at most {DEARER:g} times the best in time", met, _data(summaries)))
     judge = not options.quick
     cheapest = sum(ratio <= 1.0 + 1e-9 for ratio in ratios)
     figure = f"{cheapest} of {len(ratios)}; {max(ratios):.3f} times the best at most"
@@ -58,21 +60,21 @@ def measure(options: argparse.Namespace) -> list[Row]:
     )
     share = sum(in_time) / len(in_time)
     rows.append(Row("deadlines met", f"{share:.1%} of {len(in_time)}", "99%", share >= IN_TIME if judge else None))
-    worst = max(over, default=1.0)
-    figure = f"{sum(over) / max(1, len(over)):.3f} on average, {worst:.3f} at most"
+    worst = max(oracle_ratios, default=1.0)
+    figure = f"{sum(oracle_ratios) / max(1, len(oracle_ratios)):.3f} on average, {worst:.3f} at most"
     bar = f"at most {OVER_ORACLE:g}"
     rows.append(Row("over the oracle, no refunds", figure, bar, worst <= OVER_ORACLE if judge else None))
     return rows
 
 
-def _told(each: PolicySummary) -> str:
+def _describe(each: PolicySummary) -> str:
     late = "" if each.deadline_met >= IN_TIME else f" (in time {each.deadline_met:.0%})"
     ratio = "" if each.oracle_ratio is None else f" {each.oracle_ratio:.2f}"
     return f"{each.policy} ${each.cost:.2f} +- {each.cost_spread:.2f}{ratio}{late}"
 
 
-def _data(found: list[PolicySummary]) -> dict[str, object]:
-    return {each.policy: each.to_json() for each in found}
+def _data(summaries: list[PolicySummary]) -> dict[str, object]:
+    return {each.policy: each.to_json() for each in summaries}
 
 
 if __name__ == "__main__":
