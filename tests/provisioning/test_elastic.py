@@ -104,7 +104,7 @@ def is_whole(outcome: StudyOutcome) -> bool:
 
 @pytest.mark.parametrize("deadline", [1700.0, 2400.0, 3000.0, 5000.0, 9000.0])
 def test_without_deviations_the_study_takes_and_costs_what_was_planned(deadline: float) -> None:
-    outcome = halved(its=terms(deadline))
+    outcome = halved(workload=terms(deadline))
     assert is_whole(outcome)
     assert seconds(outcome) <= deadline
     check(outcome)
@@ -120,20 +120,20 @@ def test_without_deviations_the_study_takes_and_costs_what_was_planned(deadline:
 
 
 def test_a_longer_deadline_costs_less() -> None:
-    costs = [halved(its=terms(deadline)).ledger.dollars for deadline in (700.0, 1000.0, 1700.0, 5000.0)]
+    costs = [halved(workload=terms(deadline)).ledger.dollars for deadline in (700.0, 1000.0, 1700.0, 5000.0)]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] < 0.65 * costs[0]
 
 
 def test_without_a_deadline_the_cheapest_plan_is_followed() -> None:
-    outcome = halved(its=terms(None))
+    outcome = halved(workload=terms(None))
     assert outcome.offers() == {"slow": 1}  # a second machine would cost its start
     assert most_at_a_time(outcome) == 1
-    assert outcome.ledger.dollars <= halved(its=terms(9000.0)).ledger.dollars
+    assert outcome.ledger.dollars <= halved(workload=terms(9000.0)).ledger.dollars
 
 
 def test_an_impossible_deadline_gives_the_fastest_plan() -> None:
-    late, quickest = halved(its=terms(300.0)), halved(its=terms(760.0))
+    late, quickest = halved(workload=terms(300.0)), halved(workload=terms(760.0))
     assert set(late.offers()) == {"quick"}
     assert late.offers()["quick"] == TRIALS
     assert seconds(late) == seconds(quickest) > 300.0
@@ -143,7 +143,7 @@ def test_an_impossible_deadline_gives_the_fastest_plan() -> None:
     ("at_a_time", "are"), [(1, 1), (3, 3), (5, 4), (8, 8)]
 )  # with 5 at a time, 8 trials need two rounds; 4 at a time are enough for that
 def test_at_a_time_limits_parallel_trials(at_a_time: int, are: int) -> None:
-    outcome = halved(its=terms(300.0, at_a_time=at_a_time))
+    outcome = halved(workload=terms(300.0, at_a_time=at_a_time))
     assert most_at_a_time(outcome) == are
     assert is_whole(outcome)
     check(outcome)
@@ -178,9 +178,9 @@ def test_slower_machines_lead_to_a_new_plan(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_faster_machines_lead_to_a_cheaper_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = terms(1200.0)
-    anew = halved(its=workload, slower=0.6)
+    anew = halved(workload=workload, slower=0.6)
     without_replanning(monkeypatch)
-    stubborn = halved(its=workload, slower=0.6)
+    stubborn = halved(workload=workload, slower=0.6)
     assert anew.ledger.dollars < 0.95 * stubborn.ledger.dollars
     assert seconds(anew) <= 1200.0
 
@@ -193,7 +193,7 @@ def test_small_deviations_keep_the_plan(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_changed_price_leads_to_a_new_plan_at_the_next_stage() -> None:
     falls = PriceSeries("quick", "a", [-10.0, 100.0], [3.0, 1.0], end=FOREVER)
-    outcome = halved([SLOW, replace(QUICK, price=falls)], its=terms(2400.0))
+    outcome = halved([SLOW, replace(QUICK, price=falls)], workload=terms(2400.0))
     machine_types = {
         step: {
             outcome.cloud.kind_of(each.machine).name for each in outcome.of(ev.Place) if each.resume_step == step
