@@ -170,7 +170,7 @@ def test_a_study_without_a_limit_of_its_own(typed: Type, tmp_path: Path) -> None
         (("--budget", "0.01"), "budget: $0.0100 is not enough: the cheapest plan costs $"),
         (("--deadline", "-5"), "{}: deadline: '-5' is no duration"),
         (("--probability", "2"), "probability: 2.0 must be at least 0 and below 1"),
-        (("--machine", "p3.8xlarg"), "{}: p3.8xlarg: is not in the catalog of 120 offers; is p3.8xlarge"),
+        (("--machine", "p3.8xlarg"), "{}: p3.8xlarg: is not in the catalog of 120 offers; did you mean p3.8x"),
         (("--profile", "none.json"), "none.json: cannot be read (No such file or directory)"),
         (("--budget", "30", "--planner", "greedy"), "planner: greedy needs a deadline"),
         (("--plot", "x.gif"), "plot: 'x.gif' must end in .png, .svg, .pdf"),
