@@ -1,7 +1,7 @@
 """The planner that finds an optimal plan within a deadline or a budget.
 
 It returns a lower bound as a proof. Plans are paths through a graph (plan_graph.py), and the best plan is a
-shortest path with a limit. Let A be the sum to minimize and B the sum that is limited, by b.
+shortest path with a limit. Let A be the sum to minimize, and B the sum that must be at most b.
 
 1. For a price p of B, the least A + p B from any node to the end is found backwards, stage by stage. Its value at
    the start, minus p b, is a lower bound of the best A (Lagrange). The price with the highest bound is searched.

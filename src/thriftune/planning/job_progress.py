@@ -1,8 +1,8 @@
 """The progress of a job: its current stage, and the start of each stage.
 
 Both follow from the history alone. The trials of a stage begin together. A stage is over when enough of its trials
-have reached its last step or have ended before it. Once the next stage has begun, the facts about a stage do not
-change.
+have reached its last step or have ended before it. What is known about a stage does not change after the next
+stage has begun.
 """
 
 from __future__ import annotations

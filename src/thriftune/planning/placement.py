@@ -386,8 +386,8 @@ class _Departure(NamedTuple):
 def _cheapest_departures(needed: int, options: Sequence[_Departure]) -> list[_Departure] | None:
     """Return the options that gain `needed` with the fewest workers.
 
-    Returns None if all together gain too little. It uses dynamic programming. Of two equally good options, the one
-    with fewer workers is preferred, and then the first one given.
+    Returns None if all together gain too little. The search is dynamic programming. Of two equally good options,
+    the one with fewer workers is preferred, and then the first one given.
     """
     by_gain: defaultdict[int, list[_Departure]] = defaultdict(list)
     for option in sorted(options, key=lambda option: option.workers):

@@ -158,10 +158,10 @@ class PlanFinder:
     def _find_likely_on_time(self, unlikely: Plan) -> Plan:
         """Return the cheapest plan found that is likely enough on time.
 
-        The candidates are the plans that are cheapest within earlier deadlines. A quantile of the duration is its
-        mean plus some standard deviations. The standard deviation is the root of a sum of variances; its tangent
-        at the best plan known makes it a sum over stages again. The plans of the other planners are candidates,
-        too.
+        The candidates are the plans that are cheapest within earlier deadlines. The plans of the other planners
+        are candidates, too. A quantile of the duration is estimated as its mean plus a multiple of its standard
+        deviation. The search needs a sum over stages. It therefore replaces the standard deviation by its tangent
+        at the best plan known, which is linear in the variance.
         """
         other_planners = [planners.static, planners.naive_elastic]
         other_planners += [planners.greedy] if len(self.model.spec.stages) <= _MAX_GREEDY_STAGES else []

@@ -80,8 +80,8 @@ class HazardEstimator:
     ) -> float:
         """Return the mean preemptions per hour of a machine over the next `hours`.
 
-        `age` is the machine's age in hours. By default these are HORIZON_HOURS, or the hours that are left of the
-        longest known lifetime if these are fewer.
+        `age` is the machine's age in hours. `hours` is HORIZON_HOURS by default, or the rest of the longest known
+        lifetime if that is shorter.
         """
         survival = machine_type.survival
         if survival is not None:

@@ -211,7 +211,7 @@ class OptionCosts:
     def _preemption_costs(self, machine_type: MachineType, hazard: float, step: float) -> tuple[float, float]:
         """Return the hours of work that a preemption loses, and the overhead of saves.
 
-        The overhead is a share of the work. `step` is the hours of a step.
+        The overhead is a share of the work. `step` is the duration of a step in hours.
         """
         if not hazard or self._workload.can_save_within(machine_type.notice_seconds, step * HOUR):
             return 0.0, 0.0

@@ -57,8 +57,8 @@ def cost_of_rotation(
     """Return the cost of using each machine only for its refund period.
 
     The machines are used one after the other. `alive_hours` is the part of the refund period for which a machine
-    is expected to live. Give it if it is known better than from the hazard, because most preempted machines are
-    preempted early.
+    is expected to live. Give it if lifetimes are known: most preemptions are early, which a constant hazard
+    ignores.
     """
     preempted = -math.expm1(-hazard * refunded)
     alive = _expected_alive_hours(hazard, preempted, refunded) if alive_hours is None else alive_hours

@@ -57,8 +57,8 @@ class StudyWorkload:
     def save_interval_hours(self, hazard: float) -> float:
         """Return Young and Daly's time between checkpoints.
 
-        `hazard` is in preemptions per hour. It is 0 if saving takes no time, and infinite if machines are never
-        preempted.
+        `hazard` is in preemptions per hour. The result is 0 if saving takes no time, and infinite if machines are
+        never preempted.
         """
         if not self.save_seconds:
             return 0.0
