@@ -443,7 +443,7 @@ def test_no_store(command: str, typed: Type, where: Path) -> None:
 
 def test_a_store_that_is_none(typed: Type, where: Path) -> None:
     where.write_text("hello " * 100)
-    assert "the file is no database" in typed("list", status=1).stderr
+    assert "the file is not a database" in typed("list", status=1).stderr
 
 
 def test_run_errors(typed: Type, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class StoreConformance(ABC):
         assert [study.name for study in store.studies()] == ["digits"]
 
     def test_a_name_that_is_no_text_is_an_error(self, store: Store) -> None:
-        with pytest.raises(StoreError, match="is no valid text"):
+        with pytest.raises(StoreError, match="is not valid text"):
             store.create("\udcff", {}, 1.0)
 
     @pytest.mark.parametrize("method", NEEDS_A_STUDY)

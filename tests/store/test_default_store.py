@@ -108,7 +108,7 @@ def test_a_configuration_may_say_nothing(text: str, home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[store\n", "is no valid TOML"),
+        ("[store\n", "not valid TOML"),
         ('[stor]\npath = "a"\n', r"stor: unknown; did you mean store\?"),
         ('[store]\nurl = "a"\n', "url: unknown; it may have path"),
         ("[store]\npath = 3\n", "path: 3 must be a path or URL of a store"),

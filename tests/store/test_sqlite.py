@@ -186,7 +186,7 @@ def test_a_file_is_no_folder(path: Path) -> None:
 def test_a_text_file_is_no_store_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\n" * 500)
-    with pytest.raises(StoreError, match=f"store {path}: the file is no database; name another file"):
+    with pytest.raises(StoreError, match=f"store {path}: the file is not a database; name another file"):
         open_store(path)
     assert path.read_text() == "dear diary\n" * 500
     assert list(tmp_path.iterdir()) == [path]

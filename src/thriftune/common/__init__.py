@@ -1,1 +1,1 @@
-"""Small helpers used everywhere: durations, formatting, checks, text, the clock."""
+"""Which small helpers does every package use? Durations, formatting, checks, text, and the clock."""

@@ -1,4 +1,4 @@
-"""What a function that a user gave takes, and what it is called."""
+"""Inspect functions that users pass: their arguments and their names."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable
 
 
 def one_argument_problem(function: Callable[..., object]) -> str | None:
-    """Why a function cannot be called with one argument; None if it can, or does not tell what it takes."""
+    """Return why a function cannot be called with one argument; None if it can, or its signature is not known."""
     try:
-        # Not of what it wraps: a wrapper may well fill in the rest.
-        takes = inspect.signature(function, follow_wrapped=False)
+        # Inspect the wrapper and not the wrapped function: a wrapper may supply further arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
     try:
-        takes.bind(None)
+        signature.bind(None)
         return None
     except TypeError:
-        bare = [each.replace(annotation=each.empty) for each in takes.parameters.values()]
+        bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
         return f"takes the arguments {inspect.Signature(bare)}" if bare else "takes no argument"
 
 
 def function_name(function: object) -> str:
-    """Return the name of a function, or of the class of an object that is called like one."""
+    """Return the name of a function, or the class name of a callable object."""
     return getattr(function, "__name__", type(function).__name__)

@@ -1,4 +1,4 @@
-"""Checks of single values, as users give them."""
+"""Check single values of settings."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import math
 from thriftune.errors import SettingError
 
 LATEST_AT = 1e11
-"""Unix seconds, in the year 5138. Later times cannot be shown as a date everywhere."""
+"""Unix seconds, in the year 5138. Not every system can show later times as a date."""
 
 LARGEST_INT = 10**308
-"""Larger whole numbers cannot be made a float, as plots and rules do."""
+"""Larger whole numbers cannot be converted to a float, as plots and stopping rules do."""
 
 
 def check_number(what: str, value: object, *, above_zero: bool = False) -> None:
-    """Raise SettingError unless the value is a finite number, 0 or more."""
-    right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value < math.inf
-    if not right or (above_zero and not value):
+    """Raise SettingError unless the value is a finite number, 0 or more; with `above_zero`, above 0."""
+    is_valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value < math.inf
+    if not is_valid or (above_zero and not value):
         raise SettingError(
             f"{what}: {value!r} must be a finite number, {'above 0' if above_zero else '0 or more'}"
         )
@@ -25,8 +25,8 @@ def check_number(what: str, value: object, *, above_zero: bool = False) -> None:
 def check_whole(name: str, value: object, least: int) -> None:
     """Raise SettingError unless the value is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        way_out = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
-        raise SettingError(f"{name}: {value!r} must be a whole number, at least {least}{way_out}")
+        hint = f"; write {value:.0f}" if isinstance(value, float) and value.is_integer() else ""
+        raise SettingError(f"{name}: {value!r} must be a whole number, at least {least}{hint}")
 
 
 def check_fraction(name: str, value: object) -> None:

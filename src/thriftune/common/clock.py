@@ -1,6 +1,6 @@
-"""Tells the time to drivers and their workers, in Unix seconds that never go back.
+"""The clock of drivers and workers, in unix seconds that never decrease.
 
-Durations are differences of such times, so a clock that is corrected while a study runs must not show in them.
+Durations are differences of these times. A correction of the system clock during a study must not change them.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """A source of the current time."""
+
     def now(self) -> float:
-        """Unix seconds, never going back."""
+        """Return unix seconds that never decrease."""
         ...
 
 
 class WallClock:
-    """Takes the wall clock's time when it is made, and counts on from there by the monotonic clock.
-
-    `offset`: Unix seconds when the monotonic clock was at 0; by default, as the wall clock has it now. Processes
-    of one machine that use the same offset agree on the time.
-    """
+    """A clock that reads the system clock once, when it is created, and then follows the monotonic clock."""
 
     def __init__(self, offset: float | None = None) -> None:
+        """`offset`: unix seconds at which the monotonic clock was 0; None: taken from the system clock.
+
+        Processes of one machine that use the same offset agree on the time.
+        """
         self.offset = time.time() - time.monotonic() if offset is None else offset
 
     def now(self) -> float:
@@ -33,10 +35,10 @@ _of_this_process = WallClock()
 
 
 def set_offset(offset: float) -> None:
-    """Makes wall_time() count from this offset. Called once, when a worker starts, with its driver's."""
+    """Set the offset of wall_time(). Called once, when a worker starts, with its driver's offset."""
     _of_this_process.offset = offset
 
 
 def wall_time() -> float:
-    """Returns the time in a worker: what its driver's clock says."""
+    """Return the time in a worker, by its driver's clock, in unix seconds."""
     return _of_this_process.now()

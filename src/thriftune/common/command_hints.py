@@ -1,4 +1,4 @@
-"""Commands of the command line that a message suggests."""
+"""Command lines that messages suggest to the user."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import shlex
 
 
 def show_hint(study: str, store_url: str, trial: int | str | None = None) -> str:
-    """What to type to see a study, or one trial of it; nothing where it is gone with its process."""
-    return _typed("show", study, store_url, trial)
+    """Return the command that shows a study or one of its trials; empty for a study in memory."""
+    return _command_line("show", study, store_url, trial)
 
 
 def logs_hint(study: str, store_url: str, trial: int | str) -> str:
-    """Return what to type to see all that a trial printed; nothing where it is gone with its process."""
-    return _typed("logs", study, store_url, trial)
+    """Return the command that shows the output of a trial; empty for a study in memory."""
+    return _command_line("logs", study, store_url, trial)
 
 
-def _typed(command: str, study: str, store_url: str, trial: int | str | None) -> str:
+def _command_line(command: str, study: str, store_url: str, trial: int | str | None) -> str:
     if store_url == ":memory:":
         return ""
-    one = "" if trial is None else f" --trial {trial}"
-    return f"thriftune {command} {study}{one} --store {shlex.quote(store_url)}"
+    option = "" if trial is None else f" --trial {trial}"
+    return f"thriftune {command} {study}{option} --store {shlex.quote(store_url)}"

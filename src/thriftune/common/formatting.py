@@ -1,4 +1,4 @@
-"""Numbers, amounts, times and dollars as people read them."""
+"""Format numbers, amounts, times and dollars for people."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from collections.abc import Mapping
 
 
 def format_number(value: float | None) -> str:
+    """Return a number with six significant digits, or "-" for None."""
     return "-" if value is None else f"{value:.6g}"
 
 
 def plural(count: int, thing: str) -> str:
+    """Return a count with its noun, such as "1 trial" or "3 trials"."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def format_short(value: float) -> str:
-    """In three digits, with the letters that stand for thousands: 20.6M."""
+    """Return a number with three digits and the letter for its thousands, such as 20.6M."""
     for letter, size in _THOUSANDS:
-        if abs(value) >= 0.9995 * size:
+        if abs(value) >= _ROUNDS_UP * size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
 
+
+_ROUNDS_UP = 0.9995
+"""From this part of a unit on, three digits round up to the whole unit, so that unit is used."""
 
 _THOUSANDS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 
 def format_energy(joules: float) -> str:
-    """In the unit that people know for so much."""
+    """Return an energy in the unit that suits its size: J, kJ, Wh or kWh."""
     for unit, size in _ENERGIES:
-        if joules >= 0.9995 * size:
+        if joules >= _ROUNDS_UP * size:
             amount = joules / size
             return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
     return f"{joules:.3g} J"
@@ -38,7 +43,7 @@ _ENERGIES = (("kWh", 3.6e6), ("Wh", 3600.0), ("kJ", 1000.0))
 
 
 def format_energy_total(joules: float, estimated: float) -> str:
-    """`estimated`: the part of them that no meter has told."""
+    """Return an energy, and how much of it is an estimate. `estimated`: the joules that no meter has measured."""
     if not estimated:
         return format_energy(joules)
     if estimated < 0.995 * joules:
@@ -47,14 +52,14 @@ def format_energy_total(joules: float, estimated: float) -> str:
 
 
 def time_unit(longest_seconds: float) -> tuple[str, float]:
-    """For a column or an axis that goes so far: its name, and its seconds."""
+    """Return the unit for a column or axis of times up to `longest_seconds`, and the seconds in one unit."""
     if longest_seconds < 300.0:
         return "seconds", 1.0
     return ("minutes", 60.0) if longest_seconds < 18_000.0 else ("hours", 3600.0)
 
 
 def format_resources(worker: Mapping[str, float]) -> str:
-    """What a worker gets, as in "2 CPU, 1 GPU"."""
+    """Return a worker's resources, such as "2 CPU, 1 GPU"."""
     return ", ".join(
         f"{amount / 2**30:.3g} GB memory" if name == "memory" else f"{amount:g} {name}"
         for name, amount in worker.items()
@@ -62,6 +67,7 @@ def format_resources(worker: Mapping[str, float]) -> str:
 
 
 def format_seconds(seconds: float) -> str:
+    """Return a duration, such as "45.0 s", "12 min 05 s" or "3 h 07 min"."""
     if seconds < 90:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -70,16 +76,16 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_dollars(dollars: float) -> str:
-    """Enough digits that a small sum is not shown as nothing."""
+    """Return an amount of dollars, with four decimals below one dollar."""
     return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.4f}"
 
 
 def format_time(at: float) -> str:
-    """Return a moment in local time, such as "2026-11-20 09:00 CET"; with seconds where it has some."""
+    """Return a time in local time, such as "2026-11-20 09:00 CET", with its seconds unless they are 0."""
     shown = time.localtime(at)
     return time.strftime("%Y-%m-%d %H:%M:%S %Z" if shown.tm_sec else "%Y-%m-%d %H:%M %Z", shown)
 
 
 def format_unfinished(step: int, max_steps: int | None) -> str:
-    """Return how far a leading trial has come that has not finished, such as "unfinished, step 3 of 10"."""
+    """Return the progress of an unfinished trial, such as "unfinished, step 3 of 10"."""
     return f"unfinished, step {step}" + (f" of {max_steps}" if max_steps else "")

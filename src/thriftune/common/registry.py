@@ -1,4 +1,4 @@
-"""What does a name stand for? Searchers and stopping rules may be given by name, or as an object with options."""
+"""Registries of searchers, stopping rules and similar parts that users select by name or pass as objects."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """All parts of one kind. Their modules are imported when they are first asked for: some are heavy."""
+    """The classes that one setting can name. A class is imported when it is first used: some imports are slow."""
 
     def __init__(self, setting: str, homes: Mapping[str, tuple[str, str]], methods: tuple[str, ...]) -> None:
-        """`homes`: by name, the module and the class. `methods`: what an object must have, as it is called."""
+        """Create a registry.
+
+        - `setting`: the setting's name, for errors.
+        - `homes`: the module and the class of each name.
+        - `methods`: the methods that an object must have, with their arguments as errors show them.
+        """
         self._setting = setting
         self._homes = homes
         self._methods = methods
@@ -29,51 +34,57 @@ class Registry(Generic[T]):
         return iter(self._homes)
 
     def kind(self, name: str) -> type[T]:
+        """Return the class of a name; raise SettingError if it is not known."""
         if name not in self._homes:
             raise SettingError(f"{self._setting} {name!r} is not known; use one of {', '.join(self._homes)}")
-        module, found = self._homes[name]
-        kind: type[T] = getattr(import_module(module), found)
+        module, class_name = self._homes[name]
+        kind: type[T] = getattr(import_module(module), class_name)
         return kind
 
     def make(self, name: str, options: Mapping[str, Any]) -> T:
-        """The part of that name, with options as a study file gives them."""
+        """Return a new object of the class of this name, with options from a study file."""
         kind = self.kind(name)
         known = inspect.signature(kind).parameters
         if unknown := [option for option in options if option not in known]:
-            may = ", ".join(known) or "none"
-            raise SettingError(f"{self._setting}: {name} does not take {', '.join(unknown)}; its options: {may}")
+            allowed = ", ".join(known) or "none"
+            raise SettingError(
+                f"{self._setting}: {name} does not take {', '.join(unknown)}; its options: {allowed}"
+            )
         return kind(**options)
 
-    def check(self, given: object) -> None:
-        """Whether it is a name, or an object that can be asked; SettingError if not."""
-        if isinstance(given, str):
-            self.kind(given)
-        elif isinstance(given, type):
-            raise SettingError(f"{self._setting}: {given.__name__} is a class; give an object, {given.__name__}()")
-        elif not all(callable(getattr(given, method.partition("(")[0], None)) for method in self._methods):
+    def check(self, value: object) -> None:
+        """Raise SettingError unless the value is a known name or an object with the required methods."""
+        if isinstance(value, str):
+            self.kind(value)
+        elif isinstance(value, type):
+            raise SettingError(f"{self._setting}: {value.__name__} is a class; give an object, {value.__name__}()")
+        elif not all(callable(getattr(value, method.partition("(")[0], None)) for method in self._methods):
             raise SettingError(
-                f"{self._setting}: {given!r} has no method {' and '.join(self._methods)}; "
+                f"{self._setting}: {value!r} has no method {' and '.join(self._methods)}; "
                 f"give an object that has, or one of {', '.join(map(repr, self._homes))}"
             )
 
-    def name_and_options(self, given: str | T) -> tuple[str, dict[str, Any]]:
-        """Its name and its options, as a study file has them; of a user's own, the name of its class."""
-        if isinstance(given, str):
-            return given, {}
-        kind = type(given)
+    def name_and_options(self, value: str | T) -> tuple[str, dict[str, Any]]:
+        """Return the name and options of a value, as a study file has them.
+
+        For an object of a class that is not registered, return the name of its class without options.
+        """
+        if isinstance(value, str):
+            return value, {}
+        kind = type(value)
         for name, home in self._homes.items():
             if home == (kind.__module__, kind.__name__):
-                return name, dict(getattr(given, "options", {}))
+                return name, dict(getattr(value, "options", {}))
         return kind.__name__, {}
 
     @property
     def classes(self) -> list[str]:
-        """Their names."""
-        return [found for _, found in self._homes.values()]
+        """Return the names of the classes."""
+        return [class_name for _, class_name in self._homes.values()]
 
     def of_class(self, name: str) -> Any:
-        """For a module's __getattr__: the part whose class has that name."""
-        for module, found in self._homes.values():
-            if name == found:
+        """Return the class with this class name. Called by a module's __getattr__()."""
+        for module, class_name in self._homes.values():
+            if name == class_name:
                 return getattr(import_module(module), name)
         raise AttributeError(f"there is no {name!r} among {', '.join(self.classes)}")

@@ -1,16 +1,16 @@
-"""What did a program print? Its output and its errors as text that can only be read."""
+"""Make the output and errors of programs safe to show, and extract the important lines."""
 
 from __future__ import annotations
 
 import re
 
-# What a program prints to move the cursor or to colour; on a person's terminal it would do just that.
+# Terminal escape sequences, which move the cursor or change colours.
 _ESCAPES = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b(?:\][^\x07\x1b]*(?:\x07|\x1b\\)|.)", re.DOTALL)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """What a program printed, as text that only can be read: without escapes and overwritten parts of lines."""
+    """Return the output of a program without escape sequences, control characters and overwritten text."""
     lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
     return "\n".join(_CONTROLS.sub("", line.rstrip("\r").rpartition("\r")[2]) for line in lines)
 
@@ -23,10 +23,10 @@ def escaped(text: str) -> str:
 
 
 def last_line(error: str | None) -> str:
-    """The line of a traceback that says what happened."""
+    """Return the line of a traceback or message that names the error; empty if it has none."""
     lines = [line for line in printable(error or "").splitlines() if line.strip()]
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
-    after = lines[frames[-1] + 1 :] if frames else lines  # a message may have several lines: its first one
+    after = lines[frames[-1] + 1 :] if frames else lines  # the first line of the message
     return next((line.strip() for line in after if not line.startswith(" ")), "")
 
 

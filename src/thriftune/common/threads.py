@@ -1,11 +1,11 @@
-"""How many threads do the libraries of a process take? What is said to them before they are loaded."""
+"""Environment variables that limit the threads of numeric libraries. They are set before a process starts."""
 
 from __future__ import annotations
 
 THREAD_VARIABLES = tuple(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB"))
-"""PyTorch goes by the first. Where they are not set, libraries count the cores, some all of the machine."""
+"""PyTorch uses the first one. If they are not set, libraries use as many threads as the machine has cores."""
 
 
 def thread_limits(count: int) -> dict[str, str]:
-    """Environment variables, so that processes share the cores instead of fighting for them."""
+    """Return the environment variables that limit a process to `count` threads for each library."""
     return dict.fromkeys(THREAD_VARIABLES, str(max(1, count)))

@@ -1,9 +1,9 @@
-"""Who drives a study? One lock a study, held for as long as its driver lives and not a moment longer.
+"""One lock for each study, which its driver holds while it lives.
 
-The locks of a file are flocks: the kernel lets go of them when their holder dies, by SIGKILL too, and they
-hold between threads of one process as between processes. A lock file's content tells who holds it, and means
-nothing while nobody does. Lock files are removed only with their study: if they were removed at the end of a
-drive, two drivers could each hold a lock on a file of that name, one of them unlinked.
+The lock of a store in a file is an flock. The kernel releases it when the process dies, even by SIGKILL. It
+excludes threads of one process as well as other processes. The content of a lock file names the holder, and has
+no meaning while nobody holds the lock. A lock file is removed only with its study. If it were removed after each
+drive, two drivers could both hold a lock: one on the removed file, and one on a new file of the same name.
 """
 
 from __future__ import annotations
@@ -21,42 +21,45 @@ from typing import Protocol
 from thriftune.store.protocol import DriverInfo
 
 PATIENCE_SECONDS = 0.5
-"""How long a driver tries for its lock. Others may hold it for a moment without being a driver: whoever looks
-who the driver is, and a child of a driver just killed that was between fork and exec."""
+"""How long a driver tries to get its lock.
+
+Others may hold it for a short time: a process that reads who the driver is, or a child that a killed driver has
+forked and that has not called exec yet.
+"""
 
 
 class LockHeld(Exception):
-    """Somebody else holds the lock."""
+    """Another driver holds the lock."""
 
-    def __init__(self, by: DriverInfo) -> None:
-        super().__init__(by)
-        self.by = by
+    def __init__(self, holder: DriverInfo) -> None:
+        super().__init__(holder)
+        self.holder = holder
 
 
 class Locks(Protocol):
-    """The locks of one store, by the number of the study."""
+    """The locks of one store. `study` is the id of the study in the store."""
 
     def hold(self, study: int) -> AbstractContextManager[None]:
-        """Hold the study's lock while inside. Raises Held."""
+        """Hold the study's lock for the time of a `with` block. Raises LockHeld."""
 
     def holder(self, study: int) -> DriverInfo | None:
-        """Who holds the study's lock now."""
+        """Return the process that holds the study's lock; None if no process does."""
 
     def remove(self, study: int) -> None:
-        """Forget the lock of a study that is gone for good. Only its holder may."""
+        """Remove the lock of a deleted study. Only its holder may call this."""
 
 
 class MemoryLocks:
-    """For a store that no other process can see."""
+    """The locks of a store in memory, which no other process can open."""
 
     def __init__(self) -> None:
         self._holders: dict[int, DriverInfo] = {}
 
     @contextmanager
     def hold(self, study: int) -> Iterator[None]:
-        me = _this_process()
-        # setdefault is atomic: of two threads, only one finds its own object there.
-        if (holder := self._holders.setdefault(study, me)) is not me:
+        own = _this_process()
+        # setdefault() is atomic: only one of two threads gets its own object back.
+        if (holder := self._holders.setdefault(study, own)) is not own:
             raise LockHeld(holder)
         try:
             yield
@@ -67,11 +70,11 @@ class MemoryLocks:
         return self._holders.get(study)
 
     def remove(self, study: int) -> None:
-        """Nothing is left behind that could be removed."""
+        """Do nothing: a lock in memory disappears when it is released."""
 
 
 class FileLocks:
-    """For a store that is a file: one lock file a study, all in one folder."""
+    """The locks of a store in a file: one lock file for each study, all in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,10 +94,10 @@ class FileLocks:
             os.pwrite(file, json.dumps(astuple(_this_process())).encode(), 0)
             yield
         finally:
-            # In a forked child the file is closed already, and the lock is not the child's to let go of.
+            # In a forked child the file is already closed, and the parent keeps the lock.
             if file in _open_locks:
                 _open_locks.remove(file)
-                # Closing is not enough while a child between fork and exec has the file open too.
+                # Closing is not enough: a child that has not called exec yet may have the file open, too.
                 fcntl.flock(file, fcntl.LOCK_UN)
                 os.close(file)
 
@@ -132,12 +135,12 @@ def _read_holder(file: int) -> DriverInfo:
         try:
             return DriverInfo(*json.loads(os.pread(file, 4096, 0)))
         except (ValueError, TypeError):
-            time.sleep(0.001)  # it has only just got its lock, and is about to write who it is
+            time.sleep(0.001)  # the holder has just got the lock and has not written its name yet
     return DriverInfo(0, "an unknown host", os.fstat(file).st_mtime)
 
 
-# A child forked without exec shares the open file, and with it the lock: a pool's worker that outlives its
-# killed parent would keep the study busy. So every child closes its copies at once; the parent's lock stays.
+# A forked child shares the open file and thus the lock. A worker of a process pool that outlives its killed parent
+# would keep the study locked. Every child therefore closes its copies at once. The parent keeps its lock.
 _open_locks: set[int] = set()
 
 

@@ -1,4 +1,4 @@
-"""Opens a store by its path or URL."""
+"""Open a store by its path or URL."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from thriftune.store.protocol import Store
 
 
 def open_store(where: str | Path | None = None, *, create: bool = True) -> Store:
-    """The store at `where`: a file or folder, "sqlite:///path", ":memory:", or None for the user's own store.
+    """Open the store at `where`: a file or folder, "sqlite:///path", ":memory:", or None for the default store.
 
-    location.py says which the user's own store is. With `create` off, as for commands that only look, a store that
-    is not there raises StudyNotFound instead of being made.
+    Without `create`, raise StudyNotFound if the store does not exist, and do not create it. Commands that only
+    show studies use this.
     """
-    # Late, so that those who need only the types do not load a database.
+    # Imported here, so that other users of this module do not load a database.
     from thriftune.store.sqlite import SqliteStore
 
     if where is None:
@@ -27,7 +27,7 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
     if isinstance(where, str) and "://" in where:
         scheme, _, rest = where.partition("://")
         if scheme != "sqlite" or not rest.startswith("/") or rest == "/":
-            # The rest is not shown: it may hold a password.
+            # The error does not show the rest of the URL, which may contain a password.
             raise SettingError(
                 f"store: a {scheme}:// URL of this form is not supported; "
                 'use a path, "sqlite:///path" or ":memory:"'
@@ -40,9 +40,9 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> Store
 
 @contextmanager
 def use_store(store: str | Path | Store | None, *, create: bool = True) -> Iterator[Store]:
-    """Open the store for the time inside. A store given as an object stays open afterwards."""
+    """Open the store for the time of a `with` block. A store that is passed as an object stays open afterwards."""
     if store is None or isinstance(store, (str, Path)):
-        with open_store(store, create=create) as found:
-            yield found
+        with open_store(store, create=create) as opened:
+            yield opened
     else:
         yield store

@@ -1,11 +1,11 @@
-"""Keeps what each attempt of a trial prints: in files of the trial's folder, of a limited size.
+"""Write and read the output of each attempt, in files of limited size in the trial's folder.
 
     output/2.log            the first 1 MiB of attempt 2
-    output/2.7340032.log    a later part, which begins after so many bytes; the last two parts are kept
-    output/2-rank1.log      of the second worker, where a trial has several
+    output/2.7340032.log    a later part, which begins after 7340032 bytes of output; the last two parts are kept
+    output/2-rank1.log      the output of the worker with rank 1 in a gang
 
-The name of each part says where it begins, so that a reader knows what was left out between two of them, whoever
-was killed in the middle of writing. An attempt that prints nothing has no file.
+The name of each part contains the position at which it begins. A reader therefore knows how much was left out
+between two parts, even if the writer was killed. An attempt that prints nothing has no file.
 """
 
 from __future__ import annotations
@@ -15,30 +15,32 @@ import re
 from pathlib import Path
 
 PART_BYTES = 1 << 20
-"""The length of a part."""
+"""The size of a part: large enough for most outputs, small enough for a reader's memory."""
 
 LAST_PARTS = 2
-"""Parts that are kept beside the first: at least one whole one, and the one being written."""
+"""The number of parts kept after the first: one complete part, and the one being written."""
 
 _READ_BYTES = 1 << 18
+"""The size of one read."""
+
 _NAME = re.compile(r"(\d+)(?:-rank(\d+))?(?:\.(\d+))?\.log")
 
 
 class OutputWriter:
-    """Writes what one worker of one attempt prints."""
+    """Writes the output of one worker of one attempt."""
 
     def __init__(self, trial_folder: str | Path, attempt: int, rank: int = 0) -> None:
         self._folder = _folder(trial_folder)
         self._stem = f"{attempt}-rank{rank}" if rank else str(attempt)
-        self._offset = 0  # bytes printed so far, kept or not
-        self._room = 0  # bytes that still fit into the open part; 0 if none is open
+        self._offset = 0  # the number of bytes printed, stored or not
+        self._room = 0  # bytes that still fit in the open part; 0 if none is open
         self._fd = -1
-        self._last: list[Path] = []  # the parts after the first that are there, in order
+        self._last: list[Path] = []  # all existing parts after the first, in order
 
     def write(self, output: bytes) -> OSError | None:
-        """Write the output. Return why some of it could not be written; it is left out then.
+        """Write output. If some of it cannot be written, leave it out and return the error.
 
-        The next call begins a new part, as there may be room again.
+        The next call then begins a new part, because the disk may have space again.
         """
         end = self._offset + len(output)
         try:
@@ -48,7 +50,7 @@ class OutputWriter:
                 written = os.write(self._fd, output[: self._room])
                 output = output[written:]
                 self._offset, self._room = self._offset + written, self._room - written
-                if len(self._last) > LAST_PARTS:  # only now: a part that stays empty takes no other's place
+                if len(self._last) > LAST_PARTS:  # after the write: an empty part replaces no other one
                     self._last.pop(0).unlink(missing_ok=True)
         except OSError as error:
             if self._last and self._room == PART_BYTES:
@@ -58,6 +60,7 @@ class OutputWriter:
         return None
 
     def close(self) -> None:
+        """Close the open part, if any."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._room = -1, 0
@@ -76,15 +79,15 @@ class OutputWriter:
 
 
 class OutputReader:
-    """Reads the output of one attempt, also while it is written."""
+    """Reads the output of one worker of one attempt, also while it is being written."""
 
     def __init__(self, trial_folder: str | Path, attempt: int, rank: int = 0) -> None:
         self._folder = _folder(trial_folder)
         self._attempt, self._rank = attempt, rank
-        self._offset = 0  # of the output that was read or passed over
+        self._offset = 0  # the position in the output up to which it was read or left out
 
     def read(self) -> bytes:
-        """Return what is new since the last call. A line says how much is left out, where that is so."""
+        """Return the output since the last call. If some was left out, a line says how much."""
         read: list[bytes] = []
         for begins, path in self._parts():
             try:
@@ -98,41 +101,42 @@ class OutputReader:
                     while chunk := file.read(_READ_BYTES):
                         read.append(chunk)
                         self._offset += len(chunk)
-            except FileNotFoundError:  # made room for a later part
+            except FileNotFoundError:  # the writer has removed it to make room for a later part
                 continue
         return b"".join(read)
 
     def _parts(self) -> list[tuple[int, Path]]:
-        """Return where each part begins, and its file, in order."""
+        """Return the beginning and the path of each part, in order."""
         return sorted(
             (begins, self._folder / name)
-            for name, attempt, rank, begins in _listed(self._folder)
+            for name, attempt, rank, begins in _all_parts(self._folder)
             if (attempt, rank) == (self._attempt, self._rank)
         )
 
 
 def read_output(trial_folder: str | Path, attempt: int, rank: int = 0) -> str:
-    """Return what an attempt has printed; empty if nothing is kept."""
+    """Return the stored output of an attempt; empty if it has none."""
     return OutputReader(trial_folder, attempt, rank).read().decode(errors="replace")
 
 
 def attempts_with_output(trial_folder: str | Path, rank: int = 0) -> list[int]:
-    """Return the numbers of the attempts whose output is kept, in order."""
-    return sorted({attempt for _, attempt, of, _ in _listed(_folder(trial_folder)) if of == rank})
+    """Return the numbers of the attempts with stored output, in order."""
+    parts = _all_parts(_folder(trial_folder))
+    return sorted({attempt for _, attempt, part_rank, _ in parts if part_rank == rank})
 
 
 def _folder(trial_folder: str | Path) -> Path:
     return Path(trial_folder) / "output"
 
 
-def _listed(folder: Path) -> list[tuple[str, int, int, int]]:
-    """Return each part's name, attempt, rank and beginning."""
+def _all_parts(folder: Path) -> list[tuple[str, int, int, int]]:
+    """Return the file name, attempt, rank and beginning of each part."""
     try:
         names = [path.name for path in folder.iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = []
+    parts = []
     for match in filter(None, map(_NAME.fullmatch, names)):
         attempt, rank, begins = match.groups("0")
-        found.append((match.group(), int(attempt), int(rank), int(begins)))
-    return found
+        parts.append((match.group(), int(attempt), int(rank), int(begins)))
+    return parts

@@ -1,7 +1,7 @@
-"""The store protocol. The store keeps the log of every study, and everything else is folded from it.
+"""The protocol of stores. A store keeps the log of each study, from which all else can be computed.
 
-A log is a sequence of entries (events.Event), numbered from 1 and only ever appended to. One driver at a time
-writes a study; any number of readers, in any process, read it whenever they like.
+A log is a sequence of entries (events.Event) that are numbered from 1. Entries are only ever appended. One
+driver at a time writes the log of a study. Any number of readers, in any process, can read it at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from thriftune.state.events import Event
 
 @dataclass(frozen=True, slots=True)
 class DriverInfo:
-    """The process that runs a study now, and since when (unix seconds)."""
+    """The process that drives a study, and the time at which it began, in unix seconds."""
 
     pid: int
     host: str
@@ -26,9 +26,11 @@ class DriverInfo:
 
 @dataclass(frozen=True, slots=True)
 class StudyListing:
-    """A study as a listing shows it, without reading its log.
+    """A study as a list of studies shows it. Creating it does not need the study's log.
 
-    `damage`: what of it cannot be read, in words; `spec` and `summary` are then empty.
+    - `entries`: the length of the log.
+    - `driver`: the process that drives the study now; None if no process does.
+    - `damage`: a sentence that says what cannot be read, else empty. If set, `spec` and `summary` are empty.
     """
 
     name: str
@@ -41,29 +43,31 @@ class StudyListing:
 
 
 class Store(Protocol):
-    """Where studies are kept.
+    """A durable collection of studies.
 
-    Every method that takes the name of a study (but `create`) raises StudyNotFound when there is none of that
-    name, and any method raises StoreError when the store itself fails. spec(), length() and read() raise
-    StudyDamaged when they cannot understand what is stored; all others work with a damaged study, too. A method
-    that writes has written all when it returns, and nothing when it raises: written so that it survives the death
-    of any process, and, but for append(), of the machine. Readers neither block the driver nor are blocked by it.
-    A store may be used from several threads, but not in a forked child.
+    - Errors: every method with the name of a study, except create(), raises StudyNotFound if the store has no
+      study of this name. Any method raises StoreError if the store itself fails. spec(), length() and read()
+      raise StudyDamaged if they cannot read what is stored. All other methods also work with a damaged study.
+    - Atomicity: a method that writes has written everything when it returns, and nothing when it raises.
+    - Durability: what was written survives the death of any process. It also survives the death of the machine,
+      except for append(), which needs a sync() for that.
+    - Concurrency: readers do not block the driver, and the driver does not block readers. A store may be used from
+      several threads, but not in a forked child.
     """
 
     @property
     def url(self) -> str:
-        """What open_store() takes to open this store again."""
+        """The path or URL with which open_store() opens this store again."""
 
     @property
     def folder(self) -> Path:
-        """Where the files of studies, such as checkpoints, are kept by default. No other store has the same."""
+        """The default folder for files of studies, such as checkpoints. Each store has its own."""
 
     def create(self, name: str, spec: Mapping[str, Any], at: float, entries: Sequence[Event] = ()) -> None:
-        """Add a study, its log begun with `entries`. `spec` is anything JSON can hold. Raises StudyExists."""
+        """Add a study whose log begins with `entries`. `spec` is any JSON. Raises StudyExists."""
 
     def spec(self, name: str) -> dict[str, Any]:
-        """What the study was created or last updated with."""
+        """Return the spec with which the study was created or last updated."""
 
     def update_spec(self, name: str, spec: Mapping[str, Any]) -> None:
         """Replace the study's spec."""
@@ -71,53 +75,55 @@ class Store(Protocol):
     def append(
         self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
     ) -> None:
-        """Add the entries to a log that has `after` of them, and replace the summary if one is given.
+        """Append entries to a log that has `after` entries, and replace the summary unless it is None.
 
-        Raises StoreConflict when the log has any other number of entries: somebody else wrote to it. Survives the
-        death of the machine only after sync(), which costs more than all the rest.
+        Raises StoreConflict if the log has another number of entries, because another driver wrote to it. The
+        entries survive the death of the machine only after sync(), which takes longer than the append itself.
         """
 
     def sync(self) -> None:
-        """Whatever was appended survives the death of the machine, too."""
+        """Make everything that was appended survive the death of the machine."""
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        """Return the entries numbered after + 1 and up, in order, their values checked by Codec."""
+        """Return all entries from number after + 1 on, in order. Codec has checked their values."""
 
     def length(self, name: str) -> int:
-        """How many entries the log has."""
+        """Return the number of entries of the log."""
 
     def studies(self) -> list[StudyListing]:
-        """Return every study, damaged ones included, the newest first. Its cost does not depend on their logs."""
+        """Return every study, the newest first, including damaged ones. The cost does not depend on the logs."""
 
     def drive(self, name: str) -> AbstractContextManager[None]:
-        """Be the study's one driver while inside. Raises StudyBusy when somebody else is, in any process.
+        """Make this process the study's only driver for the time of a `with` block.
 
-        A driver that dies, however it dies, is the driver no more.
+        Raises StudyBusy if the study has a driver, in any process. A driver that dies, in any way, stops being the
+        driver at once.
         """
 
     def driver(self, name: str) -> DriverInfo | None:
-        """Who drives the study at this moment."""
+        """Return the process that drives the study now; None if no process does."""
 
     def request(self, name: str, what: str, at: float) -> None:
-        """Ask the study's driver for something ("stop"). It stays until this or a later driver takes it."""
+        """Leave a request for the study's driver, such as "stop". It stays until a driver takes it."""
 
     def take_requests(self, name: str) -> list[str]:
-        """What was asked for since the last call, oldest first. Cheap enough to be called twice a second.
+        """Return and remove the requests to the study's driver, the oldest first.
 
-        Raises StoreError, too, where the store is not in its place any more, so that a driver comes to know.
+        A driver calls it about twice a second. It also raises StoreError if the store's file was removed or
+        replaced, so that the driver notices.
         """
 
     def rename(self, name: str, new: str, spec: Mapping[str, Any]) -> None:
-        """Give the study another name, and replace its spec, in one step.
+        """Rename a study and replace its spec, in one transaction.
 
-        Raises StudyExists where there is a study of the new name, and StudyBusy while this one is driven.
+        Raises StudyExists if the store has a study of the new name, and StudyBusy if this study has a driver.
         """
 
     def delete(self, name: str) -> None:
-        """Remove the study and its log. Raises StudyBusy while it is driven."""
+        """Remove the study and its log. Raises StudyBusy if it has a driver."""
 
     def close(self) -> None:
-        """Let go of the store. It cannot be used any more; closing it again does nothing."""
+        """Close the store, after which it cannot be used. Closing it again does nothing."""
 
     def __enter__(self) -> Self: ...
 

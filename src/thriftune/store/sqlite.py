@@ -1,14 +1,13 @@
-"""Store studies in one SQLite file: no server, and readers never block the writer (write-ahead log).
+"""A store in one SQLite file. It needs no server, and readers never block the writer.
 
 Commits go to the write-ahead log, the -wal file. A commit survives the death of any process at once. It survives
-a power cut only after sync(): SQLite runs with synchronous = NORMAL, which does not sync the log on every commit.
-The log is copied into the main file (a checkpoint, in SQLite's words) when a study is made, every few seconds, and
-at the end of a drive.
+a power cut only after sync(), because SQLite runs with synchronous = NORMAL and does not sync the log on every
+commit. SQLite calls it a checkpoint when the log is copied into the main file. This happens when a study is
+created, every few seconds while a study runs, and at the end of a drive.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import sqlite3
@@ -16,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from reprlib import repr as short
 from typing import Any, Self
@@ -24,7 +23,6 @@ from typing import Any, Self
 from thriftune.errors import (
     StoreConflict,
     StoreError,
-    StoreFull,
     StudyBusy,
     StudyDamaged,
     StudyExists,
@@ -34,91 +32,34 @@ from thriftune.state.event_checks import is_time
 from thriftune.state.events import Codec, Event
 from thriftune.store.locks import FileLocks, LockHeld, Locks, MemoryLocks
 from thriftune.store.protocol import DriverInfo, StudyListing
+from thriftune.store.sqlite_errors import ADVICE, BUSY_SECONDS, error_code, translated_errors
+from thriftune.store.sqlite_schema import APPLICATION_ID, SCHEMA, VERSION
 from thriftune.store.write_ahead_log import WriteAheadLog, companion_path, has_no_log, modification_stamp
 
-BUSY_SECONDS = 60.0
-"""How long to wait for the commits of other studies' drivers; one takes well under a millisecond."""
-
-APPLICATION = 0x74687266
-"""Marks a database as ours ("thrf"), so that one of another program is never touched."""
-
-VERSION = 1
-"""Of the schema. A store of a later version is refused, as nobody can know what it means."""
-
-# AUTOINCREMENT: the number of a deleted study is never given again, so whoever still has it finds nothing
-# rather than another study. SQLite writes whole rows, so what every append changes (heads) is apart from the
-# long spec, which hardly ever does.
-SCHEMA = f"""
-CREATE TABLE studies (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    name TEXT NOT NULL UNIQUE,
-    created_at REAL NOT NULL,
-    spec TEXT NOT NULL
-);
-CREATE TABLE heads (
-    study INTEGER PRIMARY KEY REFERENCES studies(id) ON DELETE CASCADE,
-    entries INTEGER NOT NULL DEFAULT 0,
-    summary TEXT NOT NULL DEFAULT '{{}}'
-);
-CREATE TABLE log (
-    study INTEGER NOT NULL REFERENCES studies(id) ON DELETE CASCADE,
-    number INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    trial INTEGER,
-    at REAL NOT NULL,
-    body TEXT NOT NULL,
-    PRIMARY KEY (study, number)
-) WITHOUT ROWID;
-CREATE TABLE requests (
-    id INTEGER PRIMARY KEY,
-    study INTEGER NOT NULL REFERENCES studies(id) ON DELETE CASCADE,
-    what TEXT NOT NULL,
-    at REAL NOT NULL
-);
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {VERSION};
-"""
-
-MOVE_HEAD = "UPDATE heads SET entries = ?, summary = coalesce(?, summary) WHERE study = ? AND entries = ?"
+UPDATE_HEAD = "UPDATE heads SET entries = ?, summary = coalesce(?, summary) WHERE study = ? AND entries = ?"
 ADD_ENTRY = "INSERT INTO log (study, number, kind, trial, at, body) VALUES (?, ?, ?, ?, ?, ?)"
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-
-PROBE_BYTES = 65536
-"""What is written to find out whether a disk is full: more than any one write of SQLite's."""
-
-WAYS_OUT = {
-    sqlite3.SQLITE_BUSY: f"another program has kept it locked for {BUSY_SECONDS:.0f} s; end that program",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that you may write to its folder",
-    sqlite3.SQLITE_CORRUPT: "the file is damaged; restore a copy, or rescue the rest with sqlite3's .recover",
-    sqlite3.SQLITE_FULL: "the disk is full; nothing was written: free some room and go on",
-    sqlite3.SQLITE_IOERR: "the disk failed or is full; nothing was written: free some room or check the disk",
-    sqlite3.SQLITE_IOERR_SHORT_READ: "the file or its -wal file ends too early; it was cut, or removed while a "
-    "study ran. If one still runs, stop it and look again; else restore a copy",
-    sqlite3.SQLITE_NOTADB: "the file is no database; name another file",
-    sqlite3.SQLITE_READONLY: "it cannot be written; put the store where you may write",
-}
 
 
 class SqliteStore:
-    """The studies of one SQLite file, or of this object's own memory (`path` None)."""
+    """The studies in one SQLite file, or in the memory of this object if `path` is None."""
 
     def __init__(self, path: Path | None, *, create: bool = True) -> None:
-        # One true path, so that all who mean this file meet at the same locks.
+        # Resolved, so that all processes with this file use the same locks.
         self._path = path and path.expanduser().resolve()
-        # SQLite wants one thread at a time, whichever it is. Re-entrant: a transaction may look something up.
-        self._turn = threading.RLock()
-        self._ids: dict[str, int] = {}  # of studies by name, for append(): no id is ever used twice
+        # One thread at a time may use the connection. Re-entrant, because a transaction may run a query.
+        self._mutex = threading.RLock()
+        self._ids: dict[str, int] = {}  # ids of studies by name, for append(); no id is ever used twice
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._locks: Locks = MemoryLocks()
         self._read_only = False
-        self._at_rest: tuple[int, ...] | None = None  # the stamp of a file that is read as one that never changes
+        # modification_stamp() of a file that SQLite opened as immutable; None for any other file.
+        self._immutable_stamp: tuple[int, ...] | None = None
         address = ":memory:"
         if self._path:
             self._locks = FileLocks(companion_path(self._path, ".locks"))
-            self._check_place(self._path, create)
+            self._check_path(self._path, create)
             address = f"{self._path.as_uri()}?{self._mode(self._path, create)}"
-        with self._explained():
+        with self._errors():
             self._db = sqlite3.connect(
                 address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -138,7 +79,7 @@ class SqliteStore:
     def folder(self) -> Path:
         if self._path:
             return companion_path(self._path, ".files")
-        if self._temporary is None:  # it lives as long as this object
+        if self._temporary is None:  # removed by close()
             self._temporary = tempfile.TemporaryDirectory(prefix="thriftune-")
         return Path(self._temporary.name)
 
@@ -169,7 +110,7 @@ class SqliteStore:
             db.execute("UPDATE studies SET spec = ? WHERE id = ?", (text, self._id(name)))
 
     def studies(self) -> list[StudyListing]:
-        # As blobs: SQLite's own conversion fails as a whole where one text is none.
+        # Read as blobs: SQLite's own conversion fails for all rows if one text is not valid.
         rows = self._rows(
             "SELECT id, CAST(name AS BLOB), created_at, CAST(spec AS BLOB), CAST(summary AS BLOB), entries "
             "FROM studies LEFT JOIN heads ON study = id ORDER BY created_at DESC, id DESC"
@@ -179,16 +120,16 @@ class SqliteStore:
     def _listed(
         self, study: int, named: bytes, at: object, spec: object, summary: object, entries: object
     ) -> StudyListing:
-        """Return a row of a study and its head as a listing shows it."""
+        """Return the listing of a study from a row of the tables `studies` and `heads`."""
         name, driver = named.decode(errors="replace"), self._holder(study)
         try:
             settings = _json_object(spec)
-            created_at, length = _time(at), _whole(entries)
+            created_at, length = _time(at), _length(entries)
         except ValueError as error:
             return StudyListing(name, 0.0, {}, {}, 0, driver, f"its settings cannot be read ({error})")
         try:
             known = _json_object(summary)
-        except ValueError:  # it is only a shortcut to what the log says
+        except ValueError:  # the summary can always be computed from the log again
             known = {}
         return StudyListing(name, created_at, settings, known, length, driver)
 
@@ -213,13 +154,13 @@ class SqliteStore:
     def append(
         self, name: str, after: int, entries: Sequence[Event], summary: Mapping[str, Any] | None = None
     ) -> None:
-        # What can be done before taking the file's one write lock is done before: other studies wait for it.
+        # The rows are prepared before the transaction, because drivers of other studies wait for its end.
         study = self._ids.get(name) or self._id(name)
         rows = _rows(study, after, entries)
         head = (after + len(rows), None if summary is None else json.dumps(summary), study, after)
         with self._writing(sync=False) as db:
-            if db.execute(MOVE_HEAD, head).rowcount == 0:
-                self._ids.pop(name, None)  # it may be another study by now
+            if db.execute(UPDATE_HEAD, head).rowcount == 0:
+                self._ids.pop(name, None)  # the name may belong to another study now
                 raise StoreConflict(
                     f"study {name!r} has {self.length(name)} entries in {self._where}, but its driver knows "
                     f"of {after}: another driver wrote to it. Nothing was written; load the study again"
@@ -227,12 +168,12 @@ class SqliteStore:
             db.executemany(ADD_ENTRY, rows)
 
     def sync(self) -> None:
-        with self._turn, self._explained():
+        with self._mutex, self._errors():
             if self._log is not None:
                 self._log.sync()
 
     def read(self, name: str, after: int = 0) -> list[Event]:
-        at_least = self.length(name)  # before the entries are read, as a driver may be adding some
+        min_length = self.length(name)  # read before the entries, because a driver may append some
         select = (
             "SELECT number, CAST(kind AS BLOB), CAST(body AS BLOB) FROM log WHERE study = ? AND number > ? "
             "ORDER BY number"
@@ -240,24 +181,24 @@ class SqliteStore:
         number = after
         events: list[Event] = []
         try:
-            for found, kind, body in self._rows(select, self._id(name), after):
+            for stored_number, kind, body in self._rows(select, self._id(name), after):
                 number += 1
-                if found != number:
+                if stored_number != number:
                     raise ValueError("it is missing")
                 events.append(Codec.event(kind.decode(), body.decode("ascii")))
         except ValueError as error:
             raise StudyDamaged(name, self.url, f"entry {number}: {error}") from error
-        if number < at_least and after < at_least:
-            raise StudyDamaged(name, self.url, f"its log ends at entry {number}, and should have {at_least}")
+        if number < min_length and after < min_length:
+            raise StudyDamaged(name, self.url, f"its log ends at entry {number}, and should have {min_length}")
         return events
 
     def length(self, name: str) -> int:
         try:
-            return _whole(self._look_up(name, "entries"))
+            return _length(self._look_up(name, "entries"))
         except ValueError as error:
             raise StudyDamaged(name, self.url, f"the length of its log cannot be read ({error})") from error
 
-    # --- the driver ---------------------------------------------------------------------------------------
+    # --- drivers and requests -----------------------------------------------------------------------------
 
     @contextmanager
     def drive(self, name: str) -> Iterator[None]:
@@ -272,13 +213,13 @@ class SqliteStore:
 
     def request(self, name: str, what: str, at: float) -> None:
         with self._writing() as db:
-            ask = "INSERT INTO requests (study, what, at) VALUES (?, ?, ?)"
-            db.execute(ask, (self._id(name), what, at))
+            insert = "INSERT INTO requests (study, what, at) VALUES (?, ?, ?)"
+            db.execute(insert, (self._id(name), what, at))
 
     def take_requests(self, name: str) -> list[str]:
         self._check_file()
         if self._log is not None:
-            with self._turn, self._explained():
+            with self._mutex, self._errors():
                 self._log.check()
                 self._log.checkpoint_if_due()
         select = "SELECT id, what FROM requests WHERE study = ? ORDER BY id"
@@ -289,7 +230,7 @@ class SqliteStore:
         return [what for _, what in rows]
 
     def close(self) -> None:
-        with self._turn:
+        with self._mutex:
             if self._log is not None:
                 self._log.prepare_to_close()
             self._db.close()
@@ -306,14 +247,14 @@ class SqliteStore:
 
     # --- opening ------------------------------------------------------------------------------------------
 
-    def _check_place(self, path: Path, create: bool) -> None:
-        """Make the store's folder; raise where there is no store to look at or the file cannot be one."""
+    def _check_path(self, path: Path, create: bool) -> None:
+        """Create the store's folder. Raise an error if the file cannot be a store, or must exist and does not."""
         if not create and not (path.exists() and path.stat().st_size):
             raise StudyNotFound(
                 f"there is no store at {path}: no study has been run there yet; if yours is in another store, "
                 "name it with --store PATH, or set THRIFTUNE_STORE"
             )
-        # SQLite and our locks find a file's companions by its name.
+        # SQLite and the locks find the other files of a store by its name.
         if path.is_file() and (names := path.stat().st_nlink) > 1:
             raise StoreError(
                 f"store {path}: the file has {names} names (hard links), and drivers under different names "
@@ -324,127 +265,104 @@ class SqliteStore:
         except OSError as error:
             raise StoreError(f"store {path}: its folder cannot be made ({error.strerror})") from error
         if create:
-            # Whatever the umask, others may not write: resuming a study runs what its store says. By mknod, as
-            # opening and closing the file would end the locks of other threads on it. SQLite tells what is wrong.
+            # Others must not write to the file, whatever the umask: resuming a study runs code that its store
+            # names. mknod() creates the file without opening it. Closing the file would release the locks of
+            # other threads. If this fails, SQLite raises the error.
             with suppress(OSError):
                 os.mknod(path, 0o644)
 
     def _mode(self, path: Path, create: bool) -> str:
-        """Choose how SQLite opens the file.
+        """Return the parameters with which SQLite opens the file.
 
-        One who may not write can use the -wal and -shm files of others, but not make any. Where there are none,
-        SQLite has to be told that the file will not change; _rows() checks that it did not.
+        A user without write permission can use existing -wal and -shm files, but cannot create them. If they do
+        not exist, SQLite needs a promise that the file will not change. _rows() checks that it did not.
         """
         if create or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             return "mode=rwc" if create else "mode=rw"
         self._read_only = True
         if not has_no_log(path):
             return "mode=ro"
-        self._at_rest = modification_stamp(path)
+        self._immutable_stamp = modification_stamp(path)
         return "mode=ro&immutable=1"
 
     def _check_file(self) -> None:
-        """SQLite goes on writing to a file that has been removed, where nobody will ever find it."""
+        """Raise StoreError if the file was removed or replaced, which SQLite does not notice."""
         if self._path is None:
             return
         try:
-            there = self._path.stat().st_ino
+            inode = self._path.stat().st_ino
         except OSError:
-            there = None
-        if there != self._inode:
+            inode = None
+        if inode != self._inode:
             raise StoreError(
                 f"store {self._where}: the file was removed or replaced while it was in use, "
                 "and what was written since is lost with it"
             )
 
     def _prepare(self) -> None:
-        with self._explained():
+        with self._errors():
             self._db.execute("PRAGMA foreign_keys = ON")
-            # The file stays sound whatever happens; that the latest is on disk, sync() sees to.
+            # The file stays valid after a power cut. sync() makes the latest commits durable.
             self._db.execute("PRAGMA synchronous = NORMAL")
-        if self._pragma("application_id") != APPLICATION:
-            self._lay_out()
+        if self._pragma("application_id") != APPLICATION_ID:
+            self._create_schema()
         if (version := self._pragma("user_version")) != VERSION:
             raise StoreError(
                 f"{self._where} is a store of version {version}, but this thriftune knows only version "
                 f"{VERSION}; upgrade thriftune"
             )
-        if self._path and not self._read_only and not self._turn_wal_on():
+        if self._path and not self._read_only and not self._enable_wal():
             raise StoreError(
                 f"{self._where} is on a file system where readers would block the study "
                 "(SQLite's write-ahead log does not work there); put the store on a local disk"
             )
 
-    def _lay_out(self) -> None:
-        with self._turn, self._explained(), self._transaction() as db:  # there is no write-ahead log yet
-            if self._pragma("application_id") == APPLICATION:
-                return  # somebody else was quicker
+    def _create_schema(self) -> None:
+        with (
+            self._mutex,
+            self._errors(),
+            self._transaction() as db,
+        ):  # without _writing(): the write-ahead log is not enabled yet
+            if self._pragma("application_id") == APPLICATION_ID:
+                return  # another process has created it
             if db.execute("SELECT 1 FROM sqlite_master").fetchall():
                 raise StoreError(f"{self._where} is the database of another program; name another file")
             for statement in SCHEMA.split(";"):
                 db.execute(statement)
 
-    def _turn_wal_on(self) -> bool:
-        """Several may open a new file at once, and here, unlike elsewhere, SQLite does not wait its turn."""
+    def _enable_wal(self) -> bool:
+        """Switch the write-ahead log on; return whether it works.
+
+        Retry while other processes open the new file, because SQLite does not wait for them here.
+        """
         give_up_at = time.monotonic() + BUSY_SECONDS
         while True:
             try:
                 return bool(self._pragma("journal_mode = WAL") == "wal")
             except StoreError as error:
-                if _kind(error.__cause__) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                if error_code(error.__cause__) != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
                     raise
                 time.sleep(0.005)
 
     def _pragma(self, pragma: str) -> Any:
         return self._rows(f"PRAGMA {pragma}")[0][0]
 
-    # --- one way to the database --------------------------------------------------------------------------
+    # --- access to the database ---------------------------------------------------------------------------
 
     @property
     def _where(self) -> str:
         return str(self._path or "memory")
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Raise errors of SQLite and of the disk as StoreError, or as StoreFull where there is no room."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            kind = StoreFull if self._means_full(error) else StoreError
-            what = WAYS_OUT.get(_code(error)) or WAYS_OUT.get(_kind(error)) or str(error)
-            if self._path is not None and self._path.exists() and not os.access(self._path, os.R_OK):
-                what = "you may not read it; ask its owner for permission, or name another store"
-            elif self._read_only and _kind(error) == sqlite3.SQLITE_CANTOPEN:
-                what = (
-                    f"{self._where}-wal has to be copied into it first; have someone who may write look at it once"
-                )
-            raise kind(f"store {self._where}: {what}") from error
-        except OSError as error:
-            kind = StoreFull if error.errno in NO_ROOM else StoreError
-            raise kind(f"store {self._where}: it cannot be brought to disk ({error.strerror})") from error
-        except UnicodeEncodeError as error:
-            raise StoreError(f"store {self._where}: {error.object!r} is no valid text") from error
-
-    def _means_full(self, error: sqlite3.Error) -> bool:
-        """Return whether SQLite failed for want of room. It gives some such failures as plain IO errors."""
-        if _kind(error) != sqlite3.SQLITE_IOERR or _code(error) == sqlite3.SQLITE_IOERR_SHORT_READ:
-            return _kind(error) == sqlite3.SQLITE_FULL
-        if self._path is None:
-            return False
-        try:
-            with tempfile.TemporaryFile(dir=self._path.parent, buffering=0) as probe:
-                probe.write(bytes(PROBE_BYTES))
-                os.fsync(probe.fileno())
-        except OSError as failed:
-            return failed.errno in NO_ROOM
-        return False
+    def _errors(self) -> AbstractContextManager[None]:
+        """Return translated_errors() for this store."""
+        return translated_errors(self._path, read_only=self._read_only)
 
     @contextmanager
     def _writing(self, *, sync: bool = True) -> Iterator[sqlite3.Connection]:
-        """Give a transaction that is committed at the end, or of which nothing stays."""
+        """Run a `with` block as a transaction, which is committed at its end or rolled back on an error."""
         if self._read_only:
-            raise StoreError(f"store {self._where}: {WAYS_OUT[sqlite3.SQLITE_READONLY]}")
-        with self._turn, self._explained():
+            raise StoreError(f"store {self._where}: {ADVICE[sqlite3.SQLITE_READONLY]}")
+        with self._mutex, self._errors():
             if self._log is not None:
                 self._log.check()
             with self._transaction() as db:
@@ -460,7 +378,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
-            # IMMEDIATE: wait for the write lock here, rather than fail for want of it half way.
+            # IMMEDIATE: wait for the write lock here, so that no later statement fails because of it.
             self._db.execute("BEGIN IMMEDIATE")
             yield self._db
             self._db.execute("COMMIT")
@@ -471,20 +389,17 @@ class SqliteStore:
 
     def _checkpoint(self) -> None:
         if self._log is not None:
-            with self._turn:
+            with self._mutex:
                 self._log.checkpoint()
 
     def _rows(self, select: str, *values: object) -> list[Any]:
-        """Always all rows at once: a read left open would keep the write-ahead log from being folded in."""
-        with self._turn, self._explained():
+        """Return all rows of a query. An unfinished query would prevent checkpoints of the write-ahead log."""
+        with self._mutex, self._errors():
             try:
                 return self._db.execute(select, values).fetchall()
             finally:
-                if (
-                    self._at_rest is not None
-                    and self._path is not None
-                    and self._at_rest != modification_stamp(self._path)
-                ):
+                expected = self._immutable_stamp
+                if expected is not None and self._path and expected != modification_stamp(self._path):
                     raise StoreError(f"store {self._where}: a study has begun to write to it; look again")
 
     def _look_up(self, name: str, column: str) -> Any:
@@ -497,31 +412,32 @@ class SqliteStore:
         return study
 
     def _not_found(self, name: str) -> str:
-        from difflib import get_close_matches  # late: only those who mistype wait for it
+        from difflib import get_close_matches  # imported here because only this error needs it
 
-        close = get_close_matches(name, [other for (other,) in self._rows("SELECT name FROM studies")])
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        similar = get_close_matches(name, [other for (other,) in self._rows("SELECT name FROM studies")])
+        hint = f"; did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         return f"there is no study {name!r} in {self._where}{hint}"
 
-    # --- one way to the locks -----------------------------------------------------------------------------
+    # --- access to the locks ------------------------------------------------------------------------------
 
     @contextmanager
     def _driving(self, name: str) -> Iterator[int]:
+        """Hold the study's lock for the time of a `with` block, which gets the study's id. Raises StudyBusy."""
         study = self._id(name)
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._locks.hold(study))
-            except LockHeld as held:
-                raise StudyBusy(self._busy(name, held.by)) from None
+            except LockHeld as error:
+                raise StudyBusy(self._busy_message(name, error.holder)) from None
             except OSError as error:
                 raise StoreError(f"store {self._where}: a study's lock cannot be taken ({error})") from error
-            # Whoever held the lock before may have deleted the study; the lock is then of no use to anybody.
+            # An earlier holder of the lock may have deleted the study. Its lock is then removed, too.
             if not self._rows("SELECT 1 FROM studies WHERE id = ?", study):
                 self._locks.remove(study)
                 raise StudyNotFound(self._not_found(name))
             yield study
 
-    def _busy(self, name: str, driver: DriverInfo) -> str:
+    def _busy_message(self, name: str, driver: DriverInfo) -> str:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(driver.since))
         return (
             f"study {name!r} is being run by process {driver.pid} on {driver.host} since {since}; "
@@ -536,7 +452,7 @@ class SqliteStore:
 
 
 def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object, ...]]:
-    """Of the log."""
+    """Return the rows of the table `log` for entries that follow entry number `after`."""
     return [
         (study, number, Codec.kind(entry), getattr(entry, "trial", None), entry.at, Codec.body(entry))
         for number, entry in enumerate(entries, after + 1)
@@ -544,33 +460,25 @@ def _rows(study: int, after: int, entries: Sequence[Event]) -> list[tuple[object
 
 
 def _json_object(text: object) -> dict[str, Any]:
-    """Return the JSON object that a blob holds. Raises ValueError."""
+    """Return the JSON object in a blob. Raises ValueError for anything else."""
     try:
-        found = json.loads(text if isinstance(text, bytes) else b"")
+        value = json.loads(text if isinstance(text, bytes) else b"")
     except RecursionError as error:
         raise ValueError(str(error)) from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{short(found)} is no JSON object")
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"{short(value)} is not a JSON object")
+    return value
 
 
-def _whole(value: object) -> int:
+def _length(value: object) -> int:
+    """Return the length of a log. Raises ValueError for anything else."""
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"{short(value)} is no number of entries")
+        raise ValueError(f"{short(value)} is not a number of entries")
     return value
 
 
 def _time(value: object) -> float:
+    """Return a time in unix seconds. Raises ValueError for anything else."""
     if not isinstance(value, float) or not is_time(value):
-        raise ValueError(f"{short(value)} is no time")
+        raise ValueError(f"{short(value)} is not a time")
     return value
-
-
-def _code(error: BaseException | None) -> int:
-    """Return SQLite's extended error code."""
-    return int(getattr(error, "sqlite_errorcode", 0))
-
-
-def _kind(error: BaseException | None) -> int:
-    """Return the kind of SQLite's error: the low byte of its code."""
-    return _code(error) & 0xFF

@@ -1,12 +1,13 @@
-"""Where are a study's own files? In a folder of its own: what its workers run, say and save.
+"""The folder of a study's own files, and how it is found, claimed, renamed and removed.
 
-    owner             which study it belongs to
+    owner             the id of the study that owns the folder
     function.pickle   the training function of a script
-    run/              what the engine needs while it runs, and what workers said last
-    trials/7/         of one trial: its checkpoints, what it printed, and a command's state
+    run/              files of the engine while it runs, such as spool files
+    trials/7/         the checkpoints and output of trial 7, and the state that a command saves
 
-By default that folder is beside the store, and is looked for there. Both may be moved or copied together while no
-study runs. The folder has the name of its study; for a moment after the study was renamed, the one it had before.
+By default the folder is in a folder beside the store. Both may be moved or copied together while no study runs.
+The folder has the name of its study. After a study was renamed, the folder has the earlier name until it is
+moved.
 """
 
 from __future__ import annotations
@@ -25,66 +26,74 @@ from thriftune.store.protocol import Store
 
 @dataclass(frozen=True, slots=True)
 class StudyFiles:
+    """The files of one study."""
+
     folder: Path
-    owner: str  # the study's id, which no other study has, whatever its name
+    owner: str  # the unique id of the study
 
     @classmethod
     def of(cls, spec: Spec, store: Store) -> StudyFiles:
-        """Return the files of the study, where they are now."""
+        """Return the files of the study in the folder that has them now."""
         home = Path(spec.storage) if spec.storage else store.folder
         files = cls(home / spec.name, spec.id)
-        if spec.moved_from and not files._is_ours():
-            before = cls(home / spec.moved_from, spec.id)
-            return before if before._is_ours() else files
+        if spec.moved_from and not files._is_owned():
+            earlier = cls(home / spec.moved_from, spec.id)
+            return earlier if earlier._is_owned() else files
         return files
 
     def move(self, name: str) -> StudyFiles:
-        """Give the folder the name of its study, if it is this study's and that name is free.
+        """Rename the folder to `name` if this study owns it and the name is free; return the files.
 
-        Return the files where they are then. Called after the study was renamed, and again by its next driver, as
-        the process that renamed it may have been killed before.
+        Called after the study was renamed. The next driver calls it again, because the process that renamed the
+        study may have been killed before it renamed the folder.
         """
         moved = StudyFiles(self.folder.with_name(name), self.owner)
-        if self.folder.name == name or not self._is_ours():
+        if self.folder.name == name or not self._is_owned():
             return self
-        with suppress(OSError):  # another process was quicker, or a folder of that name is there
+        with suppress(OSError):  # another process has renamed it, or a folder of that name exists
             self.folder.rename(moved.folder)
-        return moved if moved._is_ours() else self
+        return moved if moved._is_owned() else self
 
     @property
     def other_owner(self) -> str | None:
-        """Return the id of the other study whose files are in the folder; None if there is none."""
+        """Return the id of another study that owns the folder; None if no other study does."""
         try:
-            found = self._owner_file.read_text()
+            owner = self._owner_file.read_text()
         except (OSError, UnicodeDecodeError):
             return None
-        return found if found != self.owner else None
+        return owner if owner != self.owner else None
 
     @property
     def function(self) -> Path:
+        """Return the path of the pickled training function."""
         return self.folder / "function.pickle"
 
     @property
     def run(self) -> Path:
+        """Return the folder of the engine's files."""
         return self.folder / "run"
 
     @property
     def has_trials(self) -> bool:
-        return self._is_ours() and (self.folder / "trials").exists()
+        """Return whether the study owns the folder and has files of trials there."""
+        return self._is_owned() and (self.folder / "trials").exists()
 
     @property
     def is_free(self) -> bool:
-        """Return whether the folder may be replaced by this study's: it is empty, or holds this study's files."""
-        return self._is_ours() or (self.folder.is_dir() and not any(self.folder.iterdir()))
+        """Return whether the study may use the folder: it owns it, or the folder is empty."""
+        return self._is_owned() or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def claim(self) -> None:
-        """Make the folder this study's own: no other study uses it, and no other user writes to it."""
+        """Create the folder if needed and make this study its owner. No other user may write to it then.
+
+        Raises StudyMismatch if another study owns it.
+        """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self.folder.stat()
-        if found.st_uid == os.geteuid() and found.st_mode & 0o022:
-            self.folder.chmod(found.st_mode & ~0o022 & 0o7777)
+        status = self.folder.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & 0o022:
+            self.folder.chmod(status.st_mode & ~0o022 & 0o7777)
         if self._owner_file.exists():
-            if not self._is_ours():
+            if not self._is_owned():
                 raise StudyMismatch(
                     f"{self.folder} holds the files of another study of the same name; "
                     "give this one another name or storage folder, or remove that folder if nobody needs it"
@@ -95,12 +104,12 @@ class StudyFiles:
         unfinished.replace(self._owner_file)
 
     def remove(self) -> Path | None:
-        """Remove the study's own files, and the folder if it is then empty. Return the folder if it stays.
+        """Remove the study's files, and the folder if it is then empty. Return the folder if it still exists.
 
-        A person may have made the folder for something else, so files that thriftune did not make stay.
+        Files that thriftune did not create stay, because a user may have created the folder for other purposes.
         Symbolic links are neither followed nor removed.
         """
-        if self._is_ours() and not self.folder.is_symlink():
+        if self._is_owned() and not self.folder.is_symlink():
             trials = self.folder / "trials"
             for trial in [] if trials.is_symlink() else trials.glob("*"):
                 if re.fullmatch(r"\d+", trial.name):
@@ -117,7 +126,8 @@ class StudyFiles:
     def _owner_file(self) -> Path:
         return self.folder / "owner"
 
-    def _is_ours(self) -> bool:
+    def _is_owned(self) -> bool:
+        """Return whether the owner file names this study."""
         try:
             return self._owner_file.read_text() == self.owner
         except OSError:

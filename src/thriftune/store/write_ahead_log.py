@@ -1,10 +1,11 @@
-"""Keeps SQLite's write-ahead log, the -wal file beside a store, safe for its writer.
+"""Guard the write-ahead log of SQLite, the -wal file beside a store, against removal and truncation.
 
-Commits go to this file. A checkpoint, in SQLite's words, copies them into the main file.
+Commits go to this file. A checkpoint copies them into the main file.
 
-SQLite keeps the file open. If somebody removes it, SQLite goes on writing to a file that no later process finds;
-if somebody cuts it, SQLite copies what is missing into the main file as zeros. It notices neither. The -shm file
-beside it holds the index of the log and its locks. If that is removed, two processes may write to the log at once.
+SQLite keeps the file open and does not notice when another program changes it. If the file is removed, SQLite
+goes on writing to a file that no later process finds. If it is cut, SQLite copies the missing part into the main
+file as zeros. The -shm file beside it contains the index of the log and its locks. If that file is removed, two
+processes may write to the log at the same time.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from pathlib import Path
 from thriftune.errors import StoreError
 
 CHECKPOINT_SECONDS = 5.0
-"""How long a commit may be in the log alone. A checkpoint syncs two files, so there is not one for each commit."""
+"""The longest time for which a commit is only in the log. A checkpoint for each commit would be too slow."""
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
-"""PASSIVE waits for nobody: where a reader is in the way, the rest is copied the next time."""
+"""PASSIVE does not wait. What a reader still needs is copied by the next checkpoint."""
 
 RESCUE_SECONDS = 10.0
-"""How long to try to copy a removed log into the main file; readers may be in the way for some milliseconds."""
+"""How long to try to copy a removed log into the main file. Readers can delay it by some milliseconds."""
 
 _HEADER_BYTES = 32
-"""The header holds random numbers that SQLite draws anew whenever it writes over the log from its beginning."""
+"""The header contains random numbers. SQLite draws new ones whenever it overwrites the log from its beginning."""
 
 
 def companion_path(store: Path, suffix: str) -> Path:
-    """Return the path of a file or folder that belongs to the store and lies beside it."""
+    """Return the path of a file or folder beside the store that belongs to it."""
     return store.with_name(f"{store.name}{suffix}")
 
 
@@ -41,13 +42,13 @@ def modification_stamp(store: Path) -> tuple[int, ...]:
 
 
 def has_no_log(store: Path) -> bool:
-    """Return whether the main file is all there is: no program has the store open, or left a log behind."""
+    """Return whether no program has the store open and no log is left, so that the main file is complete."""
     log = companion_path(store, "-wal")
     return not companion_path(store, "-shm").exists() and not (log.exists() and log.stat().st_size)
 
 
 class WriteAheadLog:
-    """The -wal file of an open store. The caller sees to it that one thread at a time uses it."""
+    """The -wal file of an open store. Only one thread at a time may use it."""
 
     def __init__(self, db: sqlite3.Connection, store: Path) -> None:
         self._db = db
@@ -57,49 +58,50 @@ class WriteAheadLog:
         self._index: os.stat_result | None = (
             None  # of the -shm file that SQLite has open; None as long as _file is
         )
-        self._header, self._size = b"", 0  # of the file, after the last commit
-        self._ahead = False  # whether there was a commit since the last whole checkpoint
+        self._header, self._size = b"", 0  # the header and size of the file after the last commit
+        self._ahead = False  # the log has commits that are not in the main file
         self._checkpointed_at = float("-inf")  # monotonic seconds
 
     def open(self) -> None:
-        """Open the file, if it is not open yet. Called inside a transaction: SQLite has made the file by then."""
+        """Open the file unless it is open. Called in a transaction, when SQLite has already created the file."""
         if self._file is not None:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._index = companion_path(self._store, "-shm").stat()
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.fsync(folder)  # the file's name
+        os.fsync(folder)  # makes the name of the file durable
         os.close(folder)
         self._remember()
 
     def committed(self) -> None:
-        """Take the file as it is now for sound. Called after each commit."""
+        """Note the state of the file, which is valid now. Called after each commit."""
         self._ahead = True
         self._remember()
 
     def sync(self) -> None:
-        """Bring the file to disk."""
+        """Sync the file to disk."""
         if self._file is not None:
             os.fdatasync(self._file)
 
     def checkpoint(self) -> None:
-        """Copy the log into the main file, as far as readers allow."""
+        """Copy the log into the main file, except for what readers still need."""
         if not self._is_cut:
             self._copy()
 
     def checkpoint_if_due(self) -> None:
+        """Make a checkpoint if the last one was CHECKPOINT_SECONDS ago and new commits exist."""
         if self._ahead and time.monotonic() - self._checkpointed_at >= CHECKPOINT_SECONDS:
             self.checkpoint()
 
     def check(self) -> None:
         """Raise StoreError if the file was removed or cut since the last commit.
 
-        Called before each commit, so that nothing is acknowledged that is not safe. The content of a removed file
-        can still be read here, and is copied into the main file first.
+        Called before each commit, so that no commit is confirmed that is not safe. This process can still read a
+        removed file, and copies its content into the main file first.
         """
         if self._is_cut:
             self._empty()
-            if self._copy() == (0, 0):  # another program has emptied it after a checkpoint, which loses nothing
+            if self._copy() == (0, 0):  # another program emptied it after a checkpoint: nothing is lost
                 self._remember()
                 return
             raise StoreError(
@@ -107,14 +109,14 @@ class WriteAheadLog:
                 f"last {CHECKPOINT_SECONDS:.0f} s may be lost; the study can be resumed from what is left"
             )
         if (removed := self._removed()) is not None:
-            what = f"all of it is now in {self._store}" if self._rescue() else "what was recorded last is lost"
+            outcome = f"all of it is now in {self._store}" if self._rescue() else "what was recorded last is lost"
             raise StoreError(
-                f"store {self._store}: {removed} was removed or replaced while it was in use; {what}, "
+                f"store {self._store}: {removed} was removed or replaced while it was in use; {outcome}, "
                 "and the study can be resumed"
             )
 
     def prepare_to_close(self) -> None:
-        """Keep SQLite from copying a cut file into the main file, as it does when its last connection closes."""
+        """Empty a cut file, because SQLite would copy it into the main file when its last connection closes."""
         if self._is_cut:
             self._empty()
 
@@ -124,7 +126,7 @@ class WriteAheadLog:
             self._file = None
 
     def _removed(self) -> Path | None:
-        """Return the file, the log or its index, that is not any more where a later process would look for it."""
+        """Return the path of the log or of its index if that file was removed or replaced; None if neither was."""
         if self._file is None or self._index is None:
             return None
         for path, opened in (
@@ -140,28 +142,29 @@ class WriteAheadLog:
 
     @property
     def _is_cut(self) -> bool:
-        """Whether the file has lost a part. SQLite makes it longer or begins it anew, but never shorter."""
+        """Return whether the file has lost a part. SQLite extends or overwrites it, but never shortens it."""
         if self._file is None:
             return False
         header = os.pread(self._file, _HEADER_BYTES, 0)
         if header == self._header:
             return os.fstat(self._file).st_size < self._size
-        return not any(header)  # cut, and perhaps written to since then, beyond the old end
+        return not any(header)  # cut, and perhaps written to since, after the old end
 
     def _remember(self) -> None:
+        """Note the header and the size of the file."""
         assert self._file is not None
         self._header = os.pread(self._file, _HEADER_BYTES, 0)
         self._size = os.fstat(self._file).st_size
 
     def _empty(self) -> None:
-        """Discard the rest of a cut file. SQLite then fails to copy it, where it would have copied zeros."""
+        """Discard the rest of a cut file, so that SQLite cannot copy zeros from it."""
         assert self._file is not None
         os.ftruncate(self._file, 0)
 
     def _copy(self) -> tuple[int, int] | None:
-        """Copy the log into the main file. Return its length and how much was copied, in pages; None if it failed.
+        """Copy the log into the main file; return its length and the part copied, in pages. None if it failed.
 
-        The commits are in the log all the same, so a failure is no error.
+        A failure is not an error, because the commits are still in the log.
         """
         self._checkpointed_at = time.monotonic()
         try:
@@ -172,7 +175,7 @@ class WriteAheadLog:
         return pages, copied
 
     def _rescue(self) -> bool:
-        """Copy all of a removed file into the main file; return whether that was done."""
+        """Copy all of a removed file into the main file; return whether this succeeded."""
         give_up_at = time.monotonic() + RESCUE_SECONDS
         while (done := self._copy()) is None or self._ahead:
             if time.monotonic() > give_up_at:
