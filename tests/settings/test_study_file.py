@@ -148,7 +148,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
         ),
         (
             "constraints = ['gap < 3']\n" + BASE + SPACE,
-            "constraints: 'gap < 3' is none; write NAME <= NUMBER or NAME",
+            "constraints: 'gap < 3' is not a constraint; write NAME <= NUMBER or NAME",
         ),
         (BASE.replace('minimize = "loss"', "") + SPACE, "give minimize= or maximize= or both"),
         (BASE, "space: is missing; write [space.NAME] for every parameter"),

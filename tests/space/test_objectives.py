@@ -83,7 +83,10 @@ def test_constraints(text: str, expected: Constraint) -> None:
     ],
 )
 def test_constraints_that_are_none(text: Any) -> None:
-    message = f"constraints: {text!r} is none; write NAME <= NUMBER or NAME >= NUMBER, such as 'latency_ms <= 10'"
+    message = (
+        f"constraints: {text!r} is not a constraint; write NAME <= NUMBER or NAME >= NUMBER, "
+        "such as 'latency_ms <= 10'"
+    )
     with pytest.raises(SettingError, match=f"^{re.escape(message)}$"):
         parse_constraints([text])
 
@@ -91,7 +94,7 @@ def test_constraints_that_are_none(text: Any) -> None:
 def test_constraints_together() -> None:
     assert parse_constraints(None) == parse_constraints([]) == ()
     assert [str(each) for each in parse_constraints(["x >= 1", "x <= 1", "x >= 1"])] == ["x >= 1", "x <= 1"]
-    with pytest.raises(SettingError, match="constraints: nothing can meet both x >= 2 and x <= 1"):
+    with pytest.raises(SettingError, match="constraints: no value can meet both x >= 2 and x <= 1"):
         parse_constraints(["x <= 1", "y <= 0", "x >= 2"])
     with pytest.raises(SettingError, match="constraints: 3 must be such as 'latency_ms <= 10', or a list of such"):
         parse_constraints(3)  # type: ignore[arg-type]

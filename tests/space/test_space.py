@@ -476,13 +476,13 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ({"a": Choice([])}, "a: choices is empty; give at least one value"),
     ({"a": Choice("relu")}, "a: choices 'relu' is not a list; write Choice([...])"),
     ({"a": Choice({"x"})}, "a: choices {'x'} is not a list; write Choice([...])"),  # type: ignore[arg-type]
-    ({"a": Choice([1, "x", True])}, "a: choice True is there already, as 1; remove one"),
-    ({"a": Choice([1.0, 1])}, "a: choice 1 is there already, as 1.0; remove one"),
-    ({"a": Choice([math.nan])}, "a: choice nan is not finite; give a number or a word for it"),
-    ({"a": Choice([-math.inf])}, "a: choice -inf is not finite; give a number or a word for it"),
+    ({"a": Choice([1, "x", True])}, "a: choice True is listed twice, first as 1; remove one"),
+    ({"a": Choice([1.0, 1])}, "a: choice 1 is listed twice, first as 1.0; remove one"),
+    ({"a": Choice([math.nan])}, "a: choice nan is not finite; give a number or a string instead"),
+    ({"a": Choice([-math.inf])}, "a: choice -inf is not finite; give a number or a string instead"),
     (
         {"a": Choice([(1, {2})])},
-        "a: choice {2} is no str, int, float, bool or None, nor a tuple or list of such; "
+        "a: choice {2} is not a str, int, float, bool, None, or a tuple or list of these; "
         "choose by a name and look the object up in the training function",
     ),
     ({"a": Choice([1], when=["b"])}, "a: when ['b'] is no mapping; write {other: value}"),  # type: ignore[arg-type]
@@ -561,8 +561,8 @@ BAD_SPACES: list[tuple[Any, str]] = [
     ),
     (
         {"a": Float(0, 1), "b": {1}},
-        "b: fixed value {1} is no str, int, float, bool or None, nor a tuple or list "
-        "of such; choose by a name and look the object up in the training function",
+        "b: fixed value {1} is not a str, int, float, bool, None, or a tuple or list "
+        "of these; choose by a name and look the object up in the training function",
     ),
 ]
 

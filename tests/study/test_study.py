@@ -292,8 +292,11 @@ def test_what_a_searcher_suggests_is_checked(tmp_path: Path) -> None:
         ({"maximize": "loss"}, "loss: is named twice; name each metric once, in minimize or in maximize"),
         ({"minimize": ["loss", ""]}, "the metric to optimise must be a name, not ''"),
         ({"minimize": 3}, "minimize: 3 must be the name of a metric, or a list of such"),
-        ({"constraints": ["loss < 3"]}, "constraints: 'loss < 3' is none; write NAME <= NUMBER or NAME >= NUMBER"),
-        ({"constraints": ["gap >= 3", "gap <= 2"]}, "nothing can meet both gap >= 3 and gap <= 2"),
+        (
+            {"constraints": ["loss < 3"]},
+            "constraints: 'loss < 3' is not a constraint; write NAME <= NUMBER",
+        ),
+        ({"constraints": ["gap >= 3", "gap <= 2"]}, "no value can meet both gap >= 3 and gap <= 2"),
         ({"trials": None}, "give at least one limit: trials=, deadline= or budget="),
         ({"trials": 0}, "trials: 0 must be a whole number, at least 1"),
         ({"trials": 2.5}, "trials: 2.5 must be a whole number"),

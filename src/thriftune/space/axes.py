@@ -1,10 +1,8 @@
-"""How do a parameter's values become numbers in [0, 1], and back?
+"""Axes map the values of parameters to numbers in [0, 1] and back. A space has an axis for each parameter.
 
-Of each checked parameter a space makes an axis.
-
-Floats live on a lattice, so that a configuration survives decode(encode(c)) unchanged: 12 significant digits
-on a log scale, a decimal grid of about 1e-12 of the span on a linear one, and in both the bounds themselves.
-With a step they are the decimal multiples of it.
+Values of a Float are rounded to a lattice, so that decode(encode(config)) returns the same configuration. On a log
+scale the lattice has 12 significant digits. On a linear scale it is a decimal grid of about 1e-12 of the span. The
+bounds belong to the lattice. With a step, the values are decimal multiples of the step.
 """
 
 from __future__ import annotations
@@ -18,61 +16,61 @@ from thriftune.errors import SpaceError
 from thriftune.space.values import finite_number, identity, plain_value
 
 _OFF_STEP = 1e-6
-"""A value further than this part of a step from one is refused, and not taken as that one."""
+"""A value is rounded to the nearest step if it differs by at most this fraction of a step, else it is refused."""
 
 
 class Axis:
-    """One checked parameter: its values to numbers and back."""
+    """The values of one checked parameter, and their numbers."""
 
     width: int
-    """Its columns in the unit cube."""
+    """The number of its columns in the unit cube."""
     count: int | None
-    """Its number of values; None: infinitely many."""
+    """The number of its values; None if there are infinitely many."""
     blank: float
-    """What its columns hold while it is inactive."""
+    """The number in its columns while the parameter is inactive."""
 
     def value(self, u: float) -> Any:
-        """The value at u in [0, 1]."""
+        """Return the value at `u` in [0, 1]."""
         raise NotImplementedError
 
     def unit(self, value: Any) -> float:
-        """The inverse of value(): the middle of the numbers that give it."""
+        """Return the middle of the numbers for which value() returns this value."""
         raise NotImplementedError
 
     def read(self, row: Sequence[float], start: int) -> Any:
-        """The value its columns stand for; they begin at `start`."""
+        """Return the value in its columns of a point, which begin at `start`."""
         raise NotImplementedError
 
     def write(self, row: list[float], start: int, value: Any) -> None:
-        """The inverse of read(), into blank columns."""
+        """Write a value into its columns of a point, which contain `blank` so far. The inverse of read()."""
         raise NotImplementedError
 
     def clean(self, name: str, value: Any) -> Any:
-        """The value as configurations hold it; SpaceError if it is not possible."""
+        """Return the value in the type of the parameter; raise SpaceError if it is not one of its values."""
         raise NotImplementedError
 
     def levels(self, points: int) -> Sequence[Any]:
-        """All values in order, or `points` of them where a number has more."""
+        """Return all values in order, or `points` of them if a number has more values."""
         raise NotImplementedError
 
     def nth(self, number: int) -> Any:
-        """Value `number` of all, from 0 in their order. Only where their count is known."""
+        """Return a value by its number, from 0 in the order of values. Only for axes with a count."""
         raise NotImplementedError
 
     def number(self, value: Any) -> int:
-        """The inverse of nth()."""
+        """Return the number of a value. The inverse of nth()."""
         raise NotImplementedError
 
 
 class FixedAxis(Axis):
-    """One value: no column, nothing to search."""
+    """The axis of a fixed value. It has no column."""
 
     width, count, blank = 0, 1, 0.0
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
-    def value(self, u: float) -> Any:  # noqa: ARG002 - there is but one
+    def value(self, u: float) -> Any:  # noqa: ARG002 - the axis has a single value
         return self._value
 
     def unit(self, value: Any) -> float:  # noqa: ARG002
@@ -85,9 +83,9 @@ class FixedAxis(Axis):
         pass
 
     def clean(self, name: str, value: Any) -> Any:
-        # 1 == True, but they are two values.
-        mine, given = identity(self._value), identity(value)
-        if isinstance(given, bool) != isinstance(mine, bool) or given != mine:
+        # 1 == True, but they are different values.
+        own, other = identity(self._value), identity(value)
+        if isinstance(other, bool) != isinstance(own, bool) or other != own:
             raise SpaceError(f"{name}: {value!r} is not its fixed value; use {self._value!r} or leave it out")
         return self._value
 
@@ -102,7 +100,7 @@ class FixedAxis(Axis):
 
 
 class _NumericAxis(Axis):
-    """[first, last] on a linear or log scale."""
+    """The axis of numbers from `first` to `last`, on a linear or log scale."""
 
     width = 1
     blank = 0.5
@@ -112,7 +110,8 @@ class _NumericAxis(Axis):
         self.start = math.log(first) if log else first
         self.span = (math.log(last) if log else last) - self.start
 
-    def at(self, u: float) -> float:
+    def number_at(self, u: float) -> float:
+        """Return the number at `u` in [0, 1] on the scale, before rounding."""
         u = 0.0 if u < 0.0 else 1.0 if u > 1.0 else u
         x = self.start + u * self.span
         return math.exp(x) if self.log else x
@@ -129,8 +128,8 @@ class _NumericAxis(Axis):
     def write(self, row: list[float], start: int, value: Any) -> None:
         row[start] = self.unit(value)
 
-    def spread(self, low: float, high: float, points: int) -> list[Any]:
-        """`points` values from low to high, evenly on the scale; a single one lies in the middle."""
+    def evenly_spaced(self, low: float, high: float, points: int) -> list[Any]:
+        """Return `points` values from low to high, evenly on the scale; the middle if `points` is 1."""
         if points == 1:
             return [self.value(0.5)]
         first, last = self.unit(low), self.unit(high)
@@ -138,23 +137,25 @@ class _NumericAxis(Axis):
 
 
 class FloatAxis(_NumericAxis):
+    """The axis of a Float without a step."""
+
     def __init__(self, low: float, high: float, log: bool) -> None:
         self.low, self.high = low, high
         self.count = 1 if low == high else None
-        # A log scale this short is a straight line, and 12 digits would be too coarse for it.
+        # Such a short log scale is almost linear, and 12 digits would be too coarse for it.
         super().__init__(low, high, log and high > low * (1 + 1e-6))
-        # A constant needs no lattice: any point of one is at or beyond a bound.
+        # A constant needs no lattice, because value() returns one of its bounds.
         self.decimals = 12 - math.floor(math.log10(self.span)) if self.span and not self.log else 0
         self.first, self.last = self.snap(low), self.snap(high)
 
     def snap(self, x: float) -> float:
-        """The lattice point nearest to x; adding 0.0 turns -0.0 into 0.0."""
+        """Return the lattice point nearest to x. Adding 0.0 turns -0.0 into 0.0."""
         return float(f"{x:.11e}") if self.log else round(x, self.decimals) + 0.0
 
     def value(self, u: float) -> float:
-        # A bound may lie off the lattice. It takes the place of the lattice point nearest to it, so that all
-        # values between the bounds are lattice points and encode and decode to themselves.
-        x = self.snap(self.at(u))
+        # A bound that is not on the lattice replaces the lattice point nearest to it. All values between the
+        # bounds are then lattice points, and decode(encode()) returns them unchanged.
+        x = self.snap(self.number_at(u))
         if u <= 0.0 or x <= self.first:
             return self.low
         if u >= 1.0 or x >= self.last:
@@ -168,9 +169,9 @@ class FloatAxis(_NumericAxis):
         return number
 
     def levels(self, points: int) -> Sequence[float]:
-        return list(dict.fromkeys(self.spread(self.low, self.high, points)))
+        return list(dict.fromkeys(self.evenly_spaced(self.low, self.high, points)))
 
-    def nth(self, number: int) -> float:  # noqa: ARG002 - known only of a constant
+    def nth(self, number: int) -> float:  # noqa: ARG002 - only a constant has a count
         return self.low
 
     def number(self, value: Any) -> int:  # noqa: ARG002
@@ -178,7 +179,7 @@ class FloatAxis(_NumericAxis):
 
 
 class IntAxis(_NumericAxis):
-    """Each value owns the scale half a unit to both sides: equal bins for a linear Int."""
+    """The axis of an Int without a step. Each value covers half a unit of the scale to both sides."""
 
     def __init__(self, low: int, high: int, log: bool) -> None:
         self.low, self.high = low, high
@@ -186,7 +187,7 @@ class IntAxis(_NumericAxis):
         super().__init__(self.low - 0.5, self.high + 0.5, log)
 
     def value(self, u: float) -> int:
-        k = math.floor(self.at(u) + 0.5)
+        k = math.floor(self.number_at(u) + 0.5)
         return self.low if k < self.low else self.high if k > self.high else k
 
     def clean(self, name: str, value: Any) -> int:
@@ -202,8 +203,8 @@ class IntAxis(_NumericAxis):
         if len(values) <= points:
             return values
         chosen: list[int] = []
-        for i, k in enumerate(self.spread(self.low, self.high, points)):
-            # A log scale would give small numbers twice: push them up, but leave room for those to come.
+        for i, k in enumerate(self.evenly_spaced(self.low, self.high, points)):
+            # A log scale would repeat small numbers: increase them, but leave enough numbers for the later ones.
             least = chosen[-1] + 1 if chosen else self.low
             chosen.append(min(max(k, least), self.high - (points - 1 - i)))
         return chosen
@@ -216,30 +217,32 @@ class IntAxis(_NumericAxis):
 
 
 class SteppedAxis(Axis):
-    """low, low + step, and so on to high: an Int's axis of their numbers."""
+    """The axis of a Float or Int with a step: low, low + step, and so on to high."""
 
     width = 1
     blank = 0.5
 
     def __init__(self, low: float, high: float, step: float, count: int) -> None:
-        """`count`: of the values; the last is `high`, to within a rounding error of the step."""
+        """`count`: the number of values. The last is `high`, except for a rounding error."""
         self.low, self.high, self.step = low, high, step
         self.count = count
         self._last = count - 1
         self._whole = isinstance(low, int)
-        # In decimals, as people count: three steps of 0.1 are 0.3, and not 0.30000000000000004.
-        self._first, self._by = Decimal(str(low)), Decimal(str(step))
+        # In decimals, so that three steps of 0.1 are 0.3, and not 0.30000000000000004.
+        self._first, self._decimal_step = Decimal(str(low)), Decimal(str(step))
         self._numbers = IntAxis(0, count - 1, log=False)
 
     def nth(self, number: int) -> Any:
         if number in (0, self._last):
             return self.high if number else self.low
-        return self.low + number * self.step if self._whole else float(self._first + number * self._by) + 0.0
+        if self._whole:
+            return self.low + number * self.step
+        return float(self._first + number * self._decimal_step) + 0.0
 
     def number(self, value: Any) -> int:
-        """The inverse of nth(); for any other number, that of the nearest value."""
-        near = round((value - self.low) / self.step)
-        return int(min(max(near, 0), self._last))
+        """Return the number of the nearest value."""
+        nearest = round((value - self.low) / self.step)
+        return int(min(max(nearest, 0), self._last))
 
     def value(self, u: float) -> Any:
         return self.nth(self._numbers.value(u))
@@ -259,17 +262,19 @@ class SteppedAxis(Axis):
             raise SpaceError(f"{name}: {value!r} is not a whole number; use {self.low} to {self.high}")
         if not self.low <= number <= self.high:
             raise SpaceError(f"{name}: {value} is outside its range; use {self.low} to {self.high}")
-        found = self.nth(self.number(number))
-        if abs(found - number) > _OFF_STEP * self.step:
-            raise SpaceError(f"{name}: {value} is no step of {self.step} from {self.low}; the nearest is {found}")
-        return found
+        nearest = self.nth(self.number(number))
+        if abs(nearest - number) > _OFF_STEP * self.step:
+            raise SpaceError(
+                f"{name}: {value} is no step of {self.step} from {self.low}; the nearest is {nearest}"
+            )
+        return nearest
 
     def levels(self, points: int) -> Sequence[Any]:
         return [self.nth(number) for number in self._numbers.levels(points)]
 
 
 class ChoiceAxis(Axis):
-    """One column a choice: a one in its own, zeros elsewhere."""
+    """The axis of a Choice. Each choice has a column, with 1 for the chosen one and 0 for all others."""
 
     blank = 0.0
 
@@ -285,8 +290,8 @@ class ChoiceAxis(Axis):
         return (self.number(value) + 0.5) / self.width
 
     def read(self, row: Sequence[float], start: int) -> Any:
-        own = row[start : start + self.width]
-        return self.choices[own.index(max(own))]
+        columns = row[start : start + self.width]
+        return self.choices[columns.index(max(columns))]
 
     def write(self, row: list[float], start: int, value: Any) -> None:
         row[start + self.number(value)] = 1.0
@@ -298,7 +303,7 @@ class ChoiceAxis(Axis):
             known = ", ".join(map(repr, self.choices))
             raise SpaceError(f"{name}: {value!r} is not among its choices; use one of {known}") from None
 
-    def levels(self, points: int) -> Sequence[Any]:  # noqa: ARG002 - a choice has no scale to thin out
+    def levels(self, points: int) -> Sequence[Any]:  # noqa: ARG002 - all choices are returned
         return self.choices
 
     def nth(self, number: int) -> Any:
@@ -307,5 +312,5 @@ class ChoiceAxis(Axis):
     def number(self, value: Any) -> int:
         try:
             return self.index[value]
-        except TypeError:  # a list, or a tuple that has one
+        except TypeError:  # a list, or a tuple that contains one
             return self.index[identity(value)]

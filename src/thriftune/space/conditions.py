@@ -1,4 +1,4 @@
-"""When is a parameter active? Its `when`, checked: what other parameters must be."""
+"""Conditions of parameters: how `when` is checked, stored and evaluated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thriftune.space.values import finite_number, identity, is_nested, value_fro
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A condition on a number: from `low` to `high`, both included."""
+    """A condition on a number: from `low` to `high`, both included. Created by between()."""
 
     low: float
     high: float
@@ -31,79 +31,87 @@ class Between:
 
 
 def between(low: float, high: float) -> Between:
-    """Return a condition for `when`: that a Float or Int is from `low` to `high`, both included."""
+    """Return a condition for `when`: a Float or Int must be from `low` to `high`, both included."""
     return Between(low, high)
 
 
 class Allowed(Protocol):
-    """Values that a condition allows: a frozenset, a Between, or a tuple of what cannot be hashed."""
+    """The values that a condition allows: a frozenset, a Between, or a tuple of values that cannot be hashed."""
 
     def __contains__(self, value: object, /) -> bool: ...
 
 
 Conditions = tuple[tuple[str, Allowed], ...]
-Asked = tuple[Any, ...] | Between
-"""What a `when` asks of one parameter, checked."""
+"""The conditions of one parameter: names of other parameters, and the values that they must have."""
+
+Condition = tuple[Any, ...] | Between
+"""A checked condition on one other parameter: a tuple of values, or a range."""
 
 
 def holds(conditions: Conditions, config: Mapping[str, Any]) -> bool:
-    # An inactive parameter is not in the config; Ellipsis stands for it, as no value can be one.
+    """Return whether a configuration meets all conditions of a parameter."""
+    # An inactive parameter is not in the configuration. No value can be Ellipsis, so it meets no condition.
     return all(config.get(other, ...) in allowed for other, allowed in conditions)
 
 
-def quick(asked: Asked, hashable: bool) -> Allowed:
-    """Return the same values in the form that is quickest to look up values of the parameter in."""
-    return frozenset(asked) if hashable and not isinstance(asked, Between) else asked
+def allowed_values(condition: Condition, hashable: bool) -> Allowed:
+    """Return the values of a condition in the form with the fastest lookup."""
+    return frozenset(condition) if hashable and not isinstance(condition, Between) else condition
 
 
-def in_words(conditions: Conditions) -> str:
-    return f"applies only when {' and '.join(_asked_in_words(*each) for each in conditions)}"
+def conditions_text(conditions: Conditions) -> str:
+    """Return a text such as "applies only when act is 'relu'"."""
+    return f"applies only when {' and '.join(_condition_text(*each) for each in conditions)}"
 
 
-def _asked_in_words(other: str, allowed: Any) -> str:
+def _condition_text(other: str, allowed: Any) -> str:
     if isinstance(allowed, Between):
         return f"{other} is from {allowed.low} to {allowed.high}"
     return f"{other} is {' or '.join(sorted(map(repr, allowed)))}"
 
 
-# --- the written form -------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------
 
 
-def when_json(when: Mapping[str, Asked]) -> dict[str, Any]:
-    """Return a checked `when` as plain JSON."""
-    return {other: _asked_json(asked) for other, asked in when.items()}
+def when_to_json(when: Mapping[str, Condition]) -> dict[str, Any]:
+    """Return a checked `when` as JSON."""
+    return {other: _condition_to_json(condition) for other, condition in when.items()}
 
 
-def _asked_json(asked: Asked) -> Any:
-    if isinstance(asked, Between):
-        return {"between": [asked.low, asked.high]}
-    return [value_to_json(each) for each in asked] if _is_listed(asked) else asked[0]
+def _condition_to_json(condition: Condition) -> Any:
+    if isinstance(condition, Between):
+        return {"between": [condition.low, condition.high]}
+    return [value_to_json(each) for each in condition] if _is_listed(condition) else condition[0]
 
 
-def when_read(name: str, when: Any) -> Any:
-    """Return the `when` that when_json() or a study file gives; what is wrong with it is found later."""
+def when_from_json(name: str, when: Any) -> Any:
+    """Return the `when` from the JSON of when_to_json() or from a study file. checked_whens() checks it later."""
     if not isinstance(when, Mapping):
         return when
-    return {other: _asked_read(name, other, asked) for other, asked in when.items()}
+    return {other: _condition_from_json(name, other, condition) for other, condition in when.items()}
 
 
-def _asked_read(name: str, other: str, asked: Any) -> Any:
-    if isinstance(asked, Mapping) and "between" in asked:
-        ends = asked["between"]
-        if len(asked) > 1 or not isinstance(ends, list) or len(ends) != 2:
-            raise SpaceError(f"{name}: when of {other} is {asked!r}; write {other} = {{between = [low, high]}}")
+def _condition_from_json(name: str, other: str, condition: Any) -> Any:
+    if isinstance(condition, Mapping) and "between" in condition:
+        ends = condition["between"]
+        if len(condition) > 1 or not isinstance(ends, list) or len(ends) != 2:
+            raise SpaceError(
+                f"{name}: when of {other} is {condition!r}; write {other} = {{between = [low, high]}}"
+            )
         return Between(*ends)
-    return value_from_json(asked)
+    return value_from_json(condition)
 
 
 # --- the check --------------------------------------------------------------------------------------------
 
 
-def checked_whens(parameters: Mapping[str, Parameter], axes: Mapping[str, Axis]) -> dict[str, dict[str, Asked]]:
-    """For each parameter what it depends on, names and values in the order of the space."""
+def checked_whens(
+    parameters: Mapping[str, Parameter], axes: Mapping[str, Axis]
+) -> dict[str, dict[str, Condition]]:
+    """Return the checked `when` of each parameter, with names and values in the order of the space."""
     order = {name: i for i, name in enumerate(parameters)}
     _check_names(parameters, order)
-    whens: dict[str, dict[str, Asked]] = {}
+    whens: dict[str, dict[str, Condition]] = {}
     for name, parameter in parameters.items():
         whens[name] = {}
         for other, given in sorted((parameter.when or {}).items(), key=lambda item: order[item[0]]):
@@ -129,9 +137,9 @@ def _check_names(parameters: Mapping[str, Parameter], order: Mapping[str, int]) 
     try:
         TopologicalSorter({name: p.when or () for name, p in parameters.items()}).prepare()
     except CycleError as error:
-        cycle = error.args[1][:0:-1]  # it comes as [a, c, b, a], each a condition of the next
-        first = cycle.index(min(cycle, key=order.__getitem__))
-        cycle = [*cycle[first:], *cycle[: first + 1]]
+        cycle = error.args[1][:0:-1]  # the error has [a, c, b, a], where each is a condition of the next
+        start = cycle.index(min(cycle, key=order.__getitem__))
+        cycle = [*cycle[start:], *cycle[: start + 1]]
         raise SpaceError(f"{cycle[0]}: when goes in a circle, {' -> '.join(cycle)}; break it") from None
 
 
@@ -141,16 +149,16 @@ def _checked_range(name: str, other: str, given: Between, parent: Parameter, axi
     low, high = (finite_number(f"{name}: when of {other}", end, getattr(given, end)) for end in ("low", "high"))
     if low > high:
         raise SpaceError(f"{name}: when of {other} is {given!r}, whose low is above its high; swap them")
-    if isinstance(parent, Int):  # whole numbers, so that 1 and 1.0 are the same condition
+    if isinstance(parent, Int):  # rounded, so that ranges with the same whole numbers are equal
         low, high = math.ceil(low), math.floor(high)
-    found = Between(low, high)
+    condition = Between(low, high)
     assert isinstance(parent, Float | Int)
     possible = low <= parent.high and high >= parent.low
     if axis.count is not None:
-        possible = numbers_in(found, axis) != (0, 0)
+        possible = numbers_in(condition, axis) != (0, 0)
     if not possible:
         raise SpaceError(f"{name}: when can never hold; no value of {other} is in {given!r}")
-    return found
+    return condition
 
 
 def _checked_values(name: str, other: str, given: Any, parent: Parameter, axis: Axis) -> tuple[Any, ...]:
@@ -159,30 +167,31 @@ def _checked_values(name: str, other: str, given: Any, parent: Parameter, axis: 
             f"{name}: when asks for {given!r} of {other}, a Float, which hardly ever has one exact value; "
             f"give a range: when={{{other!r}: tt.between(low, high)}}"
         )
-    many = list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
-    if not (many and all(_is_value(axis, other, each) for each in many)) and _is_value(axis, other, given):
-        many = [given]  # a choice may be a list itself
-    if not many:
+    values = list(given) if isinstance(given, list | tuple | set | frozenset) else [given]
+    if not (values and all(_is_value(axis, other, each) for each in values)) and _is_value(axis, other, given):
+        values = [given]  # the choice itself is a list
+    if not values:
         raise SpaceError(f"{name}: when gives no value for {other}; give at least one")
     try:
-        allowed = {identity(value): value for value in (axis.clean(other, each) for each in many)}
+        allowed = {identity(value): value for value in (axis.clean(other, each) for each in values)}
     except SpaceError as error:
         raise SpaceError(f"{name}: when can never hold; {error}") from None
-    found = tuple(sorted(allowed.values(), key=axis.number if isinstance(parent, Choice) else None))
-    if _is_listed(found) and _is_value(axis, other, list(found)):
+    condition = tuple(sorted(allowed.values(), key=axis.number if isinstance(parent, Choice) else None))
+    if _is_listed(condition) and _is_value(axis, other, list(condition)):
         raise SpaceError(
-            f"{name}: when of {other} is unclear: {list(found)!r} may be one choice or a list of choices; "
+            f"{name}: when of {other} is unclear: {list(condition)!r} may be one choice or a list of choices; "
             f"change the choices of {other}"
         )
-    return found
+    return condition
 
 
-def _is_listed(asked: tuple[Any, ...]) -> bool:
-    """Return whether it is written as a list of values: a single one that is a list would be taken for several."""
-    return len(asked) > 1 or is_nested(asked[0])
+def _is_listed(condition: tuple[Any, ...]) -> bool:
+    """Return whether JSON needs a list for it: it has several values, or one that is itself a list."""
+    return len(condition) > 1 or is_nested(condition[0])
 
 
 def _is_value(axis: Axis, other: str, value: Any) -> bool:
+    """Return whether the axis has this value."""
     try:
         axis.clean(other, value)
     except SpaceError:
@@ -190,25 +199,29 @@ def _is_value(axis: Axis, other: str, value: Any) -> bool:
     return True
 
 
-# --- how many values --------------------------------------------------------------------------------------
+# --- counting values --------------------------------------------------------------------------------------
 
 
-def numbers_in(asked: Between, axis: Axis) -> tuple[int, int]:
-    """Return the number of a finite axis' first value in the range, and the one after the last; else (0, 0)."""
+def numbers_in(condition: Between, axis: Axis) -> tuple[int, int]:
+    """Return the values of a finite axis in a range, as the number of the first and one after the last.
+
+    Returns (0, 0) if the range has no value.
+    """
     assert axis.count is not None
     numbers = range(axis.count)
-    first = bisect_left(numbers, asked.low, key=axis.nth)
-    after = bisect_right(numbers, asked.high, key=axis.nth)
+    first = bisect_left(numbers, condition.low, key=axis.nth)
+    after = bisect_right(numbers, condition.high, key=axis.nth)
     return (first, after) if first < after else (0, 0)
 
 
-def classes(asked: Iterable[Asked], axis: Axis) -> list[tuple[int, int]]:
-    """Divide a finite axis' values by which of the conditions they meet.
+def value_classes(conditions: Iterable[Condition], axis: Axis) -> list[tuple[int, int]]:
+    """Divide the values of a finite axis into classes that meet the same conditions.
 
-    Returns the number of a value of each class, and how many are in it; those that meet none are left out.
+    Returns the number of one value and the count of values for each class. Values that meet no condition are left
+    out.
     """
     assert axis.count is not None
-    listed = list(dict.fromkeys(_spans(each, axis) for each in asked))
+    listed = list(dict.fromkeys(_spans(each, axis) for each in conditions))
     cuts = sorted({cut for spans in listed for span in spans for cut in span})
     sizes: dict[tuple[bool, ...], tuple[int, int]] = {}
     for first, after in pairwise(cuts):
@@ -219,7 +232,8 @@ def classes(asked: Iterable[Asked], axis: Axis) -> list[tuple[int, int]]:
     return list(sizes.values())
 
 
-def _spans(asked: Asked, axis: Axis) -> tuple[tuple[int, int], ...]:
-    if isinstance(asked, Between):
-        return (numbers_in(asked, axis),)
-    return tuple((number, number + 1) for number in sorted(map(axis.number, asked)))
+def _spans(condition: Condition, axis: Axis) -> tuple[tuple[int, int], ...]:
+    """Return the values that a condition allows, as ranges like those of numbers_in()."""
+    if isinstance(condition, Between):
+        return (numbers_in(condition, axis),)
+    return tuple((number, number + 1) for number in sorted(map(axis.number, condition)))

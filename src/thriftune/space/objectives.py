@@ -1,4 +1,4 @@
-"""What is wanted? Objectives and constraints: how they are written, what meets them, and what nobody beats."""
+"""Objectives and constraints: how to parse them, which metrics meet them, and which are not dominated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Names = str | Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A metric, and which way is better."""
+    """A metric to minimise or maximise."""
 
     metric: str
     maximize: bool
@@ -28,7 +28,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What a metric must end as: at most `limit` if `upper`, else at least."""
+    """A limit on a metric at the end of a trial: at most `limit` if `upper`, else at least `limit`."""
 
     metric: str
     limit: float
@@ -39,30 +39,31 @@ class Constraint:
         return f"{self.metric} {'<=' if self.upper else '>='} {limit!r}"
 
     def met_by(self, value: float) -> bool:
-        """NaN meets nothing."""
+        """Return whether a value meets the constraint. NaN does not."""
         return value <= self.limit if self.upper else value >= self.limit
 
     def miss(self, value: float) -> float:
-        """How far beyond the limit a value is; zero if it meets it."""
+        """Return how far a value is beyond the limit; 0 if it meets the constraint."""
         return 0.0 if self.met_by(value) else min(abs(value - self.limit), sys.float_info.max)
 
 
-# --- as users write them ----------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------
 
 _CONSTRAINT = re.compile(r"\s*([^<>=]*[^<>=\s])\s*([<>]=)\s*([^<>=\s]+)\s*")
 
 
 def parse_objectives(minimize: Names | None, maximize: Names | None) -> tuple[Objective, ...]:
-    """In order: minimize's, then maximize's."""
-    found = [Objective(name, False) for name in _listed("minimize", minimize, "the name of a metric")]
-    found += [Objective(name, True) for name in _listed("maximize", maximize, "the name of a metric")]
-    if not found:
+    """Return the objectives of the settings `minimize` and `maximize`, in this order."""
+    objectives = [Objective(name, False) for name in _listed("minimize", minimize, "the name of a metric")]
+    objectives += [Objective(name, True) for name in _listed("maximize", maximize, "the name of a metric")]
+    if not objectives:
         raise SettingError("give minimize= or maximize= or both: the metric that decides, or a list of several")
-    check_objectives(found)
-    return tuple(found)
+    check_objectives(objectives)
+    return tuple(objectives)
 
 
 def check_objectives(objectives: Sequence[Objective]) -> None:
+    """Raise SettingError for objectives that are not valid, named twice, or missing."""
     for number, objective in enumerate(objectives):
         name = objective.metric
         if not isinstance(name, str) or not name:
@@ -76,16 +77,18 @@ def check_objectives(objectives: Sequence[Objective]) -> None:
         raise SettingError("there is no metric to optimise; name at least one")
 
 
-def parse_constraints(given: Names | None) -> tuple[Constraint, ...]:
-    found = tuple(dict.fromkeys(map(_constraint, _listed("constraints", given, "such as 'latency_ms <= 10'"))))
-    for lower in (each for each in found if not each.upper):
-        for upper in (each for each in found if each.upper and each.metric == lower.metric):
+def parse_constraints(texts: Names | None) -> tuple[Constraint, ...]:
+    """Return the constraints of the setting `constraints`, each once. Raises SettingError."""
+    listed = _listed("constraints", texts, "such as 'latency_ms <= 10'")
+    constraints = tuple(dict.fromkeys(map(_parse_constraint, listed)))
+    for lower in (each for each in constraints if not each.upper):
+        for upper in (each for each in constraints if each.upper and each.metric == lower.metric):
             if lower.limit > upper.limit:
-                raise SettingError(f"constraints: nothing can meet both {lower} and {upper}")
-    return found
+                raise SettingError(f"constraints: no value can meet both {lower} and {upper}")
+    return constraints
 
 
-def _constraint(text: object) -> Constraint:
+def _parse_constraint(text: object) -> Constraint:
     match = _CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
     try:
         limit = float(match[3]) if match else math.nan
@@ -93,67 +96,71 @@ def _constraint(text: object) -> Constraint:
         limit = math.nan
     if match is None or not math.isfinite(limit):
         raise SettingError(
-            f"constraints: {text!r} is none; write NAME <= NUMBER or NAME >= NUMBER, such as 'latency_ms <= 10'"
+            f"constraints: {text!r} is not a constraint; write NAME <= NUMBER or NAME >= NUMBER, "
+            "such as 'latency_ms <= 10'"
         )
     _check_name(match[1])
     return Constraint(match[1], limit + 0.0, match[2] == "<=")
 
 
 def _check_name(metric: str) -> None:
-    """Raise SettingError for a name that would control a terminal instead of being shown."""
+    """Raise SettingError for a name with control characters, which a terminal cannot show."""
     if not metric.isprintable():
         raise SettingError(f"the metric {metric!r} has characters that cannot be shown; give it another name")
 
 
-def _listed(setting: str, given: Names | None, what: str) -> Sequence[str]:
-    if given is None:
+def _listed(setting: str, names: Names | None, description: str) -> Sequence[str]:
+    """Return one or several names as a list. `description`: what a name is, for the error."""
+    if names is None:
         return ()
-    if isinstance(given, str):
-        return (given,)
-    if not isinstance(given, Sequence):
-        raise SettingError(f"{setting}: {given!r} must be {what}, or a list of such")
-    return given
+    if isinstance(names, str):
+        return (names,)
+    if not isinstance(names, Sequence):
+        raise SettingError(f"{setting}: {names!r} must be {description}, or a list of such")
+    return names
 
 
 def objectives_to_json(objectives: Iterable[Objective]) -> list[list[Any]]:
+    """Return the objectives as pairs of the metric and whether it is maximised."""
     return [[objective.metric, objective.maximize] for objective in objectives]
 
 
 def objectives_from_json(data: Mapping[str, Any]) -> tuple[Objective, ...]:
-    """Return those of a stored spec, or raise SettingError; old specs have one metric instead of a list."""
+    """Return the objectives of a stored spec, or raise SettingError. Old specs have one metric and no list."""
     pairs = data["objectives"] if "objectives" in data else [(data["metric"], data["maximize"])]
     objectives = tuple(Objective(metric, maximize) for metric, maximize in pairs)
     check_objectives(objectives)
     return objectives
 
 
-# --- in words ---------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------
 
 
 def goal(objectives: Sequence[Objective], constraints: Sequence[Constraint] = ()) -> str:
-    """Such as "minimize loss, latency_ms, maximize accuracy with latency_ms <= 10"."""
+    """Return a text such as "minimize loss, latency_ms, maximize accuracy with latency_ms <= 10"."""
     ways = (("minimize", False), ("maximize", True))
     metrics = {way: [each.metric for each in objectives if each.maximize is up] for way, up in ways}
-    wanted = ", ".join(f"{way} {', '.join(names)}" for way, names in metrics.items() if names)
-    return f"{wanted} with {join_with_and(constraints)}" if constraints else wanted
+    text = ", ".join(f"{way} {', '.join(names)}" for way, names in metrics.items() if names)
+    return f"{text} with {join_with_and(constraints)}" if constraints else text
 
 
 def join_with_and(things: Iterable[object]) -> str:
+    """Return a text such as "a, b and c"."""
     *others, last = map(str, things)
     return f"{', '.join(others)} and {last}" if others else last
 
 
-# --- what counts ------------------------------------------------------------------------------------------
+# --- metrics of trials ------------------------------------------------------------------------------------
 
 
 def needed_metrics(objectives: Iterable[Objective], constraints: Iterable[Constraint]) -> tuple[str, ...]:
-    """The metrics that a trial must end with."""
+    """Return the metrics that a trial must have at its end: those of all objectives and constraints."""
     names = [objective.metric for objective in objectives] + [constraint.metric for constraint in constraints]
     return tuple(dict.fromkeys(names))
 
 
 def feasible(metrics: Mapping[str, float], constraints: Iterable[Constraint]) -> bool | None:
-    """Whether all constraints are met; None: not known yet, as a metric is not there and no other one misses."""
+    """Return whether the metrics meet all constraints; None if one is missing and the others meet theirs."""
     answer: bool | None = True
     for constraint in constraints:
         value = metrics.get(constraint.metric)
@@ -165,37 +172,39 @@ def feasible(metrics: Mapping[str, float], constraints: Iterable[Constraint]) ->
 
 
 def nearest_to_feasible(trials: Sequence[Mapping[str, float]], constraints: Sequence[Constraint]) -> int:
-    """Which of several trials' metrics miss the constraints least, the earliest of equals; all must be there.
+    """Return the index of the trial that misses the constraints least, the first of equals.
 
-    Metrics have scales of their own, so each miss counts as a part of the largest miss of its constraint.
+    `trials`: the metrics of each trial, with all constrained metrics. Metrics have different scales, so each miss
+    counts as a fraction of the largest miss of the same constraint.
     """
     misses = [[constraint.miss(metrics[constraint.metric]) for constraint in constraints] for metrics in trials]
     largest = [max(column) or 1.0 for column in zip(*misses, strict=True)]
-    parts = [sum(a / b for a, b in zip(row, largest, strict=True)) for row in misses]
-    return parts.index(min(parts))
+    totals = [sum(a / b for a, b in zip(row, largest, strict=True)) for row in misses]
+    return totals.index(min(totals))
 
 
 def undominated(losses: Sequence[Sequence[float]]) -> list[int]:
-    """The numbers, rising, of the vectors that no other one dominates: is nowhere above and somewhere below.
+    """Return the indices, ascending, of the vectors that no other vector dominates.
 
-    Of equal vectors all are kept. Everything is to be minimised and finite.
+    A vector dominates another if it is nowhere larger and somewhere smaller. Of equal vectors, all are returned.
+    All numbers must be finite.
     """
-    import numpy as np  # late: a list of studies needs none of it
+    import numpy as np  # imported here: commands such as `list` do not need it
 
     if not losses:
         return []
-    # Sorted by the first number, then the second and so on: whoever dominates comes before what it dominates.
-    points, which = np.unique(np.asarray(losses, dtype=float) + 0.0, axis=0, return_inverse=True)
-    kept = np.zeros(len(points), dtype=bool)
+    # unique() sorts by the first number, then the second and so on: a vector comes before all that it dominates.
+    points, inverse = np.unique(np.asarray(losses, dtype=float) + 0.0, axis=0, return_inverse=True)
+    is_front = np.zeros(len(points), dtype=bool)
     if points.shape[1] == 2:
         lowest = np.minimum.accumulate(points[:, 1])
-        kept[0] = True
-        kept[1:] = points[1:, 1] < lowest[:-1]
+        is_front[0] = True
+        is_front[1:] = points[1:, 1] < lowest[:-1]
     else:
-        left = np.arange(len(points))
-        while left.size:
-            first, rest = left[0], left[1:]
-            kept[first] = True
-            left = rest[(points[rest] < points[first]).any(axis=1)]
-    found: list[int] = np.flatnonzero(kept[which.reshape(-1)]).tolist()
-    return found
+        candidates = np.arange(len(points))
+        while candidates.size:
+            first, rest = candidates[0], candidates[1:]
+            is_front[first] = True
+            candidates = rest[(points[rest] < points[first]).any(axis=1)]
+    indices: list[int] = np.flatnonzero(is_front[inverse.reshape(-1)]).tolist()
+    return indices

@@ -1,7 +1,7 @@
-"""What can one parameter be? Float, Int, Choice, or a fixed value.
+"""The parameters of a space: Float, Int, Choice and fixed values.
 
-A parameter is plain data and says nothing on its own; a `Space` checks it, because only there it has a name that
-an error can give. Of each checked parameter the space makes an axis (axes.py).
+A parameter is plain data. A `Space` checks it, because a parameter has a name only in a space, and errors need the
+name. The space creates an axis (axes.py) for each checked parameter.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from thriftune.space.values import checked_value, finite_number, identity
 When = Mapping[str, Any]
 
 LARGEST_BOUND = 2**40
-"""Bounds of an Int stay below this, so that every bin of the unit interval is far wider than rounding."""
+"""The largest bound of an Int. Each whole number then has a part of [0, 1] far wider than rounding errors."""
 
 _OFF_STEPS = Decimal("1e-6")
-"""A span counts as a multiple of the step if it is no further from one than this part of the step."""
+"""A span counts as a multiple of the step if it differs by at most this fraction of the step."""
 
 
 @dataclass(frozen=True, repr=False)
 class Parameter:
-    """One thing that may vary; `when` other parameters have certain values, or always."""
+    """A parameter of a space. With `when` it is active only for certain values of other parameters."""
 
     when: When | None = field(default=None, kw_only=True)
 
@@ -39,10 +39,11 @@ class Parameter:
         return f"{type(self).__name__}({shown})"
 
     def _check(self, name: str) -> Self:
-        """The same, with its values in their plain types; SpaceError if it cannot be."""
+        """Return a copy with values in Python types; raise SpaceError if the parameter is not valid."""
         raise NotImplementedError
 
     def _axis(self) -> Axis:
+        """Return the axis of a checked parameter."""
         raise NotImplementedError
 
 
@@ -67,11 +68,11 @@ class Float(Parameter):
         if self.step is None:
             return replace(self, low=low, high=high)
         step = finite_number(name, "step", self.step)
-        found = replace(self, low=low, high=high, step=step)
-        _check_steps(name, found)
+        checked = replace(self, low=low, high=high, step=step)
+        _check_steps(name, checked)
         if step < 4 * math.ulp(max(abs(low), abs(high))):
             raise SpaceError(f"{name}: step {step} is finer than a float from {low} to {high} holds; widen it")
-        return found
+        return checked
 
     def _axis(self) -> Axis:
         if self.step is None or self.low == self.high:
@@ -100,7 +101,7 @@ class Int(Parameter):
             if abs(bound) > LARGEST_BOUND:
                 raise SpaceError(f"{name}: {end} {bound:.0f} is beyond 2**40; use Float, or its exponent")
         _check_range(name, self)
-        # A step of 1 is none: so the two spaces are the same.
+        # A step of 1 means the same as no step, so it is dropped: equal spaces must compare equal.
         step = None if self.step is None or self.step == 1 else int(self.step)
         if self.step is not None:
             _check_steps(name, self)
@@ -114,13 +115,13 @@ class Int(Parameter):
 
 @dataclass(frozen=True, repr=False)
 class Choice(Parameter):
-    """One of some values that JSON can hold: str, int, float, bool, None, or tuples and lists of such."""
+    """A choice among values that JSON can hold: str, int, float, bool, None, or tuples and lists of these."""
 
     choices: Sequence[Any]
 
     def _check(self, name: str) -> Self:
         choices = self.choices.tolist() if isinstance(self.choices, np.ndarray) else self.choices
-        # A set would give another order, hence other suggestions, in every process.
+        # The order of a set differs between processes, and so would the suggestions.
         if not isinstance(choices, Sequence) or isinstance(choices, str | bytes):
             raise SpaceError(f"{name}: choices {choices!r} is not a list; write Choice([...])")
         if not choices:
@@ -130,7 +131,9 @@ class Choice(Parameter):
         for i, each in enumerate(identities):
             if each in identities[:i]:
                 twin = plain[identities.index(each)]
-                raise SpaceError(f"{name}: choice {plain[i]!r} is there already, as {twin!r}; remove one")
+                raise SpaceError(
+                    f"{name}: choice {plain[i]!r} appears twice, the first time as {twin!r}; remove one"
+                )
         return replace(self, choices=plain)
 
     def _axis(self) -> Axis:
@@ -139,7 +142,7 @@ class Choice(Parameter):
 
 @dataclass(frozen=True, repr=False)
 class Fixed(Parameter):
-    """A plain value in a space: part of every configuration, and not searched."""
+    """A plain value in a space. Every configuration has it, and the searcher does not vary it."""
 
     value: Any
 
@@ -183,9 +186,10 @@ def _check_steps(name: str, parameter: Float | Int) -> None:
 
 
 def _steps(parameter: Float | Int) -> Decimal:
-    """Return how many steps there are from low to high, in decimals: of 0.1 there are three from 0 to 0.3."""
+    """Return the number of steps from low to high, computed in decimals: from 0 to 0.3 by 0.1 it is exactly 3."""
     return (Decimal(str(parameter.high)) - Decimal(str(parameter.low))) / Decimal(str(parameter.step))
 
 
 def _count(parameter: Float | Int) -> int:
+    """Return the number of values of a parameter with a step."""
     return round(_steps(parameter)) + 1

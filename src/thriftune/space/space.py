@@ -1,4 +1,4 @@
-"""What may vary? A space of named parameters, their conditions, and the map to the unit cube and back."""
+"""Search spaces: named parameters with conditions, and the map of configurations to the unit cube and back."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from thriftune.space.axes import Axis
 from thriftune.space.conditions import (
     Between,
     Conditions,
+    allowed_values,
     checked_whens,
-    classes,
+    conditions_text,
     holds,
-    in_words,
-    quick,
-    when_json,
-    when_read,
+    value_classes,
+    when_from_json,
+    when_to_json,
 )
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space.values import copy_of, identity, is_nested, value_from_json, value_to_json
@@ -36,7 +36,7 @@ _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "choice": Choi
 
 
 class _Node(NamedTuple):
-    """A named axis with what it depends on and where its columns start."""
+    """A parameter's axis with its name, its conditions and the index of its first column."""
 
     name: str
     axis: Axis
@@ -45,23 +45,25 @@ class _Node(NamedTuple):
 
 
 class Space(Mapping[str, Parameter]):
-    """Named parameters in order, checked: a Space that exists can be searched.
+    """An ordered, checked set of named parameters. It never changes.
 
-    A configuration is a dict of the active parameters, in the order of the space. A parameter is active if
-    all those its `when` names are active and have a value it asks for. A space never changes once built.
+    A configuration is a dict of the active parameters, in the order of the space. A parameter is active if all
+    parameters that its `when` names are active and have one of the values in `when`.
     """
 
     names: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     searched: tuple[str, ...]
-    """Those of the names whose value is searched: all but fixed values."""
+    """The names of all parameters that are not fixed."""
     dimensions: int
-    """Columns of the unit cube: one a number, one a choice of each Choice, none a fixed value."""
+    """The number of columns of the unit cube: one for a number, one for each choice, none for a fixed value."""
     columns: Mapping[str, slice]
+    """The columns of each parameter in the unit cube."""
     axes: Mapping[str, Axis]
+    """The axis of each parameter."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
-        """`parameters`: a Float, Int or Choice each, or a fixed value, but no list or tuple. Raises SpaceError."""
+        """Check the parameters. Each is a Float, Int, Choice or fixed value. Raises SpaceError."""
         if not isinstance(parameters, Mapping):
             raise SpaceError(f"a space maps names to parameters, which {parameters!r} does not; use a dict")
         if not parameters:
@@ -79,8 +81,8 @@ class Space(Mapping[str, Parameter]):
                     f"tt.Choice([{'(...)' if isinstance(parameter, tuple) else '[...]'}]) for the "
                     f"{type(parameter).__name__} itself"
                 )
-            made = parameter if isinstance(parameter, Parameter) else Fixed(parameter)
-            checked[name] = made._check(name)
+            typed = parameter if isinstance(parameter, Parameter) else Fixed(parameter)
+            checked[name] = typed._check(name)
         if all(isinstance(parameter, Fixed) for parameter in checked.values()):
             raise SpaceError("the space has fixed values only, so nothing varies; make one a Float, Int or Choice")
         axes = {name: parameter._axis() for name, parameter in checked.items()}
@@ -93,7 +95,8 @@ class Space(Mapping[str, Parameter]):
         self._blank: list[float] = []
         for name, axis in axes.items():
             conditions = tuple(
-                (other, quick(asked, other not in self._nested)) for other, asked in whens[name].items()
+                (other, allowed_values(condition, other not in self._nested))
+                for other, condition in whens[name].items()
             )
             self._nodes.append(_Node(name, axis, conditions, len(self._blank)))
             self._blank += [axis.blank] * axis.width
@@ -114,116 +117,118 @@ class Space(Mapping[str, Parameter]):
         return len(self.names)
 
     def __eq__(self, other: object) -> bool:
-        """The same parameters in the same order; the choices 1 and True differ, as they do in a config."""
-        return self is other or (isinstance(other, Space) and self._written == other._written)
+        """Return whether both have the same parameters in the same order. The choices 1 and True differ."""
+        return self is other or (isinstance(other, Space) and self._json_text == other._json_text)
 
     def __hash__(self) -> int:
-        return hash(self._written)
+        return hash(self._json_text)
 
     def __repr__(self) -> str:
         return f"Space({dict(self)!r})"
 
     @cached_property
-    def _written(self) -> str:
+    def _json_text(self) -> str:
         return json.dumps(self.to_json())
 
-    # How many there are, and all of them.
+    # --- counting and listing configurations --------------------------------------------------------------
 
     @cached_property
     def size(self) -> float:
-        """The number of configurations, exactly; math.inf if a Float that is no constant can be active.
+        """The exact number of configurations; math.inf if a Float that is not constant can be active.
 
-        Goes through the parameters and keeps the number of configurations so far, one for each set of facts
-        that conditions still to come depend on: (parameter, number of its value), where a value stands for all
-        that meet the same conditions. One that meets none decides as much as an inactive parameter: nothing.
+        The algorithm goes through the parameters and counts the configurations of those it has passed,
+        separately for each set of facts on which later conditions depend. A fact is a parameter and the number
+        of its value. One value represents all values that meet the same conditions. A value that meets none
+        needs no fact.
         """
         order = self._dependents_first()
         last_use = {other: i for i, node in enumerate(order) for other, _ in node.conditions}
-        asked: dict[str, list[Any]] = {name: [] for name in self.names}
+        conditions_on: dict[str, list[Any]] = {name: [] for name in self.names}
         for parameter in self.parameters:
-            for other, values in (parameter.when or {}).items():
-                asked[other].append(values)
-        ways: Counter[tuple[tuple[str, int], ...]] = Counter({(): 1})
+            for other, condition in (parameter.when or {}).items():
+                conditions_on[other].append(condition)
+        counts: Counter[tuple[tuple[str, int], ...]] = Counter({(): 1})
         for i, (name, axis, conditions, _) in enumerate(order):
             after: Counter[tuple[tuple[str, int], ...]] = Counter()
-            for facts, count in ways.items():
-                kept = tuple(fact for fact in facts if last_use[fact[0]] > i)
+            for facts, count in counts.items():
+                needed = tuple(fact for fact in facts if last_use[fact[0]] > i)
                 if not holds(conditions, {known: self.axes[known].nth(number) for known, number in facts}):
-                    after[kept] += count
+                    after[needed] += count
                     continue
                 if axis.count is None:
                     return math.inf
-                others = axis.count
-                for number, size in classes(asked[name], axis):
-                    after[(*kept, (name, number))] += count * size
-                    others -= size
-                if others:
-                    after[kept] += count * others
-            ways = after
-        return sum(ways.values())
+                rest = axis.count
+                for number, size in value_classes(conditions_on[name], axis):
+                    after[(*needed, (name, number))] += count * size
+                    rest -= size
+                if rest:
+                    after[needed] += count * rest
+            counts = after
+        return sum(counts.values())
 
     def _dependents_first(self) -> list[_Node]:
-        """The parameters in an order that has each as soon as it can be after those it depends on.
+        """Return the parameters in an order that has each as early as possible after those it depends on.
 
-        So size can soon forget what those were: 100 switches and then what hangs on each would make 2**100
-        sets of facts; each switch followed by what hangs on it makes two.
+        In this order, `size` needs few facts at a time. Take 100 switches with a dependent parameter each. All
+        switches first would need 2**100 sets of facts. Each switch followed by its dependent parameter needs
+        two.
         """
         dependents: dict[str, list[_Node]] = {name: [] for name in self.names}
         for node in self._nodes:
             for other, _ in node.conditions:
                 dependents[other].append(node)
         placed: dict[str, _Node] = {}
-        ahead = self._nodes[::-1]  # the next one last
-        while ahead:
-            node = ahead.pop()
+        stack = self._nodes[::-1]  # the next node is the last item
+        while stack:
+            node = stack.pop()
             if node.name not in placed and all(other in placed for other, _ in node.conditions):
                 placed[node.name] = node
-                ahead += dependents[node.name][::-1]
+                stack += dependents[node.name][::-1]
         return list(placed.values())
 
     def grid(self, points: int) -> Iterator[dict[str, Any]]:
-        """Every combination of `points` values a number, evenly on its scale, and all choices.
+        """Yield every combination of `points` values for each number, evenly on its scale, and all choices.
 
-        An Int with no more than `points` values gives them all. None comes twice; the first parameter changes
-        slowest.
+        An Int with at most `points` values has all of them in the grid. No configuration is repeated. The first
+        parameter changes slowest.
         """
         return self._product([node.axis.levels(points) for node in self._nodes])
 
     def every(self) -> Iterator[dict[str, Any]]:
-        """Every configuration of a finite space, in the order of grid()."""
+        """Yield every configuration of the space, in the order of grid(). Raises SpaceError if it is infinite."""
         if self.size == math.inf:
             raise SpaceError("the space is infinite and cannot be listed; use grid(points)")
-        # A Float that is no constant is never active here: what its levels are does not matter.
+        # A Float that is not constant is never active here, so its levels do not matter.
         return self._product([node.axis.levels(node.axis.count or 1) for node in self._nodes])
 
     def _product(self, levels: Sequence[Iterable[Any]]) -> Iterator[dict[str, Any]]:
-        """Yield every combination of the levels of active parameters, the last one changing fastest."""
+        """Yield every combination of the levels of active parameters. The last parameter changes fastest."""
         config: dict[str, Any] = {}
-        ahead = [iter(levels[0])]  # of each parameter up to the current one, the values that are still to come
-        while ahead:
-            name = self._nodes[len(ahead) - 1].name
-            for value in ahead[-1]:
+        remaining = [iter(levels[0])]  # the remaining values of each parameter up to the current one
+        while remaining:
+            name = self._nodes[len(remaining) - 1].name
+            for value in remaining[-1]:
                 if value is not ...:
                     config[name] = value
                 break
             else:
-                ahead.pop()
+                remaining.pop()
                 config.pop(name, None)
                 continue
-            if len(ahead) == len(self._nodes):
+            if len(remaining) == len(self._nodes):
                 yield config.copy()
             else:
-                active = holds(self._nodes[len(ahead)].conditions, config)
-                ahead.append(iter(levels[len(ahead)] if active else [...]))
+                active = holds(self._nodes[len(remaining)].conditions, config)
+                remaining.append(iter(levels[len(remaining)] if active else [...]))
 
-    # To the unit cube and back.
+    # --- the unit cube ------------------------------------------------------------------------------------
 
     def sample(self, rng: np.random.Generator) -> dict[str, Any]:
-        """A configuration drawn uniformly, each parameter on its own scale."""
+        """Return a configuration drawn uniformly, each parameter on its own scale."""
         return self.from_unit(rng.random(len(self.searched)).tolist())
 
     def from_unit(self, values: Sequence[float]) -> dict[str, Any]:
-        """The configuration at these numbers in [0, 1], one a searched parameter, whether it is active or not."""
+        """Return the configuration at numbers in [0, 1], one for each searched parameter, active or not."""
         config: dict[str, Any] = {}
         for (name, axis, conditions, _), u in zip(self._nodes, self._with_fixed(values), strict=True):
             if not conditions or holds(conditions, config):
@@ -231,18 +236,21 @@ class Space(Mapping[str, Parameter]):
         return config
 
     def _with_fixed(self, values: Sequence[float]) -> Sequence[float]:
-        """Return numbers of searched parameters as numbers of all, with any for those that are fixed."""
+        """Return numbers for all parameters from those for searched ones. Fixed parameters ignore theirs."""
         if not self._fixed:
             return values
         searched = dict(zip(self.searched, values, strict=True))
         return [searched.get(name, 0.5) for name in self.names]
 
     def to_unit(self, config: Mapping[str, Any]) -> list[float]:
-        """The inverse of from_unit(); 0.5 for what is inactive."""
+        """Return the numbers of a configuration, with 0.5 for inactive parameters. The inverse of from_unit()."""
         return [self.axes[name].unit(config[name]) if name in config else 0.5 for name in self.searched]
 
     def encode(self, config: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-        """The point of the unit cube, shape (dimensions,); inactive numbers are 0.5, inactive choices 0."""
+        """Return a configuration's point in the unit cube, shape (dimensions,).
+
+        Columns of inactive parameters are 0.5 for numbers and 0 for choices.
+        """
         row = self._blank.copy()
         for name, axis, _, start in self._nodes:
             if name in config:
@@ -250,7 +258,7 @@ class Space(Mapping[str, Parameter]):
         return np.array(row)
 
     def decode(self, vector: npt.ArrayLike) -> dict[str, Any]:
-        """The configuration nearest to a point of the unit cube; the largest column of a Choice wins."""
+        """Return the configuration nearest to a point of the unit cube. A Choice takes its largest column."""
         array = np.asarray(vector, dtype=float)
         row = array.tolist()
         if array.shape != (self.dimensions,) or not math.isfinite(sum(row)):
@@ -261,15 +269,11 @@ class Space(Mapping[str, Parameter]):
                 config[name] = axis.read(row, start)
         return config
 
-    # Configurations from outside.
+    # --- checking configurations --------------------------------------------------------------------------
 
     def check(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The configuration in the order and the types of the space; SpaceError if it is not one of it."""
-        if not isinstance(config, Mapping):
-            raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
-        for name in config:
-            if name not in self.columns:
-                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+        """Return a configuration in the order and types of the space; raise SpaceError if it is not valid."""
+        self._check_names(config)
         clean: dict[str, Any] = {}
         for name, axis, conditions, _ in self._nodes:
             if holds(conditions, clean):
@@ -280,19 +284,15 @@ class Space(Mapping[str, Parameter]):
                 else:
                     raise SpaceError(f"{name}: has no value; give it one")
             elif name in config:
-                raise SpaceError(f"{name}: is {config[name]!r}, but {in_words(conditions)}; leave it out")
+                raise SpaceError(f"{name}: is {config[name]!r}, but {conditions_text(conditions)}; leave it out")
         return clean
 
     def check_part(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a configuration that may leave parameters open, in order and types of the space.
+        """Return a configuration that may leave parameters open, in the order and types of the space.
 
-        A parameter with a condition needs values for which the condition holds. Raises SpaceError.
+        A parameter with conditions may have a value only if the configuration meets them. Raises SpaceError.
         """
-        if not isinstance(config, Mapping):
-            raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
-        for name in config:
-            if name not in self.columns:
-                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+        self._check_names(config)
         clean: dict[str, Any] = {}
         for name, axis, conditions, _ in self._nodes:
             if name not in config:
@@ -301,13 +301,21 @@ class Space(Mapping[str, Parameter]):
                 continue
             if not holds(conditions, clean):
                 missing = next((other for other, _ in conditions if other not in clean), None)
-                way_out = "leave it out" if missing is None else f"give {missing}, too"
-                raise SpaceError(f"{name}: is {config[name]!r}, but {in_words(conditions)}; {way_out}")
+                hint = "leave it out" if missing is None else f"give {missing}, too"
+                raise SpaceError(f"{name}: is {config[name]!r}, but {conditions_text(conditions)}; {hint}")
             clean[name] = axis.clean(name, config[name])
         return clean
 
+    def _check_names(self, config: object) -> None:
+        """Raise SpaceError unless this is a mapping whose names are all in the space."""
+        if not isinstance(config, Mapping):
+            raise SpaceError(f"a configuration maps names to values, which {config!r} does not; use a dict")
+        for name in config:
+            if name not in self.columns:
+                raise SpaceError(f"{name}: is not in the space; known are {', '.join(self.names)}")
+
     def fill(self, given: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """Return a configuration with these values, as check_part() returns them; all others are drawn."""
+        """Return a configuration with the values from check_part(), and random values for all other parameters."""
         config: dict[str, Any] = {}
         draws = self._with_fixed(rng.random(len(self.searched)).tolist())
         for (name, axis, conditions, _), u in zip(self._nodes, draws, strict=True):
@@ -316,33 +324,33 @@ class Space(Mapping[str, Parameter]):
         return config
 
     def key(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
-        """A configuration's identity: equal and hashable, Ellipsis for what is inactive."""
+        """Return a hashable key that is the same for equal configurations. Inactive parameters are Ellipsis."""
         get = config.get
         if self._nested:
             return tuple([identity(get(name, ...)) for name in self.searched])
         return tuple([get(name, ...) for name in self.searched])
 
     def restored(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a valid configuration with its tuples and lists as the space has them, in objects of its own.
+        """Return a valid configuration with the tuples and lists of the space, in new objects.
 
-        A log holds tuples as lists, and the lists of a suggestion are those of the space.
+        This is needed because a log holds tuples as lists, and a suggestion shares its lists with the space.
         """
         if self._nested.isdisjoint(config):
             return config
         clean = {name: self.axes[name].clean(name, config[name]) for name in self._nested if name in config}
         return {**config, **{name: copy_of(value) for name, value in clean.items()}}
 
-    # The written form.
+    # --- JSON ---------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """Plain JSON, and the [space] table of a study file. The order of the names is part of it."""
+        """Return the space as JSON, like the [space] table of a study file. The order of names counts."""
         tables = {}
         for name, parameter in self.items():
             table: dict[str, Any] = {"type": type(parameter).__name__.lower()}
             for field in _settings(parameter):
                 value = getattr(parameter, field.name)
                 if field.name == "when" and value:
-                    value = when_json(value)
+                    value = when_to_json(value)
                 if field.name == "choices":
                     value = [value_to_json(choice) for choice in value]
                 if field.name == "value":
@@ -354,7 +362,10 @@ class Space(Mapping[str, Parameter]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, Any]]) -> Space:
-        """The inverse of to_json(). A value that is no table is fixed; a list must be in one."""
+        """Return the space from the JSON of to_json() or from the [space] table of a study file.
+
+        A value that is not a table is a fixed value. A list must be in a table. Raises SpaceError.
+        """
         if not isinstance(data, Mapping):
             raise SpaceError(f"a space is a table of parameters, not {data!r}; write [space]")
         parameters: dict[str, Any] = {}
@@ -383,12 +394,12 @@ class Space(Mapping[str, Parameter]):
             if "value" in settings:
                 settings["value"] = value_from_json(settings["value"])
             if "when" in settings:
-                settings["when"] = when_read(name, settings["when"])
+                settings["when"] = when_from_json(name, settings["when"])
             parameters[name] = _KINDS[kind](**settings)
         return cls(parameters)
 
     def difference(self, other: Space) -> list[str]:
-        """What became of this space in the other, in sentences; empty if they are equal."""
+        """Return how the other space differs from this one, as sentences; empty if they are equal."""
         sentences = []
         for name, before in self.items():
             if name not in other:
@@ -398,7 +409,7 @@ class Space(Mapping[str, Parameter]):
             else:
                 for field in _settings(before):
                     was, now = (_shown(field.name, getattr(p, field.name)) for p in (before, after))
-                    # By the way they are written, since 1 == True.
+                    # Compared as text, because 1 == True.
                     if was != now:
                         sentences.append(f"{name}: {field.name} was {was}, is now {now}")
         sentences += [f"{name}: is new" for name in other if name not in self]
@@ -410,21 +421,23 @@ class Space(Mapping[str, Parameter]):
 
 
 def _settings(parameter: Parameter | type[Parameter]) -> list[Field[Any]]:
-    """In the order in which people write them: conditions last."""
+    """Return the settings of a parameter in the order in which people write them, with `when` last."""
     return sorted(fields(parameter), key=lambda field: field.name == "when")
 
 
 def _may_be_nested(parameter: Parameter) -> bool:
+    """Return whether a value of the parameter is a list or tuple."""
     values = parameter.choices if isinstance(parameter, Choice) else [getattr(parameter, "value", None)]
     return any(map(is_nested, values))
 
 
 def _kind(parameter: Parameter) -> str:
+    """Return the kind of a parameter as text, such as "Float" or "fixed at 3"."""
     return f"fixed at {parameter.value!r}" if isinstance(parameter, Fixed) else type(parameter).__name__
 
 
 def _shown(field: str, setting: Any) -> str:
-    """Return a setting for people to compare: choices and the values of a condition as lists."""
+    """Return a setting as text. Choices and the values of conditions are shown as lists."""
     if field == "when" and setting:
         return repr({name: v if isinstance(v, Between) else list(v) for name, v in setting.items()})
     return repr(list(setting) if field == "choices" else setting)

@@ -1,7 +1,7 @@
-"""What may a choice or a fixed value be? A scalar that JSON can hold, or a tuple or list of such.
+"""Check, compare and store the values of choices and fixed parameters.
 
-JSON has no tuples. Logs hold them as lists, and a space turns them back: it knows what its user gave. Where there
-is no space to ask, written() marks them.
+A value is a scalar that JSON can hold, or a tuple or list of values. JSON has no tuples. A log holds them as
+lists, and the space restores them. In other files, value_to_json() marks tuples.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from thriftune.errors import SpaceError
 _SCALARS = (str, int, float, bool, type(None))
 
 _TUPLE = "tuple"
-"""The key of an object that stands for a tuple, as written() gives it."""
+"""The key of a JSON object that stands for a tuple."""
 
 
 def plain_value(value: Any) -> Any:
-    """Return a numpy scalar as the Python value it stands for, and anything else as it is."""
-    numpy = sys.modules.get("numpy")  # a worker that has not loaded it has none of its scalars
+    """Return a NumPy scalar as a Python value, and any other value as it is."""
+    numpy = sys.modules.get("numpy")  # without an import: a process that has not loaded NumPy has no such scalar
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def checked_value(what: str, value: Any) -> Any:
-    """Return a copy of a value in its plain types; raise SpaceError, which begins with `what`, for any other."""
+    """Return a copy of a value in Python types; raise SpaceError, which begins with `what`, if it is not valid."""
     if type(value) in (list, tuple):
         return type(value)(checked_value(what, each) for each in value)
     value = plain_value(value)
     if type(value) not in _SCALARS:
         raise SpaceError(
-            f"{what} {value!r} is no str, int, float, bool or None, nor a tuple or list of such; "
+            f"{what} {value!r} is not a str, int, float, bool, None, or a tuple or list of these; "
             "choose by a name and look the object up in the training function"
         )
     if isinstance(value, float) and not math.isfinite(value):
-        raise SpaceError(f"{what} {value} is not finite; give a number or a word for it")
+        raise SpaceError(f"{what} {value} is not finite; give a number or a string instead")
     return value
 
 
 def finite_number(name: str, what: str, value: Any) -> float:
-    """Return a number as a float; SpaceError if it is none, or not finite."""
+    """Return a number as a float; raise SpaceError if it is not a number, or not finite."""
     if isinstance(plain_value(value), bool) or not isinstance(value, Real):
         raise SpaceError(f"{name}: {what} {value!r} is not a number; write one, without quotes")
     try:
@@ -51,32 +51,33 @@ def finite_number(name: str, what: str, value: Any) -> float:
         number = math.inf
     if not math.isfinite(number):
         raise SpaceError(f"{name}: {what} {number} is not finite; give a plain number")
-    return number + 0.0  # never -0.0, which is equal to 0.0 but written otherwise
+    return number + 0.0  # turns -0.0 into 0.0, because the two are equal but look different
 
 
 def is_nested(value: Any) -> bool:
+    """Return whether the value is a list or a tuple."""
     return isinstance(value, list | tuple)
 
 
 def copy_of(value: Any) -> Any:
-    """Return a copy whose lists can be changed without changing those of the original."""
+    """Return a copy whose lists can be changed without changing the original."""
     return type(value)(copy_of(each) for each in value) if is_nested(value) else value
 
 
 def identity(value: Any) -> Any:
-    """Return the value's identity: hashable, and the same for a tuple and for the list that JSON makes of it."""
+    """Return a hashable form of the value. It is the same for a tuple and for a list of the same values."""
     return tuple(identity(each) for each in value) if is_nested(value) else plain_value(value)
 
 
 def value_to_json(value: Any) -> Any:
-    """Return the value as JSON that tells tuples from lists; inverse of read()."""
+    """Return the value as JSON in which tuples are marked. The inverse of value_from_json()."""
     if isinstance(value, tuple):
         return {_TUPLE: [value_to_json(each) for each in value]}
     return [value_to_json(each) for each in value] if isinstance(value, list) else value
 
 
 def value_from_json(value: Any) -> Any:
-    """Return the value that written() was given."""
+    """Return the value from the JSON that value_to_json() returned."""
     if isinstance(value, Mapping) and list(value) == [_TUPLE] and isinstance(value[_TUPLE], list):
         return tuple(value_from_json(each) for each in value[_TUPLE])
     return [value_from_json(each) for each in value] if isinstance(value, list) else value

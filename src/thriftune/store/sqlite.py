@@ -318,11 +318,8 @@ class SqliteStore:
             )
 
     def _create_schema(self) -> None:
-        with (
-            self._mutex,
-            self._errors(),
-            self._transaction() as db,
-        ):  # without _writing(): the write-ahead log is not enabled yet
+        # Not with _writing(): the write-ahead log is not enabled yet.
+        with self._mutex, self._errors(), self._transaction() as db:
             if self._pragma("application_id") == APPLICATION_ID:
                 return  # another process has created it
             if db.execute("SELECT 1 FROM sqlite_master").fetchall():

@@ -10,7 +10,7 @@ import numpy as np
 
 from thriftune.search.bayes.kernel import CATEGORY, Array, Booleans, Indices, Layout
 from thriftune.space.axes import Axis
-from thriftune.space.conditions import Asked, Between, numbers_in
+from thriftune.space.conditions import Between, Condition, numbers_in
 from thriftune.space.parameters import Choice, Int
 from thriftune.space.space import Space
 
@@ -29,7 +29,7 @@ class _Condition:
     """What another parameter has to be."""
 
     parent: int
-    asked: Asked  # one of these values, or in this range
+    asked: Condition  # one of these values, or in this range
     units: Array  # of a parent whose values are listed, those values as numbers in [0, 1]
 
 
@@ -186,7 +186,7 @@ class Cube:
         return np.where(change, moved, U)
 
 
-def _conditions(space: Space, name: str) -> Iterator[tuple[str, Asked]]:
+def _conditions(space: Space, name: str) -> Iterator[tuple[str, Condition]]:
     """Yield the searched parameters on which this one depends, with what each has to be."""
     for other, asked in (space[name].when or {}).items():
         if other in space.searched:
@@ -195,7 +195,7 @@ def _conditions(space: Space, name: str) -> Iterator[tuple[str, Asked]]:
             yield from _conditions(space, other)
 
 
-def _units(asked: Asked, axis: Axis) -> Array:
+def _units(asked: Condition, axis: Axis) -> Array:
     """Return the values of a condition as numbers in [0, 1]; for a range, those of its first and last value."""
     if not isinstance(asked, Between):
         return np.array([axis.unit(value) for value in asked])
