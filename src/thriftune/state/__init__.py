@@ -1,1 +1,1 @@
-"""What happened, and what is known? Events, the settings of a study, and the history that its log folds into."""
+"""What happened, and what is known? Events, the settings of a study, and the history that its log gives."""

@@ -1,4 +1,4 @@
-"""What do past studies tell? What one knew, and how that reads in the space of another."""
+"""Results of earlier studies, and their translation to the space of another study."""
 
 from __future__ import annotations
 
@@ -8,31 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from thriftune.space.conditions import holds
 from thriftune.space.parameters import Choice, Fixed, Float, Int, Parameter
 from thriftune.space.space import Space
 from thriftune.space.values import identity
 from thriftune.state.events import Config
 
 NEAR = 0.1
-"""A value outside a range counts as the range's end if it is no further from it than this part of the span."""
+"""A value outside a range is replaced by the nearest bound if it is closer than this fraction of the span."""
 
 FEWEST = 3
-"""Trials with a value that a study must have to tell anything."""
+"""The fewest trials with a value that make an earlier study useful."""
 
-_VALUES_TOLD = 3
+_VALUES_SHOWN = 3
+"""The most values of a parameter that a note lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierStudy:
-    """What a study knew when another one started from it.
+    """The results that a study had when another study started with them.
 
-    - `trials`: a configuration and its value each, in the units of the metric. None: the trial failed.
-    - `id`: the study's; unlike its name, no other study has it.
-    - `variances`: one for each trial, or none at all if every value is measured. 0: the value is measured. Else
-      the trial was cut and the value is a guess; the variance is relative to that of the measured values, as
-      Bayesian search scales them.
-    - `step`: the step that all values are of, where too few trials finished to compare their final values. None:
-      values are final ones, or guesses of them.
+    - `trials`: pairs of a configuration and its value, in the unit of the metric. The value of a failed trial is
+      None.
+    - `id`: the unique id of the study.
+    - `variances`: the variance of each value; empty if all values were measured. It is 0 for a measured value.
+      For a trial that was cut, the value is an estimate. Its variance is relative to that of the measured
+      values, as Bayesian search scales them.
+    - `step`: the step at which all values were reported, if too few trials finished to compare final values. None:
+      the values are final values or estimates of them.
     """
 
     study: str
@@ -47,12 +50,12 @@ class EarlierStudy:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedTrials:
-    """An earlier study's trials, as many as have a place in the new space, in their order.
+    """The trials of an earlier study that are valid in the new space, in their order.
 
-    - `configs`, `values`, `variances`: one for each trial, as in EarlierStudy.
-    - `missing`: parameters of the new space that the earlier study did not vary. What the configurations have for
-      them says nothing.
-    - `notes`: what could not be taken unchanged; empty if all could.
+    - `configs`, `values`, `variances`: one item for each trial, as in EarlierStudy.
+    - `missing`: parameters of the new space that the earlier study did not vary. Their values in the
+      configurations have no meaning.
+    - `notes`: a text for each change that the translation made.
     """
 
     configs: list[dict[str, Any]]
@@ -63,67 +66,69 @@ class TranslatedTrials:
 
     @property
     def measured(self) -> int:
-        """The number of values that are neither missing nor guesses."""
-        return sum(v is not None and not guess for v, guess in zip(self.values, self.variances, strict=True))
+        """Return the number of values that were measured."""
+        pairs = zip(self.values, self.variances, strict=True)
+        return sum(value is not None and not variance for value, variance in pairs)
 
 
 def translate(earlier: EarlierStudy, space: Space) -> TranslatedTrials:
-    """Translates the trials of an earlier study to a new space; every configuration returned is valid there.
+    """Translate the trials of an earlier study to a new space, in which all returned configurations are valid.
 
-    Parameters are matched by name, and a value stays what it is, whatever the ranges and scales: lr 0.01 is lr
-    0.01. One a little outside the new range counts as the range's end. What an earlier trial did not have is
-    filled in, with the middle of a range or the first choice. A trial with a value that has no place is dropped.
+    Parameters are matched by name. A value does not change with the range or scale: a learning rate of 0.01
+    stays 0.01. A value slightly outside the new range becomes the nearest bound. A parameter that the earlier
+    trial did not have gets the middle of its range or its first choice. A trial with a value that is not
+    possible is dropped.
     """
     old = earlier.space
     if not any(name in old for name in space):
         return TranslatedTrials([], [], frozenset(space), ["no parameter in common"], [])
-    fillings = {name: _filling(parameter) for name, parameter in space.items()}
+    defaults = {name: _default(parameter) for name, parameter in space.items()}
     configs: list[dict[str, Any]] = []
     values: list[float | None] = []
     variances: list[float] = []
     known: set[str] = set()
-    done: Counter[tuple[str, str]] = Counter()  # what was done to the values of a parameter
-    dropped: dict[str, list[Any]] = {}  # by the parameter that was to blame, its value in each trial
+    changes: Counter[tuple[str, str]] = Counter()  # the number of changed values, by parameter and change
+    dropped: dict[str, list[Any]] = {}  # the impossible value of each dropped trial, by parameter
     all_variances = earlier.variances or (0.0,) * len(earlier.trials)
     for (config, value), variance in zip(earlier.trials, all_variances, strict=True):
         new: dict[str, Any] = {}
-        own: set[str] = set()
-        doing: list[tuple[str, str]] = []
+        known_here: set[str] = set()
+        changes_here: list[tuple[str, str]] = []
         for name, parameter in space.items():
-            if not _active(parameter, new):
+            if not holds(tuple((parameter.when or {}).items()), new):
                 continue
             if name not in config or name not in old:
-                new[name] = fillings[name]
-                doing += [(name, f"unknown and taken as {_text(fillings[name])}")] if name in old else []
+                new[name] = defaults[name]
+                if name in old:
+                    changes_here.append((name, f"unknown and taken as {_text(defaults[name])}"))
                 continue
-            found = _across(config[name], old[name], parameter)
-            if found is None:
+            translated = _translate_value(config[name], old[name], parameter)
+            if translated is None:
                 dropped.setdefault(name, []).append(config[name])
                 break
-            new[name], how = found
-            own.add(name)
-            doing += [(name, how)] if how else []
+            new[name], change = translated
+            known_here.add(name)
+            if change:
+                changes_here.append((name, change))
         else:
             configs.append(new)
             values.append(value)
             variances.append(variance)
-            known |= own
-            done.update(doing)
+            known |= known_here
+            changes.update(changes_here)
     missing = {name for name in space if name not in known or _constant(old[name])}
-    notes = [*_notes(old, space, known, done), *(_drop_note(name, space[name], dropped[name]) for name in dropped)]
+    notes = _notes(old, space, known, changes)
+    notes += [_drop_note(name, space[name], values_there) for name, values_there in dropped.items()]
     return TranslatedTrials(configs, values, frozenset(missing), notes, variances)
 
 
-def _active(parameter: Parameter, config: Config) -> bool:
-    # An inactive parameter is not in the configuration; Ellipsis stands for it, as no value can be one.
-    return all(config.get(other, ...) in allowed for other, allowed in (parameter.when or {}).items())
-
-
-def _filling(parameter: Parameter) -> Any:
+def _default(parameter: Parameter) -> Any:
+    """Return the middle of a range, or the first choice."""
     return parameter._axis().value(0.0 if isinstance(parameter, Choice) else 0.5)
 
 
 def _constant(parameter: Parameter) -> bool:
+    """Return whether the parameter has a single value."""
     if isinstance(parameter, Choice):
         return len(parameter.choices) == 1
     if isinstance(parameter, Fixed):
@@ -135,85 +140,88 @@ def _constant(parameter: Parameter) -> bool:
 # --- one value --------------------------------------------------------------------------------------------
 
 
-def _across(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
-    """The value as the new parameter has it, and what was done to it, if anything; None: it has no place there."""
+def _translate_value(value: Any, old: Parameter, new: Parameter) -> tuple[Any, str] | None:
+    """Return the value of the new parameter and how it was changed (empty: not); None if it is not possible."""
     if isinstance(new, Choice):
         identities = [identity(choice) for choice in new.choices]
         return (new.choices[identities.index(identity(value))], "") if identity(value) in identities else None
     if isinstance(new, Fixed) or new.low == new.high:  # type: ignore[attr-defined]
-        # Much like gone: what the values did there counts as noise.
-        only = _filling(new)
+        # The parameter has no effect here: the effect of its earlier values counts as noise.
+        only = _default(new)
         return only, "" if identity(value) == identity(only) else f"taken as {_text(only)}, the only one here"
     assert isinstance(new, Float | Int)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        x, how = float(value), ""
+        x, change = float(value), ""
     except OverflowError:
         return None
     if isinstance(new, Int) and not x.is_integer():
-        x, how = float(math.floor(x + 0.5)), "rounded"
+        x, change = float(math.floor(x + 0.5)), "rounded"
     if not new.low <= x <= new.high:
-        end = new.low if x < new.low else new.high
-        if not _near(x, end, old, new):
+        bound = new.low if x < new.low else new.high
+        if not _is_near(x, bound, old, new):
             return None
-        which = "below" if x < end else "above"
-        what = "of 0, which has no logarithm," if new.log and x == 0 else f"{which} {_text(end)}"
-        x, how = end, f"{what} taken as {_text(end)}"
+        side = "below" if x < bound else "above"
+        which = "of 0, which has no logarithm," if new.log and x == 0 else f"{side} {_text(bound)}"
+        x, change = bound, f"{which} taken as {_text(bound)}"
     if new.step is not None:
         axis = new._axis()
-        near = axis.value(axis.unit(x))
-        x, how = near, how or ("" if abs(near - x) <= 1e-6 * new.step else "rounded")
-    return (int(x) if isinstance(new, Int) else x), how
+        nearest = axis.value(axis.unit(x))
+        x, change = nearest, change or ("" if abs(nearest - x) <= 1e-6 * new.step else "rounded")
+    return (int(x) if isinstance(new, Int) else x), change
 
 
-def _near(x: float, end: float, old: Parameter, new: Float | Int) -> bool:
-    """Whether a value outside the new range is close enough to its end.
+def _is_near(x: float, bound: float, old: Parameter, new: Float | Int) -> bool:
+    """Return whether a value outside the new range is close enough to its bound.
 
-    On the new scale; or, where only that one is a logarithm, on the old one, on which 0 is as good a value as any
-    and may lie right beside the smallest one here.
+    The distance is measured on the new scale. If only the new scale is logarithmic, a small distance on the old,
+    linear scale is enough, too. On that scale, 0 can be close to the new lower bound.
     """
-    if new.log and x > 0 and abs(math.log(x) - math.log(end)) <= NEAR * (math.log(new.high) - math.log(new.low)):
+    if new.log and x > 0 and abs(math.log(x) - math.log(bound)) <= NEAR * (math.log(new.high) - math.log(new.low)):
         return True
     if new.log and (x < 0 or getattr(old, "log", False)):
         return False
     span = new.high - new.low
     if new.log and isinstance(old, Float | Int):
         span = min(span, old.high - old.low)
-    return abs(x - end) <= NEAR * span
+    return abs(x - bound) <= NEAR * span
 
 
-# --- what is said of it -----------------------------------------------------------------------------------
+# --- notes ------------------------------------------------------------------------------------------------
 
 
-def _notes(old: Space, new: Space, known: set[str], done: Counter[tuple[str, str]]) -> list[str]:
+def _notes(old: Space, new: Space, known: set[str], changes: Counter[tuple[str, str]]) -> list[str]:
+    """Return the notes about parameters. `known`: parameters of `new` that had a value in a kept trial."""
     notes = [
-        f"{name}: {count} {'value' if count == 1 else 'values'} {how}"
+        f"{name}: {count} {'value' if count == 1 else 'values'} {change}"
         for name in new
-        for (of, how), count in done.items()
-        if of == name
+        for (changed, change), count in changes.items()
+        if changed == name
     ]
     varies_now = [name for name in new if name in known and _constant(old[name]) and not _constant(new[name])]
     notes += [f"{name} did not vary there" for name in varies_now]
     if added := [name for name in new if name not in old]:
         notes.append(f"{_are(added)} new here")
-    if gone := [name for name in old if name not in new and not _constant(old[name])]:
-        notes.append(f"{_are(gone)} gone here, the effect counts as noise")
+    if removed := [name for name in old if name not in new and not _constant(old[name])]:
+        notes.append(f"{_are(removed)} gone here, the effect counts as noise")
     return notes
 
 
 def _drop_note(name: str, parameter: Parameter, values: list[Any]) -> str:
+    """Return the note about trials that were dropped because of these values of a parameter."""
     trials = f"{len(values)} {'trial' if len(values) == 1 else 'trials'} dropped"
-    told = list(dict.fromkeys(map(_text, values)))
-    if len(told) > _VALUES_TOLD:
-        told = [*told[: _VALUES_TOLD - 1], f"{len(told) - _VALUES_TOLD + 1} more"]
+    shown = list(dict.fromkeys(map(_text, values)))
+    if len(shown) > _VALUES_SHOWN:
+        shown = [*shown[: _VALUES_SHOWN - 1], f"{len(shown) - _VALUES_SHOWN + 1} more"]
     where = "not among the choices here"
     if isinstance(parameter, Float | Int):
         where = f"outside {_text(parameter.low)} to {_text(parameter.high)}"
-    return f"{trials}: {name} {_are(told)} {where}"
+    return f"{trials}: {name} {_are(shown)} {where}"
 
 
 def _are(things: Sequence[str]) -> str:
+    """Return a text such as "a is" or "a, b and c are"."""
     *first, last = things
     return f"{', '.join(first)} and {last} are" if first else f"{last} is"
 
