@@ -76,7 +76,7 @@ def log_of_two(*rows: tuple[float, float]) -> list[ev.Event]:
 
 
 def fold(entries: list[ev.Event], of: Spec) -> History:
-    return of.new_history().replay(entries)
+    return of.new_history().apply_log(entries)
 
 
 def write(store: Store, of: Spec, entries: list[ev.Event], *, summary: bool = True) -> None:

@@ -1090,5 +1090,5 @@ def test_every_prefix_of_a_log_is_a_sound_state_that_leads_to_the_same_end() -> 
         history = replayed(table.spec, table.log[:length])
         history.validate()
         assert history.entries == length
-        history.replay(table.log[length:])
+        history.apply_log(table.log[length:])
         assert state(history) == state(table.history)

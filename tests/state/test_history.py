@@ -536,7 +536,7 @@ def test_entries_that_are_no_news_to_this_version_count_all_the_same() -> None:
         ev.StopRequested(START, "a"),
         ev.StopRequested(START, "b"),
     ]
-    history = History(SPACE, LOSS, 0).replay(log)
+    history = History(SPACE, LOSS, 0).apply_log(log)
     assert history.entries == 4
     assert history.stop_requested_by == "a"
 

@@ -165,7 +165,7 @@ def replayed(spec: Spec, log: Iterable[ev.Event]) -> History:
     """Return the history that a reader of the store has."""
     written = [(Codec.kind(entry), Codec.body(entry)) for entry in log]
     history = spec.new_history()
-    return history.replay(Codec.event(kind, body) for kind, body in written)
+    return history.apply_log(Codec.event(kind, body) for kind, body in written)
 
 
 _CACHES = ("space", "leaders")

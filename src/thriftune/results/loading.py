@@ -45,7 +45,7 @@ def catch_up(history: History, store: Store, name: str) -> History:
     """Apply the entries that the log has had since, and return the history. It is of no use after StudyDamaged."""
     entries = store.read(name, after=history.entries)
     try:
-        return history.replay(entries)
+        return history.apply_log(entries)
     except Exception as error:  # of any kind, as the entries may be in any order
         number = history.entries + 1
         raise StudyDamaged(name, store.url, f"entry {number} cannot be where it is ({_reason(error)})") from error

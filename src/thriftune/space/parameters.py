@@ -131,9 +131,7 @@ class Choice(Parameter):
         for i, each in enumerate(identities):
             if each in identities[:i]:
                 twin = plain[identities.index(each)]
-                raise SpaceError(
-                    f"{name}: choice {plain[i]!r} appears twice, the first time as {twin!r}; remove one"
-                )
+                raise SpaceError(f"{name}: choice {plain[i]!r} is listed twice, first as {twin!r}; remove one")
         return replace(self, choices=plain)
 
     def _axis(self) -> Axis:

@@ -28,7 +28,7 @@ _BETWEEN_DRIVES = frozenset({ev.Enqueued, ev.ResultAdded, ev.AttributeSet, ev.Re
 class History(StudyState):
     """The state of a study after the entries of its log that were applied.
 
-    Searchers, stopping rules and policies read it. It changes only through apply() and replay().
+    Searchers, stopping rules and policies read it. It changes only through apply() and apply_log().
     """
 
     def apply(self, event: ev.Event) -> bool:
@@ -41,7 +41,7 @@ class History(StudyState):
             self.last_at = event.at
         return True
 
-    def replay(self, log: Iterable[ev.Event]) -> History:
+    def apply_log(self, log: Iterable[ev.Event]) -> History:
         """Apply recorded entries and return the history itself.
 
         An entry counts even if it changes nothing here, as it may have changed something in another version of

@@ -1,4 +1,4 @@
-"""Summarize a study for its store, so that a list of studies can be shown without replaying their logs."""
+"""Summarize a study for its store, so that a list of studies can be shown without reading their logs."""
 
 from __future__ import annotations
 
