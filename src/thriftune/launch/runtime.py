@@ -31,6 +31,7 @@ from thriftune.store.study_files import StudyFiles
 
 if TYPE_CHECKING:
     from thriftune.clouds.ray.cluster import Cluster
+    from thriftune.clouds.ray.cluster_machine import MachinesById
     from thriftune.planning.cloud_profile import CloudProfile
     from thriftune.planning.plan import Plan
 
@@ -92,6 +93,17 @@ def _on_ray(
         policy, planned_spec = _policy(spec, where, cluster, kinds, target, files, say)
         known = [machine for machine in history.machines if machine in history.fleet.rented_ids]
         wants = partial(wanted, spec, history, 0 if _by_plan(spec, kinds) else where.gang)
+        machines = MachinesById()
+        engine = RayEngine(
+            cluster,
+            machines.node_of,
+            where.worker,
+            files.run,
+            spec.id,
+            target,
+            where.variables,
+            is_own=machines.is_own,
+        )
         cloud = RayCloud(
             cluster,
             f"{spec.name}/{spec.id}",
@@ -101,10 +113,9 @@ def _on_ray(
             gang=where.gang,
             types=node_types(kinds, where.worker),
             driven_until=history.last_at if history.drives or history.driver else None,
+            machines=machines,
+            own_workers_on=engine.workers_on,
         )
-        given = where.worker, files.run, spec.id, target, where.variables
-        engine = RayEngine(cluster, cloud.node_of, *given, is_own=cloud.is_own)
-        cloud.own_workers_on = engine.workers_on
         try:
             one_worker = where.gang == 1 and not _by_plan(spec, kinds)  # a plan may give a trial several
             yield Runtime(engine, cloud, policy, planned_spec, where.cpus or None if one_worker else None)

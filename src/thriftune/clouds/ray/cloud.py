@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from thriftune.clouds.ray.cluster import NODE, PRICE, Cluster, ClusterNode, NodeType, ResourceClaim
-from thriftune.clouds.ray.cluster_machine import ClusterMachine, bill_events, bill_of
+from thriftune.clouds.ray.cluster_machine import ClusterMachine, MachinesById, bill_events, bill_of
 from thriftune.clouds.ray.node_types import NodePrice, billing_of, find_type, labels_of, price_of, type_of
 from thriftune.clouds.ray.other_studies import OtherStudy, RentedNode, StudyNotes, fair_share
 from thriftune.clouds.ray.sharing import Want, workers_that_fit
@@ -87,6 +87,8 @@ class RayCloud:
       with such a name that is not in the list is assumed to be a machine of the catalog.
     - `wants`: returns how many workers the study could use now.
     - `gang`: the number of workers of each trial. Shares are multiples of it.
+    - `machines`: the machines of this study, which the engine reads as well.
+    - `own_workers_on`: returns how many workers of this study have resources on a machine.
     - `driven_until`: when the previous driver was last known to run, in unix seconds. Its claims ended with it, so
       a machine that has ended since is billed until then.
     """
@@ -103,6 +105,8 @@ class RayCloud:
         types: Sequence[NodeType] = (),
         catalog: Catalog | None = None,
         driven_until: float | None = None,
+        machines: MachinesById | None = None,
+        own_workers_on: Callable[[str], int] = lambda _: 0,
     ) -> None:
         self._cluster = cluster
         self._notes = StudyNotes(cluster, study_id)
@@ -111,23 +115,18 @@ class RayCloud:
         self._driven_until = driven_until
         self._types = {node_type.name: node_type for node_type in types}
         self._catalog = Catalog.shipped() if catalog is None else catalog
-        self._machines: dict[str, ClusterMachine] = {}  # by id, also those that are being released
+        self._machines = MachinesById() if machines is None else machines
         self._orders: dict[str, _Order] = {}  # by the id of the machine
         self._left_nodes: set[str] = set()  # ids of shared nodes that this study has released
         self._share: int | None = None  # workers of this study by the last ShareChanged; None: no limit
         self._polled_at = float("-inf")
         self._wants = wants
         self._gang = gang
-        self.own_workers_on: Callable[[str], int] = _no_workers
-        """Returns how many workers of this study have resources on a machine. The engine sets it."""
+        self._own_workers_on = own_workers_on
 
     def node_of(self, machine: str) -> ClusterNode:
         """Return the node that a machine is."""
-        return self._machines[machine].node
-
-    def is_own(self, machine: str) -> bool:
-        """Return whether a machine is rented, so that no other study may use it."""
-        return self._machines[machine].claim is not None
+        return self._machines.node_of(machine)
 
     def open(self, now: float) -> list[Event]:
         """Return the events of shared nodes, and of machines of an earlier driver."""
@@ -253,7 +252,8 @@ class RayCloud:
         for machine in self._machines.values():
             if machine.claim is not None and not machine.releasing:
                 machine.claim.end()
-        self._orders, self._machines = {}, {}
+        self._orders.clear()
+        self._machines.clear()
 
     # --- shared nodes -------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class RayCloud:
         A change is reported once it has lasted for _SETTLED_SECONDS.
         """
         in_use = self._slots(node) - workers_that_fit(node.available, self._worker)
-        others = max(0, in_use - self.own_workers_on(machine.id))
+        others = max(0, in_use - self._own_workers_on(machine.id))
         if others != machine.seen_others:
             machine.seen_others, machine.seen_since = others, now
         if others == machine.reported_others or now - machine.seen_since < _SETTLED_SECONDS:
@@ -456,10 +456,6 @@ class RayCloud:
 
     def _slots(self, node: ClusterNode) -> int:
         return workers_that_fit(node.resources, self._worker)
-
-
-def _no_workers(machine: str) -> int:  # noqa: ARG001
-    return 0
 
 
 def _nodes_of(others: Mapping[str, OtherStudy]) -> frozenset[str]:

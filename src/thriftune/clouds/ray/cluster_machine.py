@@ -31,6 +31,18 @@ class ClusterMachine:
         return self.node.labels.get(MARKET) == SPOT
 
 
+class MachinesById(dict[str, ClusterMachine]):
+    """The machines of one study, by id, also those that are being released. Cloud and engine share it."""
+
+    def node_of(self, machine: str) -> ClusterNode:
+        """Return the node that a machine is."""
+        return self[machine].node
+
+    def is_own(self, machine: str) -> bool:
+        """Return whether a machine is rented, so that no other study may use it."""
+        return self[machine].claim is not None
+
+
 def bill_events(machine: ClusterMachine, now: float, *, preempted: bool) -> list[Event]:
     """Return the bill of a machine that has ended.
 
