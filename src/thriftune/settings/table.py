@@ -54,9 +54,7 @@ def _named(description: str) -> Kind:
 class Settings(StoredSettings):
     """All settings of a study, as users give them. make_spec() turns them into what the log stores."""
 
-    minimize: Names | None = setting(
-        None, _METRICS, "The metric to minimise, or a list of metrics; see the property front.", group=GOAL
-    )
+    minimize: Names | None = setting(None, _METRICS, "The metric to minimise, or a list of metrics.", group=GOAL)
     maximize: Names | None = setting(None, _METRICS, "The metric to maximise, or a list of metrics.", group=GOAL)
     constraints: Names | None = setting(
         None,
@@ -104,7 +102,7 @@ class Settings(StoredSettings):
     engine: str | Local | Ray | Mapping[str, Any] = setting(
         "local",
         _named("'local', 'ray', or a table such as {name = \"ray\", cpus = 2}"),
-        "Where trials run: local, ray, or tt.Ray(...) with what each worker gets.",
+        "Where trials run: local or ray. In Python also tt.Ray(...), with what each worker gets.",
         group=RUNNING,
     )
     system: str | System | Mapping[str, Any] = setting(
@@ -112,22 +110,23 @@ class Settings(StoredSettings):
         Kind(
             (str, dict), "'auto', 'off', or a table such as {knobs = [\"memory\"], aim = \"energy\"}", "auto|off"
         ),
-        "Whether thriftune measures how trials use their machine and improves it between steps: auto, off, or "
-        "tt.System(...).",
+        "Whether thriftune measures how trials use their machine and improves it between steps: auto or off. In "
+        "Python also tt.System(...), with options.",
         group=RUNNING,
     )
     searcher: str | Searcher = setting(
         "bayes",
         _named('a name, or a table such as {name = "grid", points = 5}'),
-        "What suggests configurations: bayes, random, sobol, grid, or an object with options such as "
+        "What suggests configurations: bayes, random, sobol or grid. In Python also an object with options, such as "
         "tt.search.Bayes(cost_aware=True).",
         group=SEARCH,
     )
     stopping: str | Stopper = setting(
         "auto",
         _named('a name, or a table such as {name = "asha", eta = 4}'),
-        "Which rule stops poor trials early: a name, none, or an object with options such as "
-        "tt.stopping.ASHA(eta=4). auto needs max_steps and one objective without constraints.",
+        "Which rule stops poor trials early: auto, none, median, asha, halving, hyperband or early_curve. auto needs "
+        "max_steps and one objective without constraints. In Python also an object with options, such as "
+        "tt.stopping.ASHA(eta=4).",
         group=SEARCH,
     )
     enqueue: Sequence[Config] | None = setting(
@@ -151,7 +150,12 @@ class Settings(StoredSettings):
         "Values to attach to the study, by name; any JSON.",
         group=WHERE,
     )
-    name: str | None = setting(None, TEXT, "The study's name. By default it is made up.", group=WHERE)
+    name: str | None = setting(
+        None,
+        TEXT,
+        "The study's name. By default that of the study file, or a new name for each call of tune().",
+        group=WHERE,
+    )
     storage: str | Path | None = setting(
         None,
         Kind((str,), "the path of a folder", PATH.metavar),
