@@ -117,8 +117,8 @@ class Settings(StoredSettings):
     searcher: str | Searcher = setting(
         "bayes",
         _named('a name, or a table such as {name = "grid", points = 5}'),
-        "What suggests configurations: bayes, random, sobol or grid. In Python also an object with options, such as "
-        "tt.search.Bayes(cost_aware=True).",
+        "What suggests configurations: bayes, random, sobol or grid. In Python also an object with options, such "
+        "as tt.search.Bayes(cost_aware=True).",
         group=SEARCH,
     )
     stopping: str | Stopper = setting(
