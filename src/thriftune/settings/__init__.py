@@ -1,1 +1,1 @@
-"""What may a user write? Study files, scripts, machine tables, engine options, deadlines."""
+"""What may a user write? The table of settings, study files, machine tables, engine options and deadlines."""

@@ -124,8 +124,8 @@ class Settings(StoredSettings):
     stopping: str | Stopper = setting(
         "auto",
         _named('a name, or a table such as {name = "asha", eta = 4}'),
-        "Which rule stops poor trials early: auto, none, median, asha, halving, hyperband or early_curve. auto needs "
-        "max_steps and one objective without constraints. In Python also an object with options, such as "
+        "Which rule stops poor trials early: auto, none, median, asha, halving, hyperband or early_curve. auto "
+        "needs max_steps and one objective without constraints. In Python also an object with options, such as "
         "tt.stopping.ASHA(eta=4).",
         group=SEARCH,
     )
