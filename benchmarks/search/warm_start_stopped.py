@@ -30,7 +30,7 @@ from benchmarks.stopping.peer_thriftune import study
 from benchmarks.stopping.tables import Array, CurveTable
 from thriftune.replay.simulated_driver import run
 from thriftune.results.result import Result
-from thriftune.search.bayes.observations import CUT
+from thriftune.search.bayes.observations import CUT_SHORT
 from thriftune.state.trial_record import State
 from thriftune.stopping import STOPPERS
 
@@ -93,7 +93,7 @@ def run_one(job: tuple[str, str, int]) -> dict[str, float]:
         found[f"{relation}, none"] = child_regret(table, seed, [parent_study(past_table, "none", 1000 + seed)])
         for rule in RULES:
             past = parent_study(past_table, rule, 1000 + seed)
-            cut = [trial for trial in past.history.trials if trial.state in CUT]
+            cut = [trial for trial in past.history.trials if trial.state in CUT_SHORT]
             for treatment, state in TREATMENTS.items():
                 for trial in cut:
                     trial.state = state or trial.state

@@ -1,4 +1,4 @@
-"""How much each parameter matters: against functions whose Sobol indices are known, and as users ask for it."""
+"""Tests importance with functions whose Sobol indices are known, through studies and the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, ThriftuneError
 from thriftune.results.importance import importance
-from thriftune.results.surrogate import Surrogate, tamed
+from thriftune.results.surrogate import Surrogate, compress_outliers
 from thriftune.space.parameters import Parameter
 from thriftune.state import events as ev
 from thriftune.state.history import History
@@ -47,7 +47,7 @@ def ishigami(config: Mapping[str, Any]) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ishigami(seed: int) -> None:
-    """Total effects are 0.558, 0.442 and 0.244 of the variance; x3 has no effect but with x1. x4 is a dummy."""
+    """The total effects are 0.558, 0.442, 0.244 and 0 of the variance; x3 has an effect only together with x1."""
     study = random_study(floats(4, -math.pi, math.pi), ishigami, 250, seed)
     found = study.importance()
     total = 0.558 + 0.442 + 0.244
@@ -71,7 +71,7 @@ def test_an_additive_function_with_noise_and_dummies(seed: int) -> None:
     assert max(found["x4"], found["x5"], found["x6"]) < 0.03
 
 
-def test_scales_choices_whole_numbers_and_constants() -> None:
+def test_importance_with_log_scales_choices_ints_and_constants() -> None:
     space = {
         "lr": tt.Float(1e-5, 1.0, log=True),
         "layers": tt.Int(1, 4),
@@ -84,14 +84,14 @@ def test_scales_choices_whole_numbers_and_constants() -> None:
         return float(math.log10(config["lr"]) / 5 * 3 + effects[config["act"]])
 
     found = random_study(space, function, 60).importance()
-    # Variances 9/12 of lr, over its scale, and 2/3 of act.
+    # On its log scale, lr has the variance 9/12; act has 2/3.
     assert found["lr"] == pytest.approx(0.75 / (0.75 + 2 / 3), abs=0.08)
     assert found["act"] == pytest.approx(2 / 3 / (0.75 + 2 / 3), abs=0.08)
     assert found["layers"] < 0.03
     assert found["fixed"] == 0.0
 
 
-def test_fixed_values_have_no_importance_and_steps_have_theirs() -> None:
+def test_fixed_values_have_no_importance_and_stepped_floats_do() -> None:
     space: dict[str, Any] = {
         "metric": "auc",
         "x": tt.Float(0.0, 1.0, step=0.1),
@@ -103,7 +103,7 @@ def test_fixed_values_have_no_importance_and_steps_have_theirs() -> None:
     assert found["x"] == pytest.approx(0.9, abs=0.05)
 
 
-def test_a_parameter_with_a_condition_counts_where_it_is_active() -> None:
+def test_a_conditional_parameter_counts_where_it_is_active() -> None:
     space = {
         "x": tt.Float(0, 1),
         "optimizer": tt.Choice(["adam", "sgd"]),
@@ -114,12 +114,12 @@ def test_a_parameter_with_a_condition_counts_where_it_is_active() -> None:
         return float(config["x"] + 2.0 * (config.get("momentum", 0.5) - 0.5))
 
     found = random_study(space, function, 100).importance()
-    # Total effects: x 1/12, momentum half of 4/12, the optimizer as much again as half of momentum's.
+    # The total effects are 1/12 for x, half of 4/12 for momentum, and half of that for the optimizer.
     assert found["momentum"] > found["x"] > 0.1
     assert found["optimizer"] < found["momentum"]
 
 
-def test_it_is_the_same_every_time_whatever_the_sign_and_the_scale() -> None:
+def test_importance_is_deterministic_and_independent_of_sign_and_scale() -> None:
     def function(config: Mapping[str, Any]) -> float:
         return float(3 * config["x1"] + config["x2"] ** 2)
 
@@ -137,22 +137,22 @@ def test_one_diverged_trial_does_not_hide_the_others() -> None:
 
     study = random_study(floats(2), function, 50, seed=3)
     assert sum(trial.value == 1e9 for trial in study.trials) in (1, 2, 3)
-    assert study.importance()["x1"] > 0.1, "of the raw values it has one in 1e17"
+    assert study.importance()["x1"] > 0.1, "with the raw values, its share would be 1e-17"
 
 
-def test_far_outliers_alone_are_pulled_in() -> None:
+def test_only_far_outliers_are_compressed() -> None:
     values = np.linspace(0.0, 1.0, 21)
-    assert (tamed(values) == values).all()
+    assert (compress_outliers(values) == values).all()
     with_outliers = np.append(values, [1e12, -1e12])
-    pulled = tamed(with_outliers)
-    assert (pulled[:-2] == values).all()
-    assert 1.0 < pulled[-2] < 100.0
-    assert -100.0 < pulled[-1] < 0.0
-    few = np.array([0.0] * 9 + [5.0])
-    assert (tamed(few) == few).all()
+    compressed = compress_outliers(with_outliers)
+    assert (compressed[:-2] == values).all()
+    assert 1.0 < compressed[-2] < 100.0
+    assert -100.0 < compressed[-1] < 0.0
+    equal_quartiles = np.array([0.0] * 9 + [5.0])
+    assert (compress_outliers(equal_quartiles) == equal_quartiles).all()
 
 
-def test_failed_trials_are_left_out_and_cut_ones_guessed() -> None:
+def test_failed_trials_are_left_out_and_trials_cut_short_are_estimated() -> None:
     table = Table(slots=12, trials=40, max_steps=4, stopping="median")
     for number in range(40):
         lr = math.log10(table.trial(number).config["lr"])
@@ -181,47 +181,47 @@ def test_several_objectives_and_other_metrics() -> None:
     assert list(study.importance()) == ["x1", "x2"]
     assert list(study.importance("size")) == ["x2", "x1"]
     assert study.importance("sum")["x1"] == pytest.approx(0.5, abs=0.1)
-    with pytest.raises(SettingError, match="metric: 'speed' was not reported; there is loss, size, sum"):
+    with pytest.raises(SettingError, match="metric: 'speed' was not reported; use one of loss, size, sum"):
         study.importance("speed")
 
 
 @pytest.mark.parametrize("trials", [0, 1, 9])
-def test_too_few_trials_are_told_with_how_many_it_takes(trials: int) -> None:
+def test_the_error_for_too_few_trials_says_how_many_are_needed(trials: int) -> None:
     study = random_study(floats(2), lambda config: float(config["x1"]), trials)
-    there = "there is 1" if trials == 1 else f"there are {trials}"
-    with pytest.raises(ThriftuneError, match=f"over 2 parameters needs 10 trials with a value; {there}$"):
+    message = f"over 2 parameters needs 10 trials with a value; the study has {trials}$"
+    with pytest.raises(ThriftuneError, match=message):
         study.importance()
-    alone = random_study(floats(1), lambda config: float(config["x1"]), trials)
+    single = random_study(floats(1), lambda config: float(config["x1"]), trials)
     with pytest.raises(ThriftuneError, match="over 1 parameter needs 10 trials"):
-        alone.importance()
+        single.importance()
     wide = random_study(floats(8), lambda config: float(config["x1"]), 12)
     with pytest.raises(ThriftuneError, match="over 8 parameters needs 16 trials"):
         wide.importance()
 
 
-def test_equal_values_tell_nothing() -> None:
+def test_equal_values_are_refused() -> None:
     study = random_study(floats(2), lambda config: 0.5, 20)
-    with pytest.raises(ThriftuneError, match="all 20 trials have the same 'loss': nothing sets them apart"):
+    with pytest.raises(ThriftuneError, match="all 20 trials have the same 'loss', so no parameter has an effect"):
         study.importance()
 
 
-def test_a_model_expects_what_was_seen(tmp_path: Path) -> None:
+def test_a_model_predicts_the_observed_values(tmp_path: Path) -> None:
     study = random_study(floats(2), lambda config: 100.0 + 10.0 * config["x1"], 30)
     history: History = study.history
     expected = Surrogate(history).predict(np.array([[0.0, 0.5], [0.5, 0.5], [1.0, 0.5]]))
     assert expected == pytest.approx([100.0, 105.0, 110.0], abs=0.5)
 
 
-def test_the_command_gives_a_table_and_json(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_json(tmp_path: Path) -> None:
     store = str(tmp_path / "s.db")
     study = tt.Study(floats(2), minimize="loss", name="s", store=store)
     rng = np.random.default_rng(0)
     for _ in range(12):
         config = study.space.sample(rng)
         study.add(config, config["x2"])
-    told = CliRunner().invoke(cli, ["importance", "s", "--store", store])
-    assert told.exit_code == 0, told.output
-    lines = told.output.splitlines()
+    result = CliRunner().invoke(cli, ["importance", "s", "--store", store])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
     assert lines[0] == "importance for loss"
     assert [line.split()[0] for line in lines[1:]] == ["x2", "x1"]
     assert lines[1].endswith("%")
@@ -233,7 +233,7 @@ def test_the_command_gives_a_table_and_json(tmp_path: Path) -> None:
     assert "metric: 'acc' was not reported" in refused.output
 
 
-def test_values_that_no_model_can_be_made_of() -> None:
+def test_values_that_are_too_large_are_refused() -> None:
     study = random_study(floats(1), lambda config: math.copysign(1.7e308, config["x1"] - 0.5), 20)
     with pytest.raises(ThriftuneError, match="has values beyond 1e\\+100"):
         study.importance()

@@ -85,7 +85,7 @@ class TestGrid(SearcherConformance):
 
     @pytest.mark.parametrize("points", [0, -1, 2.5, True, "5"])
     def test_bad_points_are_refused(self, points: int) -> None:
-        with pytest.raises(SettingError, match=r"^grid: points .* is no number of values; use 1 or more$"):
+        with pytest.raises(SettingError, match=r"^grid: points .* must be a whole number, at least 1$"):
             Grid(points)
 
 

@@ -12,7 +12,7 @@ import thriftune as tt
 from tests.support.tables import Table
 from thriftune.cli import cli
 from thriftune.errors import SettingError, SpaceError, StudyDamaged, StudyNotFound
-from thriftune.search.bayes.observations import Reader
+from thriftune.search.bayes.observations import ObservationReader
 from thriftune.show import describe as words
 from thriftune.space.space import Space
 from thriftune.state import events as ev
@@ -237,11 +237,11 @@ def test_a_known_result_comes_to_no_step_that_others_were_cut_at() -> None:
         table.report(number, 2, float(number))
         table(ev.Stop(table.now, number, 1, "by asha"))
         table.end(number, cut=True)
-    seen = Reader().read(table.history)
+    seen = ObservationReader().read(table.history)
     assert {trial.id for trial in seen.target.trials} == set(range(6))
     for number in range(2, 4):
         table(ev.ResultAdded(table.now, {**CONFIG, "lr": 0.01 + 0.001 * number}, {"loss": 0.0}))
-    assert {trial.id for trial in Reader().read(table.history).target.trials} == {6, 7, 8, 9}
+    assert {trial.id for trial in ObservationReader().read(table.history).target.trials} == {6, 7, 8, 9}
 
 
 def test_places_skip_known_results() -> None:

@@ -200,7 +200,7 @@ COMMAND = 'command = ["train", "--lr", "{lr}"]\n'
             "searcher = {name = 'grid', pionts = 3}\n" + BASE + SPACE,
             "searcher: grid does not take pionts; its options: points",
         ),
-        ("searcher = {name = 'grid', points = 0}\n" + BASE + SPACE, "grid: points 0 is no number of values"),
+        ("searcher = {name = 'grid', points = 0}\n" + BASE + SPACE, "grid: points 0 must be a whole number"),
         ("searcher = {name = 'random', n = 0}\n" + BASE + SPACE, "random does not take n; its options: none"),
     ],
 )

@@ -174,7 +174,7 @@ def test_wrong_settings_are_refused_with_a_way_out(kind: str, settings: Any, mes
 @pytest.mark.parametrize("kind", FIGURES)
 def test_an_empty_study_says_why_there_is_no_picture(kind: str) -> None:
     with pytest.raises(
-        ThriftuneError, match=r"nothing to plot: no trial|needs 16 trials with a value; there are 0"
+        ThriftuneError, match=r"nothing to plot: no trial|needs 16 trials with a value; the study has 0"
     ):
         study(0).plot(kind)
 

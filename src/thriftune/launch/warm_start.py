@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from thriftune.common.formatting import plural
 from thriftune.errors import SettingError
-from thriftune.search import BLIND
+from thriftune.search import MODEL_FREE
 from thriftune.settings.study_paths import store_and_name
 from thriftune.space.objectives import feasible
 from thriftune.state import events as ev
@@ -122,7 +122,7 @@ def _final_values(
     """
     if all(trial.finished for trial in trials):
         return {trial.id: (_value(trial, metric), 0.0) for trial in trials}, None
-    from thriftune.search.bayes.unfinished import final_values  # imports SciPy
+    from thriftune.search.bayes.final_values import final_values  # imports SciPy
 
     return final_values(trials, metric, maximize=maximize)
 
@@ -163,7 +163,7 @@ def remarks(spec: Spec, history: History) -> Iterator[tuple[str, bool]]:
         yield "; ".join([f"warm start from {each.study!r}: {counts}", *notes]), bool(notes)
     for name in _without_trials(spec, history):
         yield f"warm start from {name!r}: nothing taken, as no trial of it had ended with a value", True
-    if spec.warm_start and spec.searcher.lower() in BLIND:
+    if spec.warm_start and spec.searcher.lower() in MODEL_FREE:
         yield f"warm start: {spec.searcher} search takes no account of it; use another searcher", True
 
 

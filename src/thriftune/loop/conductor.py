@@ -18,7 +18,7 @@ from thriftune.loop.failures import failed_alike, is_permanent, retry_seconds
 from thriftune.loop.limits import Limits
 from thriftune.loop.trial_time import TrialTime
 from thriftune.provisioning.protocol import Provisioner
-from thriftune.search.protocol import Foresighted, Searcher
+from thriftune.search.protocol import GainPredictor, Searcher
 from thriftune.state import events as ev
 from thriftune.state.enqueued import complete_config
 from thriftune.state.history import History
@@ -470,7 +470,7 @@ class Conductor:
             self._exhausted = True
             return None
         gain = None
-        if self.spec.stop_when_converged and isinstance(self._searcher, Foresighted):
+        if self.spec.stop_when_converged and isinstance(self._searcher, GainPredictor):
             gain = self._searcher.expected_gain(self.history)
         gain = None if gain is None else float(gain)
         self._decide(ev.Create(now, number, self._checked(config), expected_gain=gain))

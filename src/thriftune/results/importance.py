@@ -1,9 +1,9 @@
-"""Which parameters matter? Each one's share of what makes trials differ, by the total effects of Sobol.
+"""The importance of parameters: each one's share of the variance of a metric, by Sobol's total effects.
 
 The total effect of a parameter (Homma and Saltelli 1996) is the part of the variance over the space that is left
-when all others are fixed: its own effect, and all that it does together with others. The estimator is Jansen's
-(1999), on the expected values of the model of surrogate.py. An inactive parameter changes nothing there, so one
-with a condition counts for as much as it matters where it is active.
+when all other parameters are fixed. It includes the parameter's interactions with others. The estimator is
+Jansen's (1999), on the expected values of the model of surrogate.py. An inactive parameter changes no expected
+value there, so a parameter with a condition has only the effects of the region where it is active.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from thriftune.search.bayes.kernel import Array
 from thriftune.state.history import History
 
 _POINTS = 512
-"""Pairs of points of the space; a power of two, as the Sobol sequence asks."""
+"""The number of pairs of points of the space; a power of two, as the Sobol sequence needs."""
 
 
 def importance(history: History, metric: str | None = None) -> dict[str, float]:
@@ -24,22 +24,24 @@ def importance(history: History, metric: str | None = None) -> dict[str, float]:
 
     `metric`: by default the first objective. Raises ThriftuneError if too few trials have a value.
     """
-    return shares(Surrogate(history, metric))
+    return importance_of_model(Surrogate(history, metric))
 
 
-def shares(model: Surrogate) -> dict[str, float]:
+def importance_of_model(model: Surrogate) -> dict[str, float]:
     """Return each parameter's total effect on the predictions of a model, scaled so that they sum to 1."""
     effects = total_effects(model)
     total = float(effects.sum())
     if total <= 0.0:
-        raise ThriftuneError(f"no parameter has an effect on {model.metric!r} that can be told from noise")
-    found = {name: float(effect) / total for name, effect in zip(model.space.searched, effects, strict=True)}
+        raise ThriftuneError(
+            f"no parameter has an effect on {model.metric!r} that can be distinguished from noise; run more trials"
+        )
+    shares = {name: float(effect) / total for name, effect in zip(model.space.searched, effects, strict=True)}
     order = {name: i for i, name in enumerate(model.space.searched)}
-    return dict(sorted(found.items(), key=lambda each: (-each[1], order[each[0]])))
+    return dict(sorted(shares.items(), key=lambda share: (-share[1], order[share[0]])))
 
 
 def total_effects(model: Surrogate) -> Array:
-    """Return the variance that is left when all parameters but one are fixed, for each parameter."""
+    """Return for each parameter the variance that is left when all other parameters are fixed."""
     from scipy.stats import qmc  # takes most of a second to import
 
     p = len(model.space.searched)
@@ -47,8 +49,8 @@ def total_effects(model: Surrogate) -> Array:
     A, B = points[:, :p], points[:, p:]
     changed = [A]
     for i in range(p):
-        one = A.copy()
-        one[:, i] = B[:, i]
-        changed.append(one)
+        one_changed = A.copy()
+        one_changed[:, i] = B[:, i]
+        changed.append(one_changed)
     base, *others = np.split(model.predict(np.concatenate(changed)), p + 1)
     return np.array([0.5 * float(np.mean((base - other) ** 2)) for other in others])

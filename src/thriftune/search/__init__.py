@@ -1,11 +1,11 @@
-"""Which configuration next? The searchers by name; their protocol is in protocol.py."""
+"""Which configuration next? The searchers by name; protocol.py defines their protocol."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from thriftune.common.registry import Registry
-from thriftune.search.protocol import Foresighted, Past, Searcher
+from thriftune.search.protocol import GainPredictor, Past, Searcher
 
 if TYPE_CHECKING:
     from thriftune.search.bayes import Bayes
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from thriftune.search.sobol import Sobol
 
 __all__ = [
-    "BLIND",
+    "MODEL_FREE",
     "SEARCHERS",
     "Bayes",
-    "Foresighted",
+    "GainPredictor",
     "Grid",
     "Past",
     "Random",
@@ -26,8 +26,8 @@ __all__ = [
 ]
 
 
-BLIND = frozenset({"random", "sobol", "grid"})
-"""Those that go by no trial's value, of this study or of an earlier one."""
+MODEL_FREE = frozenset({"random", "sobol", "grid"})
+"""Names of the searchers that ignore the values of trials, and therefore gain nothing from a warm start."""
 
 SEARCHERS: Registry[Searcher] = Registry(
     "searcher",

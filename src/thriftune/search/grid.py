@@ -1,4 +1,4 @@
-"""Grid search: every combination of a few values a parameter, and then nothing."""
+"""Grid search: every combination of a few values of each parameter, then no more suggestions."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ if TYPE_CHECKING:
 
 
 class Grid:
-    """Suggestion n is number n of the grid or the next untried one; after the last comes the first again."""
+    """Suggest configuration n of the grid as suggestion n, or the next untried one; wrap around at the end.
+
+    `points` is the number of values of each numeric parameter.
+    """
 
     def __init__(self, points: int = 5) -> None:
         if not isinstance(points, int) or isinstance(points, bool) or points < 1:
-            raise SettingError(f"grid: points {points!r} is no number of values; use 1 or more")
+            raise SettingError(f"grid: points {points!r} must be a whole number, at least 1")
         self.points = points
         self.options = {"points": points}
-        # A cache: the grid of this space as far as it has been needed, and the rest of it.
+        # A cache for one space: the part of its grid that was needed until now, and an iterator over the rest.
         self._space: Space | None = None
-        self._made: list[dict[str, Any]] = []
+        self._listed: list[dict[str, Any]] = []
         self._rest: Iterator[dict[str, Any]] = iter(())
 
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any] | None:  # noqa: ARG002
         if past.space != self._space:
-            self._space, self._made, self._rest = past.space, [], past.space.grid(self.points)
+            self._space, self._listed, self._rest = past.space, [], past.space.grid(self.points)
         number = len(past.trials)
-        for config in chain(self._from(number), self._made_before(number)):
+        for config in chain(self._iterate_from(number), self._iterate_before(number)):
             if not past.times(config):
                 return config.copy()
         return None
 
-    def _made_before(self, number: int) -> Iterator[dict[str, Any]]:
-        yield from self._made[:number]  # looked at late: _from() makes them
+    def _iterate_before(self, number: int) -> Iterator[dict[str, Any]]:
+        yield from self._listed[:number]  # runs after _iterate_from(), which has listed them
 
-    def _from(self, number: int) -> Iterator[dict[str, Any]]:
+    def _iterate_from(self, number: int) -> Iterator[dict[str, Any]]:
         while True:
-            while number >= len(self._made):
+            while number >= len(self._listed):
                 config = next(self._rest, None)
                 if config is None:
                     return
-                self._made.append(config)
-            yield self._made[number]
+                self._listed.append(config)
+            yield self._listed[number]
             number += 1

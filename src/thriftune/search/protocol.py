@@ -1,4 +1,4 @@
-"""The searcher protocol: what a searcher is given, and what it returns."""
+"""The protocol of searchers: their input, and what they return."""
 
 from __future__ import annotations
 
@@ -17,71 +17,75 @@ if TYPE_CHECKING:
 
 
 class Past(Protocol):
-    """What a searcher may look at: everything observed so far, running trials included."""
+    """The part of a study's history that a searcher may use: all observations, and the running trials."""
 
     @property
     def space(self) -> Space: ...
 
     @property
     def seed(self) -> int:
-        """The study's seed, for what must stay the same from one suggestion to the next; not negative."""
+        """The study's seed, for random choices that must be the same in all suggestions; not negative."""
         ...
 
     @property
     def trials(self) -> Sequence[TrialRecord]:
-        """Every trial, in the order of their suggestion; those without a value yet are waiting or running."""
+        """All trials, in the order of their suggestion; a trial without a value is waiting or running."""
         ...
 
     @property
     def ended(self) -> Sequence[TrialRecord]:
-        """Those that have ended, in the order in which they did: it only ever grows at its end."""
+        """All and only the trials that have ended, in the order in which they did; it grows only at its end."""
         ...
 
     @property
     def objectives(self) -> Sequence[Objective]:
-        """What is wanted; a trial's `values` are in the same order."""
+        """The objectives; a trial's `values` are in the same order."""
         ...
 
     @property
     def constraints(self) -> Sequence[Constraint]:
-        """What a trial must meet besides; see objectives.feasible(trial.metrics, constraints)."""
+        """The constraints that a trial must meet; see objectives.feasible(trial.metrics, constraints)."""
         ...
 
     @property
     def maximize(self) -> bool:
-        """Of the first objective, whose value is a trial's `value`."""
+        """Whether the first objective is maximised; its value is a trial's `value`."""
         ...
 
     @property
     def earlier(self) -> Sequence[EarlierStudy]:
-        """What other studies knew, which this one began with; earlier.translate() reads it in this space."""
+        """The earlier studies of a warm start; earlier_results.translate() converts one to this space."""
         ...
 
     def times(self, config: Config) -> int:
-        """How many trials have this configuration, whatever their state. Constant time."""
+        """Return how many trials have this configuration, whatever their state. Takes constant time."""
         ...
 
 
 class Searcher(Protocol):
-    """A pure function of what has been observed; what it keeps between calls is only a cache.
+    """A pure function of the past; any state it holds between calls is only a cache.
 
-    `rng` is derived from the study's seed and the number of the suggestion, so that a resumed study goes on
-    as it would have. Never suggests a configuration twice while untried ones are left. None: nothing left.
+    A searcher suggests no configuration twice while untried ones are left. It returns None if nothing is left to
+    suggest. `rng` is derived from the study's seed and the number of the suggestion, so that a resumed study
+    continues with the same suggestions.
     """
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
 
 
 @runtime_checkable
-class Foresighted(Protocol):
-    """A searcher that can tell what to expect of a trial, so that a study can stop when it is next to nothing."""
+class GainPredictor(Protocol):
+    """A searcher that predicts how much a trial will improve the best value.
+
+    With it, a study can stop when the expected gain is almost zero.
+    """
 
     def suggest(self, past: Past, rng: np.random.Generator) -> Config | None: ...
 
     def expected_gain(self, past: Past) -> float | None:
         """Return by how much the configuration just suggested is expected to improve the best value.
 
-        At least 0, in the units of the objective; None if it is not known. Called after suggest(), with the same
-        past.
+        The gain is at least 0, in the units of the objective; None if it is not known. Called after suggest(),
+        with the same past.
         """
         ...

@@ -1,4 +1,4 @@
-"""Sobol search: a scrambled low-discrepancy sequence, which leaves smaller gaps than chance does."""
+"""Sobol search: a scrambled low-discrepancy sequence, which leaves smaller gaps than random points."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ if TYPE_CHECKING:
     from thriftune.search.protocol import Past
 
 BLOCK = 64
-"""Points drawn at a time; a power of two, as scipy asks."""
+"""The number of points drawn at once; a power of two, as scipy needs."""
 
-AHEAD = 64
-"""Points looked at for an untried configuration before chance takes over."""
+MAX_SKIPPED = 64
+"""After this many points whose configurations are all tried, use random search."""
 
 
 class Sobol:
-    """Suggestion n is point n of the sequence as the study's seed scrambles it, or the next untried one."""
+    """Suggest point n of the sequence as suggestion n, or the next point that is untried.
+
+    The study's seed scrambles the sequence.
+    """
 
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
         number = len(past.trials)
-        for i in range(number, number + AHEAD):
+        for i in range(number, number + MAX_SKIPPED):
             block = _block(len(past.space.searched), past.seed, i // BLOCK)
             config = past.space.from_unit(block[i % BLOCK])
             if not past.times(config):
@@ -34,11 +37,14 @@ class Sobol:
 
 @lru_cache(maxsize=16)
 def _block(dimensions: int, seed: int, number: int) -> list[list[float]]:
-    """Points number * BLOCK and on. One dimension a parameter: a Choice with one a value would waste them."""
+    """Return the BLOCK points from index number * BLOCK on.
+
+    Each parameter takes one dimension. One dimension for each value of a Choice would waste dimensions.
+    """
     from scipy.stats import qmc  # takes most of a second to import
 
     engine = qmc.Sobol(dimensions, scramble=True, seed=np.random.default_rng(seed))
-    if number:  # scipy cannot skip nothing
+    if number:  # scipy cannot skip zero points
         engine.fast_forward(number * BLOCK)
     points: list[list[float]] = engine.random(BLOCK).tolist()
     return points

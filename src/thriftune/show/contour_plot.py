@@ -8,7 +8,7 @@ import numpy as np
 
 from thriftune.common.text import escaped
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.results.importance import shares
+from thriftune.results.importance import importance_of_model
 from thriftune.results.surrogate import Surrogate
 from thriftune.search.bayes.kernel import Array
 from thriftune.show.figures import Shown
@@ -30,7 +30,7 @@ def draw_contour(shown: Shown, chosen: bool) -> Any:
     `chosen`: the user named the parameters; else they are the two most important ones.
     """
     model = Surrogate(shown.history, shown.metric)
-    names = shown.params if chosen else tuple(list(shares(model))[:2])
+    names = shown.params if chosen else tuple(list(importance_of_model(model))[:2])
     if len(names) != 2:
         raise SettingError(
             f"plot: a contour is over two parameters, and there are {len(names)}; give params=[...]"

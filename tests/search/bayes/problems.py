@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-from thriftune.search.bayes.kernel import CATEGORY, Array, Layout
+from thriftune.search.bayes.kernel import CHOICE_WEIGHT, Array, ThetaLayout
 
 QUICK = settings(deadline=None, max_examples=25)
 """A busy machine is no reason to fail, and each example here does much."""
@@ -22,18 +22,18 @@ QUICK = settings(deadline=None, max_examples=25)
 class Waves:
     """A trend: for each source a wave, whose slope is known."""
 
-    W: Array  # (D, sources)
+    W: Array  # (D, earlier studies)
 
-    def at(self, X: Array) -> Array:
+    def mean(self, X: Array) -> Array:
         return np.asarray(np.sin(X @ self.W))
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        return self.at(X), np.cos(X @ self.W)[:, :, None] * self.W.T
+    def mean_with_gradient(self, X: Array) -> tuple[Array, Array]:
+        return self.mean(X), np.cos(X @ self.W)[:, :, None] * self.W.T
 
 
 @dataclass(frozen=True)
 class Problem:
-    layout: Layout
+    layout: ThetaLayout
     thetas: Array  # (S, k)
     X: Array  # (n, D)
     y: Array  # (n,)
@@ -47,26 +47,28 @@ class Problem:
     @property
     def told(self) -> Array | None:
         """What the trend says at X."""
-        return self.trend.at(self.X) if self.trend else None
+        return self.trend.mean(self.X) if self.trend else None
 
     def expected(self, theta: Array, X: Array) -> Array:
         """What a posterior takes from the trend: its share, less its mean where something was seen."""
         if not self.trend:
             return np.zeros(len(X))
-        return np.asarray((self.trend.at(X) - self.trend.at(self.X).mean(axis=0)) @ theta[self.layout.shares])
+        return np.asarray(
+            (self.trend.mean(X) - self.trend.mean(self.X).mean(axis=0)) @ theta[self.layout.earlier_weights]
+        )
 
 
-def layout_of(widths: list[int], warped: list[int], sources: int = 0) -> Layout:
+def layout_of(widths: list[int], warped: list[int], earlier_count: int = 0) -> ThetaLayout:
     """A parameter each: 1 a number, more a choice of so many. `warped`: columns."""
     owner = np.repeat(np.arange(len(widths)), widths)
-    weights = np.repeat([1.0 if width == 1 else CATEGORY for width in widths], widths)
-    return Layout(len(widths), owner, weights, np.array(warped, dtype=np.intp), sources)
+    weights = np.repeat([1.0 if width == 1 else CHOICE_WEIGHT for width in widths], widths)
+    return ThetaLayout(len(widths), owner, weights, np.array(warped, dtype=np.intp), earlier_count)
 
 
-def thetas_of(layout: Layout, draws: int, rng: np.random.Generator) -> Array:
+def thetas_of(layout: ThetaLayout, draws: int, rng: np.random.Generator) -> Array:
     thetas = np.log(rng.uniform(0.4, 2.0, (draws, layout.size)))
     thetas[:, layout.NOISE] = np.log(rng.uniform(1e-3, 0.1, draws))
-    thetas[:, layout.shares] = rng.uniform(0.0, 1.5, (draws, layout.sources))
+    thetas[:, layout.earlier_weights] = rng.uniform(0.0, 1.5, (draws, layout.earlier_count))
     return thetas
 
 
@@ -81,15 +83,17 @@ def points_of(widths: list[int], count: int, rng: np.random.Generator) -> Array:
     return np.concatenate(columns, axis=1)
 
 
-def problem(widths: list[int], *, warp: bool, sources: int, n: int, draws: int = 2, seed: int = 0) -> Problem:
+def problem(
+    widths: list[int], *, warp: bool, earlier_count: int, n: int, draws: int = 2, seed: int = 0
+) -> Problem:
     rng = np.random.default_rng(seed)
     starts = np.cumsum([0, *widths])
     numbers = [int(start) for start, width in zip(starts, widths, strict=False) if width == 1]
-    layout = layout_of(widths, numbers[: len(numbers) if warp else 0], sources)
+    layout = layout_of(widths, numbers[: len(numbers) if warp else 0], earlier_count)
     X = points_of(widths, n, rng)
     # Between the choices: at a point that was seen, differences are of a curve that bends too fast for them.
     others = rng.uniform(0.05, 0.95, (4, sum(widths)))
-    trend = Waves(rng.normal(0.0, 2.0, (sum(widths), sources))) if sources else None
+    trend = Waves(rng.normal(0.0, 2.0, (sum(widths), earlier_count))) if earlier_count else None
     return Problem(layout, thetas_of(layout, draws, rng), X, rng.standard_normal(n), others, trend)
 
 
@@ -98,7 +102,7 @@ def problems() -> st.SearchStrategy[Problem]:
         problem,
         st.lists(st.sampled_from([1, 1, 2, 3]), min_size=1, max_size=4),
         warp=st.booleans(),
-        sources=st.integers(0, 2),
+        earlier_count=st.integers(0, 2),
         n=st.integers(1, 12),
         draws=st.integers(1, 3),
         seed=st.integers(0, 2**32),
@@ -125,24 +129,24 @@ def close(a: Array, b: Array, tolerance: float = 1e-5) -> bool:
 # --- for scikit-learn ---------------------------------------------------------------------------------------
 
 CASES = {
-    "numbers": problem([1, 1, 1], warp=False, sources=0, n=15),
-    "warped": problem([1, 1, 1], warp=True, sources=0, n=15, seed=1),
-    "mixed": problem([1, 3, 1, 2], warp=True, sources=0, n=20, seed=2),
-    "one point": problem([1, 2], warp=True, sources=0, n=1, seed=3),
-    "trend": problem([1, 3, 1], warp=True, sources=2, n=15, seed=4),
+    "numbers": problem([1, 1, 1], warp=False, earlier_count=0, n=15),
+    "warped": problem([1, 1, 1], warp=True, earlier_count=0, n=15, seed=1),
+    "mixed": problem([1, 3, 1, 2], warp=True, earlier_count=0, n=20, seed=2),
+    "one point": problem([1, 2], warp=True, earlier_count=0, n=1, seed=3),
+    "trend": problem([1, 3, 1], warp=True, earlier_count=2, n=15, seed=4),
 }
 
 
-def by_hand(layout: Layout, theta: Array, X: Array) -> Array:
+def by_hand(layout: ThetaLayout, theta: Array, X: Array) -> Array:
     """What scikit-learn needs to be given: points warped and weighed."""
     X = X.copy()
-    a, b = np.exp(theta[layout.a]), np.exp(theta[layout.b])
-    X[:, layout.warped] = 1.0 - (1.0 - X[:, layout.warped] ** a) ** b
-    return np.asarray(X * layout.weights)
+    a, b = np.exp(theta[layout.warp_a]), np.exp(theta[layout.warp_b])
+    X[:, layout.warped_columns] = 1.0 - (1.0 - X[:, layout.warped_columns] ** a) ** b
+    return np.asarray(X * layout.column_weights)
 
 
-def regressor(layout: Layout, theta: Array) -> GaussianProcessRegressor:
+def regressor(layout: ThetaLayout, theta: Array) -> GaussianProcessRegressor:
     kernel = ConstantKernel(math.exp(theta[layout.SIGNAL])) * Matern(
-        np.exp(theta[layout.scales])[layout.owner], nu=2.5
+        np.exp(theta[layout.length_scales])[layout.column_parameter], nu=2.5
     ) + WhiteKernel(math.exp(theta[layout.NOISE]))
     return GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None)

@@ -10,7 +10,15 @@ from hypothesis import given
 from scipy.special import erfcx, log_ndtr
 
 from tests.search.bayes.problems import QUICK, Problem, close, layout_of, problem, problems, slopes
-from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth, log_h, log_h_slope
+from thriftune.search.bayes.acquisition import (
+    Acquisition,
+    AcquisitionTerm,
+    LogEI,
+    LogProbabilityBelow,
+    NegativeLogCost,
+    log_h,
+    log_h_derivative,
+)
 from thriftune.search.bayes.posterior import Posterior
 
 EXACT = {  # z: log h(z) and its slope, in sixty digits and then rounded
@@ -44,13 +52,13 @@ def test_log_h_and_its_slope_are_exact(z: float) -> None:
     value, slope = EXACT[z]
     found = log_h(np.array([z]))
     assert found[0] == pytest.approx(value, rel=1e-11)
-    assert log_h_slope(np.array([z]), found)[0] == pytest.approx(slope, rel=3e-6)
+    assert log_h_derivative(np.array([z]), found)[0] == pytest.approx(slope, rel=3e-6)
 
 
 def test_log_h_rises_and_nothing_in_it_is_no_number() -> None:
     z = np.concatenate([-np.geomspace(1e12, 1e-6, 4000), [0.0], np.geomspace(1e-6, 1e12, 1000)])
     value = log_h(z)
-    slope = log_h_slope(z, value)
+    slope = log_h_derivative(z, value)
     assert np.isfinite(value).all()
     assert np.isfinite(slope).all()
     assert (np.diff(value) > 0.0).all()
@@ -62,7 +70,7 @@ def test_log_h_rises_and_nothing_in_it_is_no_number() -> None:
 def test_the_slope_of_log_h_is_that_of_differences(z: float) -> None:
     step = 1e-5 * max(1.0, abs(z))
     above, below = log_h(np.array([z + step])), log_h(np.array([z - step]))
-    slope = log_h_slope(np.array([z]), log_h(np.array([z])))
+    slope = log_h_derivative(np.array([z]), log_h(np.array([z])))
     assert slope[0] == pytest.approx(((above - below) / (2.0 * step))[0], rel=1e-5)
 
 
@@ -73,8 +81,8 @@ def test_it_is_the_mean_of_what_chance_improves() -> None:
     half = np.random.default_rng(0).standard_normal((100_000, 2, 1))
     drawn = mean + np.sqrt(variance) * np.concatenate([half, -half])
     expected = np.maximum(best[:, None] - drawn, 0.0).mean(axis=(0, 1))
-    case = problem([1], warp=False, sources=0, n=3)
-    assert np.exp(LogEI(models(case)[0], best).of(mean, variance)) == pytest.approx(expected, rel=0.01)
+    case = problem([1], warp=False, earlier_count=0, n=3)
+    assert np.exp(LogEI(models(case)[0], best).from_moments(mean, variance)) == pytest.approx(expected, rel=0.01)
 
 
 @QUICK
@@ -91,8 +99,8 @@ def test_draws_are_averaged(case: Problem) -> None:
 
 @pytest.mark.parametrize("best", [-1e8, -1e3, -40.0, 1e3])
 def test_where_nothing_can_be_gained_there_is_still_a_slope(best: float) -> None:
-    case = problem([1, 3, 1], warp=True, sources=0, n=8)
-    value, slope = LogEI(models(case)[0], np.full(2, best)).with_slope(case.others)
+    case = problem([1, 3, 1], warp=True, earlier_count=0, n=8)
+    value, slope = LogEI(models(case)[0], np.full(2, best)).with_gradient(case.others)
     assert np.isfinite(value).all()
     assert np.isfinite(slope).all()
     assert (slope != 0.0).any(axis=1).all()
@@ -104,10 +112,15 @@ def test_slopes_are_those_of_differences(case: Problem) -> None:
     all_draws, one = models(case)
     for best in (0.5, -1.0, -8.0):
         objective = LogEI(all_draws, np.full(len(case.thetas), best))
-        others: list[Term] = [LogBelow(one, best), Cheap(one, 3.0)]
-        terms = [objective, *others, Worth(objective, others, all_draws), Worth(None, others, all_draws)]
+        others: list[AcquisitionTerm] = [LogProbabilityBelow(one, best), NegativeLogCost(one, 3.0)]
+        terms = [
+            objective,
+            *others,
+            Acquisition(objective, others, all_draws),
+            Acquisition(None, others, all_draws),
+        ]
         for term in terms:
-            value, slope = term.with_slope(case.others)
+            value, slope = term.with_gradient(case.others)
             assert value == pytest.approx(term(case.others), rel=1e-9, abs=1e-9)
             assert close(slope, slopes(term, case.others))
 
@@ -117,9 +130,9 @@ def test_a_probability_of_next_to_nothing_has_a_slope() -> None:
     X, x = np.array([[0.1], [0.9]]), np.array([[0.4]])
     model = Posterior(layout, np.array([[0.0, math.log(1e-4), 0.0]]), X, np.array([0.0, 1.0]))
     for limit in (-1e8, -1e4, -30.0, 0.5, 30.0, 1e8):
-        mean, variance, mean_slope, variance_slope = (each[0, 0] for each in model.predict_with_slope(x))
+        mean, variance, mean_slope, variance_slope = (each[0, 0] for each in model.predict_with_gradient(x))
         z = (limit - mean) / math.sqrt(variance)
-        value, slope = LogBelow(model, limit).with_slope(x)
+        value, slope = LogProbabilityBelow(model, limit).with_gradient(x)
         assert value[0] == pytest.approx(log_ndtr(z))
         ratio = math.sqrt(2.0 / math.pi) / erfcx(-z / math.sqrt(2.0))
         by_hand = -ratio * (mean_slope + z * variance_slope / (2.0 * math.sqrt(variance))) / math.sqrt(variance)
@@ -127,12 +140,12 @@ def test_a_probability_of_next_to_nothing_has_a_slope() -> None:
 
 
 def test_worth_is_the_sum_of_its_terms_and_tells_what_the_objectives_model_expects() -> None:
-    case = problem([1, 2], warp=True, sources=1, n=6)
+    case = problem([1, 2], warp=True, earlier_count=1, n=6)
     model, one = models(case)
     objective = LogEI(model, np.zeros(2))
-    worth, mean, variance = Worth(objective, [Cheap(one, 0.5)], model).look(case.others)
+    worth, mean, variance = Acquisition(objective, [NegativeLogCost(one, 0.5)], model).with_moments(case.others)
     expected = model.predict(case.others)
     assert worth == pytest.approx(objective(case.others) - 0.5 * one.predict(case.others)[0][0])
     assert mean == pytest.approx(expected[0])
     assert variance == pytest.approx(expected[1])
-    assert Worth(None, [], model)(case.others).tolist() == [0.0] * 4
+    assert Acquisition(None, [], model)(case.others).tolist() == [0.0] * 4

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tests.search.bayes.problems import QUICK, Problem, layout_of, problems
-from thriftune.search.bayes.kernel import Array, Inputs, Layout, matern52, squared_distances
+from thriftune.search.bayes.kernel import Array, Inputs, ThetaLayout, matern52, squared_distances
 
 ONE = layout_of([1], warped=[0])
 
@@ -19,7 +19,7 @@ def warp(u: Array, a: float, b: float) -> Array:
     return Inputs(ONE, u[:, None]).embed(theta)[:, 0]
 
 
-def similarity(layout: Layout, theta: Array, X: Array) -> Array:
+def similarity(layout: ThetaLayout, theta: Array, X: Array) -> Array:
     E = Inputs(layout, X).embed(theta)
     return matern52(squared_distances(E, E))
 
@@ -68,5 +68,5 @@ def test_a_warping_of_1_and_1_is_none() -> None:
 def test_the_ends_of_the_unit_interval_have_a_finite_slope(a: float, b: float) -> None:
     theta = np.array([[0.0, 0.0, 0.0, math.log(a), math.log(b)]])
     inputs = Inputs(ONE, np.array([[0.0], [1.0]]))
-    assert np.isfinite(inputs.slope(theta)).all()
-    assert np.isfinite(inputs.pull_back(theta[0], inputs.embed(theta[0]), np.ones((2, 1)))).all()
+    assert np.isfinite(inputs.derivative_by_x(theta)).all()
+    assert np.isfinite(inputs.gradient_by_theta(theta[0], inputs.embed(theta[0]), np.ones((2, 1)))).all()

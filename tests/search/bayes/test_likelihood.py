@@ -21,7 +21,7 @@ from tests.search.bayes.problems import (
     slopes,
 )
 from thriftune.search.bayes.kernel import Array, Inputs
-from thriftune.search.bayes.likelihood import LogPosterior, default_prior, maximum
+from thriftune.search.bayes.likelihood import LogPosterior, default_prior, maximise
 
 
 def density_of(case: Problem) -> LogPosterior:
@@ -31,7 +31,7 @@ def density_of(case: Problem) -> LogPosterior:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_is_scikit_learns_times_the_prior(case: Problem) -> None:
     density = density_of(case)
-    rest = case.y - (case.told @ case.theta[case.layout.shares] if case.told is not None else 0.0)
+    rest = case.y - (case.told @ case.theta[case.layout.earlier_weights] if case.told is not None else 0.0)
     told = regressor(case.layout, case.theta).fit(by_hand(case.layout, case.theta, case.X), rest)
     # Both are up to a constant, which is known.
     expected = told.log_marginal_likelihood_value_ + 0.5 * len(case.y) * math.log(2.0 * math.pi)
@@ -74,7 +74,7 @@ def test_with_the_least_noise_repeated_points_have_one() -> None:
 def test_the_maximum_is_within_the_bounds_and_no_step_leads_up(case: Problem) -> None:
     density = density_of(case)
     prior = density.prior
-    best = maximum(density, prior.mean, iterations=200)
+    best = maximise(density, prior.mean, iterations=200)
     assert (prior.low <= best).all()
     assert (best <= prior.high).all()
     assert density(best) >= density(prior.mean)
@@ -88,4 +88,4 @@ def test_the_maximum_is_within_the_bounds_and_no_step_leads_up(case: Problem) ->
 def test_a_start_without_a_density_is_given_back() -> None:
     density, theta = singular(1e-20)
     density.prior = replace(density.prior, low=density.prior.low - 100.0)
-    assert maximum(density, theta, iterations=5).tolist() == theta.tolist()
+    assert maximise(density, theta, iterations=5).tolist() == theta.tolist()

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from tests.search.bayes.problems import QUICK
 from tests.search.conformance import FINITE, INFINITE, FakePast
 from thriftune.search.bayes.kernel import Array
-from thriftune.search.bayes.observations import FEWEST, MOST_LEVELS, SPACING, Level, Reader, _steps
+from thriftune.search.bayes.observations import (
+    LEVEL_SPACING,
+    MAX_LEVELS,
+    MIN_TRIALS_AT_LEVEL,
+    ObservationReader,
+    StepLevel,
+    _level_steps,
+)
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
 from thriftune.state.trial_record import State
@@ -37,7 +44,7 @@ def ids(past: FakePast, points: Array) -> list[int]:
     return [encoded.index(row) for row in points.tolist()]
 
 
-def plain(level: Level) -> list[Any]:
+def plain(level: StepLevel) -> list[Any]:
     return [[trial.id for trial in level.trials], level.X.tolist(), level.values.tolist()]
 
 
@@ -45,7 +52,7 @@ def test_in_the_order_in_which_they_ended() -> None:
     past = filled()
     for number, value in ((3, 0.3), (0, 0.1), (4, 0.4)):
         past.end(past.trials[number], value)
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert [trial.id for trial in seen.target.trials] == ids(past, seen.target.X) == [3, 0, 4]
     assert seen.target.values.tolist() == [[0.3], [0.1], [0.4]]
     assert ids(past, seen.pending) == [1, 2, 5]
@@ -58,7 +65,7 @@ def test_without_a_finite_value_it_has_failed(value: float | None) -> None:
     past = filled(3)
     past.end(past.trials[1], value)
     past.end(past.trials[0], 1.0)
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert ids(past, seen.failed) == [1]
     assert ids(past, seen.target.X) == [0]
     assert ids(past, seen.pending) == [2]
@@ -68,7 +75,7 @@ def test_a_failed_trial_counts_for_nothing_but_its_failure() -> None:
     past = filled(2)
     past.end(past.trials[0], 0.5)
     past.trials[0].state = State.FAILED  # it had reported before it failed
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert (len(seen.target.trials), ids(past, seen.failed)) == (0, [0])
 
 
@@ -76,7 +83,7 @@ def test_a_failed_trial_counts_for_nothing_but_its_failure() -> None:
 def test_what_has_not_ended_is_pending_unless_it_is_set_aside(state: State, pending: int) -> None:
     past = filled(1)
     past.trials[0].state = state
-    assert len(Reader().read(past).pending) == pending
+    assert len(ObservationReader().read(past).pending) == pending
 
 
 def test_several_objectives() -> None:
@@ -84,7 +91,7 @@ def test_several_objectives() -> None:
     past.end(past.trials[0], 0.5, accuracy=0.9, size=10.0)
     past.end(past.trials[1], 0.4, accuracy=math.nan, size=20.0)
     past.end(past.trials[2], 0.3, size=30.0)  # one is missing
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert seen.target.values.tolist() == [[0.5, -0.9, 10.0]]
     assert ids(past, seen.failed) == [1], "what was stopped before it told all is no failure"
 
@@ -94,20 +101,20 @@ def test_constraints() -> None:
     table = [(9.0, 0.6), (11.0, 0.6), (10.0, 0.5), (9.0, 0.4), (math.nan, 0.9)]
     for trial, (ms, accuracy) in zip(past.trials, table, strict=True):
         past.end(trial, 1.0, ms=ms, accuracy=accuracy)
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert seen.feasible.tolist() == [True, False, True, False, False]
     assert len(seen.failed) == 0
 
 
 def test_nothing_yet() -> None:
-    seen = Reader().read(FakePast(INFINITE))
+    seen = ObservationReader().read(FakePast(INFINITE))
     D = INFINITE.dimensions
     assert (seen.X.shape, seen.failed.shape, seen.pending.shape) == ((0, D), (0, D), (0, D))
     assert (seen.target.values.shape, seen.feasible.shape) == ((0, 1), (0,))
 
 
 def test_a_reader_that_has_seen_another_past_tells_the_same_as_a_fresh_one() -> None:
-    reader = Reader()
+    reader = ObservationReader()
     pasts = [filled(4), filled(6), filled(5, FINITE), filled(4)]
     shifted = FakePast(INFINITE)  # other trials by the same numbers
     for trial in reversed(pasts[1].trials):
@@ -115,7 +122,7 @@ def test_a_reader_that_has_seen_another_past_tells_the_same_as_a_fresh_one() -> 
     for past in [*pasts, shifted, pasts[0].copy()]:
         past.end(past.trials[2], 1.0)
         past.end(past.trials[0], None)
-        found, expected = reader.read(past), Reader().read(past)
+        found, expected = reader.read(past), ObservationReader().read(past)
         assert found.ended == expected.ended
         for name in ("X", "feasible", "failed", "pending"):
             assert getattr(found, name).tolist() == getattr(expected, name).tolist()
@@ -141,7 +148,7 @@ def told(stories: Sequence[Story], now: float = math.inf, **settings: object) ->
 
 
 def values_of(past: FakePast) -> list[list[float]]:
-    return [level.values[:, 0].tolist() for level in Reader().read(past).levels]
+    return [level.values[:, 0].tolist() for level in ObservationReader().read(past).levels]
 
 
 THREE: list[Story] = [(0.0, 1, STOPPED)] * 4 + [(10.0, 3, PAUSED)] * 4 + [(20.0, 9, COMPLETED)] * 4
@@ -153,12 +160,12 @@ def test_the_steps_at_which_trials_were_cut_are_levels() -> None:
     assert first == [100 * trial + 1 for trial in range(12)]
     assert second == [100 * trial + 3 for trial in range(4, 12)]
     assert last == [100 * trial + 9 for trial in range(8, 12)]
-    upside_down = Reader().read(told(THREE, maximize=True)).target
+    upside_down = ObservationReader().read(told(THREE, maximize=True)).target
     assert upside_down.values[:, 0].tolist() == [-value for value in last]
 
 
 def test_until_a_few_have_come_so_far_the_search_is_for_what_more_have_come_to() -> None:
-    assert FEWEST == 4
+    assert MIN_TRIALS_AT_LEVEL == 4
     assert [len(values) for values in values_of(told(THREE, now=28))] == [12, 8]
     assert [len(values) for values in values_of(told(THREE[:-1]))] == [11, 7]
     assert [len(values) for values in values_of(told(THREE[:2] + THREE[-1:]))] == [3], "the most, if few anywhere"
@@ -167,19 +174,19 @@ def test_until_a_few_have_come_so_far_the_search_is_for_what_more_have_come_to()
 @QUICK
 @given(st.dictionaries(st.integers(1, 200), st.integers(1, 9), max_size=12))
 def test_levels_are_where_trials_were_cut_and_none_is_near_another(cut: dict[int, int]) -> None:
-    steps = _steps(Counter(cut))
+    steps = _level_steps(Counter(cut))
     assert steps == sorted(set(steps) & set(cut))
-    assert len(steps) <= MOST_LEVELS
-    assert all(high >= SPACING * low for low, high in pairwise(steps))
-    if 0 < len(steps) < MOST_LEVELS:  # none was left out, so each counts as the highest that is not above it
+    assert len(steps) <= MAX_LEVELS
+    assert all(high >= LEVEL_SPACING * low for low, high in pairwise(steps))
+    if 0 < len(steps) < MAX_LEVELS:  # none was left out, so each counts as the highest that is not above it
         assert steps[0] == min(cut)
-        assert all(step < SPACING * max(c for c in steps if c <= step) for step in cut)
+        assert all(step < LEVEL_SPACING * max(c for c in steps if c <= step) for step in cut)
 
 
 def test_a_value_that_is_no_number_is_not_one_of_its_level() -> None:
     past = told(THREE)
     past.tell(past.trials[4], [1.0, 2.0, math.nan], PAUSED, 10)
-    first, second, _ = Reader().read(past).levels
+    first, second, _ = ObservationReader().read(past).levels
     assert 4 in [trial.id for trial in first.trials]
     assert 4 not in [trial.id for trial in second.trials]
 
@@ -201,7 +208,7 @@ def test_who_ended_well_before_a_level_has_come_there_and_who_failed_has_not() -
     assert second == [*(100 * trial + 3 for trial in range(4, 12)), 1202]
     assert last[-1] == 1202
     past = told([*THREE, failed])
-    assert ids(past, Reader().read(past).failed) == [12]
+    assert ids(past, ObservationReader().read(past).failed) == [12]
 
 
 def test_what_was_told_without_reports_is_of_all_levels() -> None:
@@ -214,7 +221,7 @@ def test_of_several_objectives_the_last_values_count() -> None:
     past = told(THREE, objectives=(Objective("loss", False), Objective("size", False)))
     for trial in past.ended:
         trial.values = (trial.value or 0.0, 1.0)
-    seen = Reader().read(past)
+    seen = ObservationReader().read(past)
     assert len(seen.levels) == 1
     assert seen.target.trials == seen.ended == past.ended
 
@@ -222,15 +229,15 @@ def test_of_several_objectives_the_last_values_count() -> None:
 def test_a_trial_is_pending_until_it_comes_to_the_last_level_or_is_set_aside() -> None:
     running: list[Story] = [(30, 9, COMPLETED), (32, 9, COMPLETED), (33, 9, COMPLETED)]
     past = told([*THREE, *running], now=34)
-    assert ids(past, Reader().read(past).pending) == [12, 13, 14]
+    assert ids(past, ObservationReader().read(past).pending) == [12, 13, 14]
     past.trials[14].state = PAUSED
-    assert ids(past, Reader().read(past).pending) == [12, 13]
+    assert ids(past, ObservationReader().read(past).pending) == [12, 13]
     past = told([*THREE[:8], *running], now=34)
-    assert ids(past, Reader().read(past).pending) == [9, 10], "the search is for what was at step 3"
+    assert ids(past, ObservationReader().read(past).pending) == [9, 10], "the search is for what was at step 3"
 
 
 def test_what_was_stopped_still_tells_of_what_else_it_measured() -> None:
-    seen = Reader().read(told(THREE))
+    seen = ObservationReader().read(told(THREE))
     assert [trial.id for trial in seen.ended] == [0, 1, 2, 3, 8, 9, 10, 11]
     assert len(seen.X) == 8
 
@@ -248,7 +255,7 @@ def test_what_was_stopped_still_tells_of_what_else_it_measured() -> None:
 )
 def test_what_was_seen_first_is_what_was_seen_then(later: list[tuple[float, tuple[int, State]]], now: int) -> None:
     stories = THREE + [(start, *rest) for start, rest in later]
-    seen, then = Reader().read(told(stories)), Reader().read(told(stories, now))
+    seen, then = ObservationReader().read(told(stories)), ObservationReader().read(told(stories, now))
     for early, level in zip(then.levels, seen.levels, strict=True):
         n = len(early.trials)
         assert plain(early) == [part[:n] for part in plain(level)]

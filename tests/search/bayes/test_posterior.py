@@ -42,14 +42,14 @@ def test_it_is_scikit_learns(case: Problem) -> None:
         assert means[s] == pytest.approx(mean + there, rel=1e-8, abs=1e-9)
         assert variances[s] == pytest.approx(sd**2 - noise, rel=1e-6, abs=1e-9)
         known = told.predict(by_hand(case.layout, theta, case.X))
-        assert model.known[s] == pytest.approx(known + here, rel=1e-8, abs=1e-9)
+        assert model.mean_at_inputs[s] == pytest.approx(known + here, rel=1e-8, abs=1e-9)
 
 
 @QUICK
 @given(problems())
 def test_slopes_are_those_of_differences(case: Problem) -> None:
     model = posterior_of(case)
-    mean, variance, mean_slope, variance_slope = model.predict_with_slope(case.others)
+    mean, variance, mean_slope, variance_slope = model.predict_with_gradient(case.others)
     plain = model.predict(case.others)
     assert mean == pytest.approx(plain[0], rel=1e-12, abs=1e-12)
     assert variance == pytest.approx(plain[1], rel=1e-9, abs=1e-12)
@@ -62,13 +62,15 @@ def test_slopes_are_those_of_differences(case: Problem) -> None:
 def test_what_is_less_sure_counts_less(case: Problem, seed: int) -> None:
     """By the textbook: with the variances of y on the diagonal."""
     rng = np.random.default_rng(seed)
-    unsure = rng.choice([0.0, 0.1, 3.0, 1e6], len(case.y))
-    model = Posterior(case.layout, case.thetas, case.X, case.y, trend=case.trend, unsure=unsure)
-    mean, variance, mean_slope, variance_slope = model.predict_with_slope(case.others)
+    extra_variance = rng.choice([0.0, 0.1, 3.0, 1e6], len(case.y))
+    model = Posterior(case.layout, case.thetas, case.X, case.y, trend=case.trend, extra_variance=extra_variance)
+    mean, variance, mean_slope, variance_slope = model.predict_with_gradient(case.others)
     for s, theta in enumerate(case.thetas):
         E, F = (Inputs(case.layout, X).embed(theta) for X in (case.X, case.others))
         signal = math.exp(theta[case.layout.SIGNAL])
-        K = signal * matern52(squared_distances(E, E)) + np.diag(math.exp(theta[case.layout.NOISE]) + unsure)
+        K = signal * matern52(squared_distances(E, E)) + np.diag(
+            math.exp(theta[case.layout.NOISE]) + extra_variance
+        )
         k = signal * matern52(squared_distances(F, E))
         rest = case.y - case.expected(theta, case.X)
         assert mean[s] == pytest.approx(k @ np.linalg.solve(K, rest) + case.expected(theta, case.others), abs=1e-6)
@@ -78,11 +80,13 @@ def test_what_is_less_sure_counts_less(case: Problem, seed: int) -> None:
 
 
 def test_pending_points_beside_what_is_not_sure() -> None:
-    case = problem([1, 1], warp=True, sources=0, n=6, draws=3)
+    case = problem([1, 1], warp=True, earlier_count=0, n=6, draws=3)
     X, z = np.concatenate([case.X, case.others]), np.random.default_rng(0).standard_normal((3, 4))
     sure = Posterior(case.layout, case.thetas, X[1:], case.y[1:], z).predict(case.others + 0.01)
-    unsure = np.array([1e12, *np.zeros(5)])
-    ignored = Posterior(case.layout, case.thetas, X, case.y, z, unsure=unsure).predict(case.others + 0.01)
+    extra_variance = np.array([1e12, *np.zeros(5)])
+    ignored = Posterior(case.layout, case.thetas, X, case.y, z, extra_variance=extra_variance).predict(
+        case.others + 0.01
+    )
     assert ignored[0] == pytest.approx(sure[0], abs=1e-4)
     assert ignored[1] == pytest.approx(sure[1], abs=1e-4)
 
@@ -90,10 +94,10 @@ def test_pending_points_beside_what_is_not_sure() -> None:
 # --- pending points ---------------------------------------------------------------------------------------
 
 PENDING = {
-    "numbers": problem([1, 1], warp=False, sources=0, n=8, draws=3),
-    "mixed": problem([1, 3, 1], warp=True, sources=0, n=10, draws=3, seed=1),
-    "trend": problem([1, 2], warp=True, sources=2, n=6, draws=3, seed=2),
-    "one seen": problem([1, 1], warp=True, sources=1, n=1, draws=3, seed=3),
+    "numbers": problem([1, 1], warp=False, earlier_count=0, n=8, draws=3),
+    "mixed": problem([1, 3, 1], warp=True, earlier_count=0, n=10, draws=3, seed=1),
+    "trend": problem([1, 2], warp=True, earlier_count=2, n=6, draws=3, seed=2),
+    "one seen": problem([1, 1], warp=True, earlier_count=1, n=1, draws=3, seed=3),
 }
 
 
@@ -120,13 +124,13 @@ def test_a_fantasy_is_as_if_it_had_been_seen(case: Problem, zero: bool) -> None:
     model = Posterior(case.layout, case.thetas, X, case.y, z, case.trend)
     points = np.clip(X + rng.normal(0.0, 0.1, X.shape), 0.0, 1.0)
     mean, variance = model.predict(points)
-    bare = replace(case.layout, sources=0)
+    bare = replace(case.layout, earlier_count=0)
     for s, theta in enumerate(case.thetas):
         y = np.concatenate([case.y - case.expected(theta, case.X), fantasised(case, s, z[s])])
         seen = Posterior(bare, theta[None, : bare.size], X, y)
         assert mean[s] == pytest.approx(seen.predict(points)[0][0] + case.expected(theta, points), abs=1e-8)
         assert variance[s] == pytest.approx(seen.predict(points)[1][0], abs=1e-8)
-        assert model.known[s] == pytest.approx(seen.known[0] + case.expected(theta, X), abs=1e-8)
+        assert model.mean_at_inputs[s] == pytest.approx(seen.mean_at_inputs[0] + case.expected(theta, X), abs=1e-8)
 
 
 # --- no Cholesky factor -----------------------------------------------------------------------------------

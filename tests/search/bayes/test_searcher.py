@@ -19,8 +19,8 @@ from thriftune.errors import SettingError
 from thriftune.replay.simulated_driver import run as simulated
 from thriftune.replay.simulated_engine import Curve
 from thriftune.search.bayes import Bayes
-from thriftune.search.bayes.cube import Cube
-from thriftune.search.bayes.sources import Sources
+from thriftune.search.bayes.earlier_studies import EarlierStudyModels
+from thriftune.search.bayes.unit_cube import Cube
 from thriftune.search.protocol import Past, Searcher
 from thriftune.space.objectives import Constraint, Objective
 from thriftune.space.space import Space
@@ -397,13 +397,13 @@ def test_what_a_related_study_knew_is_used_at_once() -> None:
 def test_what_a_study_did_not_vary_it_says_nothing_of() -> None:
     narrow = Space({"x": tt.Float(0, 1)})
     old = source(lambda config: (config["x"] - 0.87) ** 2, narrow)
-    sources = Sources([old], LINE, Cube(LINE).layout)
+    sources = EarlierStudyModels([old], LINE, Cube(LINE).layout)
     X = np.array([[0.2, 0.1], [0.2, 0.9], [0.7, 0.5]])
-    level, slope = sources.with_slope(X)
+    level, slope = sources.mean_with_gradient(X)
     assert level[0] == level[1] > level[2]
-    assert level == pytest.approx(sources.at(X))
+    assert level == pytest.approx(sources.mean(X))
     assert (slope[:, 0, 1] == 0).all()
-    ahead = sources.at(X + np.array([1e-6, 0.0]))
+    ahead = sources.mean(X + np.array([1e-6, 0.0]))
     assert slope[:, :, 0] == pytest.approx((ahead - level) / 1e-6, rel=1e-3)
 
 

@@ -1,4 +1,4 @@
-"""Bayesian search: a model of what has been seen, and where it expects the most."""
+"""Bayesian search: which configuration has the highest expected improvement, by a model of all trials?"""
 
 from thriftune.search.bayes.searcher import Bayes
 

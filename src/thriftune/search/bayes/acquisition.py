@@ -1,7 +1,7 @@
-"""How much is a point worth? The logarithm of its expected improvement, which never vanishes.
+"""The acquisition function: the logarithm of the expected improvement, plus terms for constraints and cost.
 
-Ament et al. 2023, "Unexpected improvements to expected improvement": far from the best, EI underflows to 0 and its
-gradient with it, while its logarithm is a fine landscape to climb.
+Ament et al. 2023, "Unexpected improvements to expected improvement": far from the best point, the expected
+improvement and its gradient underflow to 0, while its logarithm still has a gradient to follow.
 """
 
 from __future__ import annotations
@@ -18,82 +18,84 @@ from thriftune.search.bayes.posterior import Posterior
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 _SQRT_HALF_PI = math.sqrt(0.5 * math.pi)
-_LARGEST_LOG = 700.0
-"""exp() of more is no number."""
+_MAX_EXPONENT = 700.0
+"""exp() of a larger number overflows."""
 
-_FAR = -1e3
-"""Below, 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt(2)) loses its digits to cancellation and is 1/z^2 to six of them."""
+_TAIL_BELOW = -1e3
+"""Below this z, cancellation takes the digits of 1 - |z| sqrt(pi/2) erfcx(|z|/sqrt(2)), which is 1/z^2 to six
+digits."""
 
 
 def log_h(z: Array) -> Array:
-    """log of h(z) = phi(z) + z Phi(z), the expected improvement in units of the standard deviation."""
+    """Return log h(z); h(z) = phi(z) + z Phi(z) is the expected improvement in standard deviations."""
     z = np.asarray(z, dtype=float)
     out = np.empty_like(z)
     near = z > -1.0
-    zn = z[near]
-    out[near] = np.log(np.exp(-0.5 * zn * zn - _LOG_SQRT_2PI) + zn * ndtr(zn))
-    zf = z[~near]
-    far = np.maximum(zf, _FAR)
-    tail = np.log1p(_SQRT_HALF_PI * far * erfcx(-far / math.sqrt(2.0)))
-    tail = np.where(zf < _FAR, -2.0 * np.log(-zf), tail)
-    out[~near] = -0.5 * zf * zf - _LOG_SQRT_2PI + tail
+    z_near = z[near]
+    out[near] = np.log(np.exp(-0.5 * z_near * z_near - _LOG_SQRT_2PI) + z_near * ndtr(z_near))
+    z_far = z[~near]
+    clipped = np.maximum(z_far, _TAIL_BELOW)
+    tail = np.log1p(_SQRT_HALF_PI * clipped * erfcx(-clipped / math.sqrt(2.0)))
+    tail = np.where(z_far < _TAIL_BELOW, -2.0 * np.log(-z_far), tail)
+    out[~near] = -0.5 * z_far * z_far - _LOG_SQRT_2PI + tail
     return out
 
 
-def log_h_slope(z: Array, log_h_z: Array) -> Array:
-    """The derivative of log_h: Phi(z) / h(z)."""
-    far = z < _FAR  # where both logarithms are so large that their difference has few digits or none
-    slope: Array = np.where(far, -z, np.exp(np.where(far, 0.0, log_ndtr(z) - log_h_z)))
-    return slope
+def log_h_derivative(z: Array, log_h_z: Array) -> Array:
+    """Return the derivative of log h, which is Phi(z) / h(z)."""
+    in_tail = z < _TAIL_BELOW  # there, the difference of two large logarithms has few correct digits
+    derivative: Array = np.where(in_tail, -z, np.exp(np.where(in_tail, 0.0, log_ndtr(z) - log_h_z)))
+    return derivative
 
 
-class Term(Protocol):
-    """Something that makes a point worth more or less, as a logarithm."""
+class AcquisitionTerm(Protocol):
+    """A summand of the acquisition function."""
 
     def __call__(self, X: Array) -> Array:
-        """(m,) at X (m, D)."""
+        """Return the term (m,) at points X (m, D); higher is better."""
         ...
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        """The same, and its derivative by each point: (m,), (m, D)."""
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
+        """Return the term (m,) and its derivative by each point (m, D)."""
         ...
 
 
 class LogEI:
-    """log EI below `best` (S,), averaged over the draws of theta: log mean_s EI_s."""
+    """The log expected improvement below `best` (S,), averaged over the draws of theta: log mean_s EI_s."""
 
     def __init__(self, posterior: Posterior, best: Array) -> None:
         self.posterior = posterior
         self._best = best[:, None]
 
     def __call__(self, X: Array) -> Array:
-        return self.of(*self.posterior.predict(X))
+        return self.from_moments(*self.posterior.predict(X))
 
-    def of(self, mean: Array, variance: Array) -> Array:
-        """(m,) at points with these means and variances, (S, m)."""
+    def from_moments(self, mean: Array, variance: Array) -> Array:
+        """Return the term (m,) at points with these means and variances, (S, m) each."""
         sigma = np.sqrt(variance)
-        each = np.log(sigma) + log_h((self._best - mean) / sigma)
-        averaged: Array = _log_sum(each) - math.log(len(each))
+        log_ei = np.log(sigma) + log_h((self._best - mean) / sigma)
+        averaged: Array = _log_sum_exp(log_ei) - math.log(len(log_ei))
         return averaged
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        mean, variance, mean_slope, variance_slope = self.posterior.predict_with_slope(X)
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
+        mean, variance, mean_gradient, variance_gradient = self.posterior.predict_with_gradient(X)
         sigma = np.sqrt(variance)
         z = (self._best - mean) / sigma
         log_hz = log_h(z)
-        each = np.log(sigma) + log_hz
-        total = _log_sum(each)
-        weight = np.exp(each - total)
+        log_ei = np.log(sigma) + log_hz
+        total = _log_sum_exp(log_ei)
+        weight = np.exp(log_ei - total)
         # With g = (log h)': d log EI_s = d sigma / sigma + g dz, and dz = -(d mean + z d sigma) / sigma.
-        g = log_h_slope(z, log_hz)
+        g = log_h_derivative(z, log_hz)
         by_mean = -weight * g / sigma
         by_variance = weight * (1.0 - g * z) / (2.0 * variance)
-        slope = np.einsum("sm,smd->md", by_mean, mean_slope) + np.einsum("sm,smd->md", by_variance, variance_slope)
-        return total - math.log(len(each)), slope
+        gradient = np.einsum("sm,smd->md", by_mean, mean_gradient)
+        gradient += np.einsum("sm,smd->md", by_variance, variance_gradient)
+        return total - math.log(len(log_ei)), gradient
 
 
-class LogBelow:
-    """The log probability that f is below a limit; of a posterior with one draw."""
+class LogProbabilityBelow:
+    """The log probability that f is below a limit, for a posterior with one draw of theta."""
 
     def __init__(self, posterior: Posterior, limit: float) -> None:
         self._posterior = posterior
@@ -104,73 +106,79 @@ class LogBelow:
         log_probability: Array = log_ndtr((self._limit - mean[0]) / np.sqrt(variance[0]))
         return log_probability
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        mean, variance, mean_slope, variance_slope = self._posterior.predict_with_slope(X)
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
+        mean, variance, mean_gradient, variance_gradient = self._posterior.predict_with_gradient(X)
         sigma = np.sqrt(variance[0])
         z = (self._limit - mean[0]) / sigma
         log_probability = log_ndtr(z)
         ratio = 1.0 / (_SQRT_HALF_PI * erfcx(-z / math.sqrt(2.0)))  # phi / Phi
         by_mean, by_variance = -ratio / sigma, -ratio * z / (2.0 * variance[0])
-        return log_probability, by_mean[:, None] * mean_slope[0] + by_variance[:, None] * variance_slope[0]
+        return log_probability, by_mean[:, None] * mean_gradient[0] + by_variance[:, None] * variance_gradient[0]
 
 
-class Cheap:
-    """Minus the expected log cost; added to log EI it gives the improvement a second. Of one draw."""
+class NegativeLogCost:
+    """Minus the expected log cost, for a posterior with one draw of theta.
+
+    The sum of this term and log EI is the log expected improvement per second.
+    """
 
     def __init__(self, posterior: Posterior, scale: float) -> None:
-        """`scale`: what one unit of the posterior is in log seconds."""
+        """Take the model of the normalised log cost; `scale` is the standard deviation of log seconds."""
         self._posterior = posterior
         self._scale = scale
 
     def __call__(self, X: Array) -> Array:
-        cheap: Array = -self._scale * self._posterior.predict(X)[0][0]
-        return cheap
+        negative_log_cost: Array = -self._scale * self._posterior.predict(X)[0][0]
+        return negative_log_cost
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        mean, _, mean_slope, _ = self._posterior.predict_with_slope(X)
-        return -self._scale * mean[0], -self._scale * mean_slope[0]
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
+        mean, _, mean_gradient, _ = self._posterior.predict_with_gradient(X)
+        return -self._scale * mean[0], -self._scale * mean_gradient[0]
 
 
-class Worth:
-    """What a point is worth: the sum of terms. The objective's model also says where f may be lowest."""
+class Acquisition:
+    """The acquisition function: a sum of terms. The next trial is the point at which it is highest."""
 
-    def __init__(self, objective: LogEI | None, others: Sequence[Term], posterior: Posterior) -> None:
-        """`objective` None: nothing is eligible yet, so that only the others count."""
-        self._objective = objective
+    def __init__(self, improvement: LogEI | None, others: Sequence[AcquisitionTerm], posterior: Posterior) -> None:
+        """Take the terms and the objective's posterior; `improvement` is None if no point is feasible yet."""
+        self._improvement = improvement
         self._others = others
         self._posterior = posterior
 
-    def gain(self, X: Array) -> float | None:
-        """The expected improvement at a point X (1, D), times the probability that it meets all constraints.
+    def expected_gain(self, X: Array) -> float | None:
+        """Return the expected improvement at X (1, D), times the probability that X meets all constraints.
 
-        In units of the model; None where nothing is eligible yet.
+        The unit is that of the normalised values. Returns None if no point is feasible yet.
         """
-        if self._objective is None:
+        if self._improvement is None:
             return None
-        limits = sum(float(term(X)[0]) for term in self._others if isinstance(term, LogBelow))
-        return math.exp(min(float(self._objective(X)[0]) + limits, _LARGEST_LOG))
+        log_feasible = sum(float(term(X)[0]) for term in self._others if isinstance(term, LogProbabilityBelow))
+        return math.exp(min(float(self._improvement(X)[0]) + log_feasible, _MAX_EXPONENT))
 
-    def look(self, X: Array) -> tuple[Array, Array, Array]:
-        """(m,) worth; means and variances of f (S, m)."""
+    def with_moments(self, X: Array) -> tuple[Array, Array, Array]:
+        """Return the acquisition (m,), and the objective's means and variances (S, m)."""
         mean, variance = self._posterior.predict(X)
-        worth = self._objective.of(mean, variance) if self._objective else np.zeros(len(X))
+        acquisition = self._improvement.from_moments(mean, variance) if self._improvement else np.zeros(len(X))
         for term in self._others:
-            worth = worth + term(X)
-        return worth, mean, variance
+            acquisition = acquisition + term(X)
+        return acquisition, mean, variance
 
     def __call__(self, X: Array) -> Array:
-        return self.look(X)[0]
+        return self.with_moments(X)[0]
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
-        worth, slope = self._objective.with_slope(X) if self._objective else (np.zeros(len(X)), np.zeros(X.shape))
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
+        if self._improvement:
+            acquisition, gradient = self._improvement.with_gradient(X)
+        else:
+            acquisition, gradient = np.zeros(len(X)), np.zeros(X.shape)
         for term in self._others:
-            more, steeper = term.with_slope(X)
-            worth, slope = worth + more, slope + steeper
-        return worth, slope
+            term_value, term_gradient = term.with_gradient(X)
+            acquisition, gradient = acquisition + term_value, gradient + term_gradient
+        return acquisition, gradient
 
 
-def _log_sum(each: Array) -> Array:
-    """log sum_s exp; much faster on few rows than scipy's, and -inf nowhere."""
-    top = each.max(axis=0)
-    total: Array = top + np.log(np.exp(each - top).sum(axis=0))
+def _log_sum_exp(logs: Array) -> Array:
+    """Return log sum_s exp of logs (S, m); faster than scipy's on few rows. No column may be all -inf."""
+    top = logs.max(axis=0)
+    total: Array = top + np.log(np.exp(logs - top).sum(axis=0))
     return total

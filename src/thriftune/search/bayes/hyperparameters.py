@@ -1,4 +1,4 @@
-"""Which hyperparameters are likely? Draws of theta by slice sampling, or the single most likely one."""
+"""Learning of the hyperparameters: draws of theta by slice sampling, or the single most likely theta."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ import numpy as np
 from scipy.special import expit, log_ndtr
 
 from thriftune.search.bayes import slice_sampler
-from thriftune.search.bayes.kernel import Array, Indices, Inputs, Layout, matern52, squared_distances
-from thriftune.search.bayes.likelihood import SHARE_MEAN, SHARE_SD, LogPosterior, default_prior, maximum
+from thriftune.search.bayes.kernel import Array, Indices, Inputs, ThetaLayout, matern52, squared_distances
+from thriftune.search.bayes.likelihood import (
+    EARLIER_WEIGHT_MEAN,
+    EARLIER_WEIGHT_SD,
+    LogPosterior,
+    default_prior,
+    maximise,
+)
 from thriftune.search.bayes.posterior import inverse_factor
 
-LEARNED_FROM = 100
-"""Observations that theta is learned from at most: more tell little about it, and cost their cube."""
+MAX_LEARNED_FROM = 100
+"""The most observations that theta is learned from. More add little, and the time grows with the cube."""
 
-ITERATIONS = 25
-"""Of the search for the most likely theta; where it ends need not be exact."""
+MAX_ITERATIONS = 25
+"""Iterations of the search for the most likely theta. Its end point need not be exact."""
 
-RELATED = 0.5
-"""How likely a study is taken to be of use to one that is warm started from it, before that has begun."""
+PRIOR_RELATED = 0.5
+"""The prior probability that a study is related to the earlier studies of its warm start."""
 
-EVERY_TIME = 50
-"""Up to so many observations, theta is learned anew after each; then after every twentieth part more."""
+RELEARN_EACH_UP_TO = 50
+"""Up to this many observations, learn theta again after each one. Later, learn it less often."""
+
+RELEARN_GROWTH = 1.05
+"""With more observations, learn theta again each time their number has grown by this factor."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +49,23 @@ class Sampling:
     thin: int = 3
 
 
-def learned_at(n: int) -> int:
-    """How many of the first n observations theta was last learned from.
+def last_learned_count(n: int) -> int:
+    """Return how many of the first n observations theta was last learned from.
 
-    A function of n alone, so that a resumed study has the same theta.
+    The result depends on n alone, so that a resumed study has the same theta.
     """
-    if n <= EVERY_TIME:
+    if n <= RELEARN_EACH_UP_TO:
         return n
-    rate = math.log(1.05)
-    return min(n, math.ceil(EVERY_TIME * math.exp(rate * math.floor(math.log(n / EVERY_TIME) / rate))))
+    rate = math.log(RELEARN_GROWTH)
+    growths = math.floor(math.log(n / RELEARN_EACH_UP_TO) / rate)
+    return min(n, math.ceil(RELEARN_EACH_UP_TO * math.exp(rate * growths)))
 
 
-def spread_out(y: Array, most: int) -> Indices:
-    """At most so many observations: half of them the best, the rest evenly from the others as they came."""
+def select_observations(y: Array, most: int) -> Indices:
+    """Return ascending indices of at most `most` observations: the best, and an even part of the others.
+
+    Half of them are the best. The others are evenly spaced in the order of observation.
+    """
     if len(y) <= most:
         return np.arange(len(y))
     order = np.argsort(y, kind="stable")
@@ -61,97 +74,108 @@ def spread_out(y: Array, most: int) -> Indices:
     return np.sort(np.concatenate([best, others[even]]))
 
 
-def most_likely(layout: Layout, X: Array, y: Array) -> Array:
-    """(1, k) empirical Bayes: the theta of the highest posterior density."""
+def most_likely(layout: ThetaLayout, X: Array, y: Array) -> Array:
+    """Return the theta (1, k) with the highest posterior density (empirical Bayes)."""
     return _draws(layout, X, y, None, np.random.default_rng(0), None)
 
 
 @dataclass(frozen=True)
-class Learned:
-    """Draws of theta (S, k): with what past studies tell, if there are any, and without."""
+class ThetaDraws:
+    """Draws of theta (S, k), without and with the trend of earlier studies.
 
-    alone: Array
-    together: Array
-    chance: float  # that there is anything to it
+    Without earlier studies, both are the same.
+    """
+
+    without_trend: Array  # the weights of earlier studies are 0
+    with_trend: Array
+    trend_probability: float  # that the study is related to the earlier ones
 
     def pick(self, rng: np.random.Generator) -> Array:
-        """Those of one kind, by chance. Averaged over both, the one that promises more would be followed, which is
-        the wrong one if what it promises is not there."""
-        return self.together if rng.random() < self.chance else self.alone
+        """Return the draws with the trend, with the probability that it is real; else those without.
+
+        The acquisition is not averaged over both. It would follow the model that promises more, which is the wrong
+        model if its promise is false.
+        """
+        return self.with_trend if rng.random() < self.trend_probability else self.without_trend
 
 
-def learned(
-    layout: Layout,
+def draw_thetas(
+    layout: ThetaLayout,
     X: Array,
     y: Array,
-    how: Sampling | None,
+    sampling: Sampling | None,
     rng: np.random.Generator,
     trend: Array | None = None,
-) -> Learned:
-    """From the posterior of theta; without a Sampling, the most likely one alone.
+) -> ThetaDraws:
+    """Draw theta from its posterior; without `sampling`, return the most likely theta alone.
 
-    `trend` (n, sources), centred: of a warm start.
+    `trend` (n, earlier studies) is what each earlier study predicts at X, minus its mean over X.
     """
-    bare = replace(layout, sources=0)
-    without = _draws(bare, X, y, how, rng, None)
+    plain_layout = replace(layout, earlier_count=0)
+    plain = _draws(plain_layout, X, y, sampling, rng, None)
     if trend is None:
-        return Learned(without, without, 0.0)
-    alone = np.concatenate([without, np.zeros((len(without), layout.sources))], axis=1)
-    together = _draws(layout, X, y, how, rng, trend)
-    return Learned(alone, together, relevance(layout, alone, together, X, y, trend))
+        return ThetaDraws(plain, plain, 0.0)
+    without_trend = np.concatenate([plain, np.zeros((len(plain), layout.earlier_count))], axis=1)
+    with_trend = _draws(layout, X, y, sampling, rng, trend)
+    probability = trend_probability(layout, without_trend, with_trend, X, y, trend)
+    return ThetaDraws(without_trend, with_trend, probability)
 
 
-def relevance(layout: Layout, alone: Array, together: Array, X: Array, y: Array, trend: Array) -> float:
-    """The probability that y follows the trend; RELATED before anything is seen.
+def trend_probability(
+    layout: ThetaLayout, without_trend: Array, with_trend: Array, X: Array, y: Array, trend: Array
+) -> float:
+    """Return the posterior probability that y follows the trend; the prior is PRIOR_RELATED.
 
-    Each of the two models is taken at the best of its draws (S, k).
+    Compares the two models at the best of their draws of theta (S, k).
     """
-    chosen = spread_out(y, LEARNED_FROM)
+    chosen = select_observations(y, MAX_LEARNED_FROM)
     X, y, trend = X[chosen], y[chosen], trend[chosen]
-    bare = replace(layout, sources=0)
-    without = max(_evidence(bare, theta, X, y, trend[:, :0]) for theta in alone[:, : bare.size])
-    using = max(_evidence(layout, theta, X, y, trend) for theta in together)
-    return float(expit(math.log(RELATED / (1.0 - RELATED)) + using - without))
+    plain_layout = replace(layout, earlier_count=0)
+    plain_thetas = without_trend[:, : plain_layout.size]
+    without = max(_log_evidence(plain_layout, theta, X, y, trend[:, :0]) for theta in plain_thetas)
+    following = max(_log_evidence(layout, theta, X, y, trend) for theta in with_trend)
+    return float(expit(math.log(PRIOR_RELATED / (1.0 - PRIOR_RELATED)) + following - without))
 
 
-def _evidence(layout: Layout, theta: Array, X: Array, y: Array, trend: Array) -> float:
-    """The log density of y and theta, the shares of the trend integrated out, but for a constant.
+def _log_evidence(layout: ThetaLayout, theta: Array, X: Array, y: Array, trend: Array) -> float:
+    """Return the log density of y and theta up to a constant, with the earlier studies' weights integrated out.
 
-    With shares a ~ N(mu, sd^2) and y - M a ~ N(0, K), they are normal given y: of precision M' K^-1 M + 1/sd^2, P.
+    With weights a ~ N(mu, sd^2) and y - M a ~ N(0, K), the weights given y are normal, with precision
+    P = M' K^-1 M + 1/sd^2.
     """
     E = Inputs(layout, X).embed(theta)
     signal, noise = math.exp(theta[layout.SIGNAL]), math.exp(theta[layout.NOISE])
     root = inverse_factor(signal * matern52(squared_distances(E, E)), noise, signal)
     white, M = root @ y, root @ trend
-    weak = 1.0 / SHARE_SD**2
-    P = M.T @ M + weak * np.eye(M.shape[1])
-    pull = M.T @ white + weak * SHARE_MEAN
+    prior_precision = 1.0 / EARLIER_WEIGHT_SD**2
+    P = M.T @ M + prior_precision * np.eye(M.shape[1])
+    P_mean = M.T @ white + prior_precision * EARLIER_WEIGHT_MEAN
     prior = default_prior(layout)
-    z = ((theta - prior.mean) / prior.sd)[: layout.shares.start]
-    fit = float(np.log(root.diagonal()).sum()) - 0.5 * float(white @ white) - 0.5 * float(z @ z)
+    z = ((theta - prior.mean) / prior.sd)[: layout.earlier_weights.start]
+    log_density = float(np.log(root.diagonal()).sum()) - 0.5 * float(white @ white) - 0.5 * float(z @ z)
     covariance = np.linalg.inv(P)
-    mean = covariance @ pull
-    fit += 0.5 * float(pull @ mean) - 0.5 * weak * SHARE_MEAN**2 * len(P)
-    fit -= 0.5 * float(np.linalg.slogdet(P)[1]) - 0.5 * len(P) * math.log(weak)
-    # No share is negative: what has the opposite ups and downs is of no use. For several, as if independent.
-    positive = log_ndtr(mean / np.sqrt(covariance.diagonal())) - log_ndtr(SHARE_MEAN / SHARE_SD)
-    return fit + float(positive.sum())
+    mean = covariance @ P_mean
+    log_density += 0.5 * float(P_mean @ mean) - 0.5 * prior_precision * EARLIER_WEIGHT_MEAN**2 * len(P)
+    log_density -= 0.5 * float(np.linalg.slogdet(P)[1]) - 0.5 * len(P) * math.log(prior_precision)
+    # No weight is negative: a study with opposite differences is of no use. Treats several weights as independent.
+    positive = log_ndtr(mean / np.sqrt(covariance.diagonal())) - log_ndtr(EARLIER_WEIGHT_MEAN / EARLIER_WEIGHT_SD)
+    return log_density + float(positive.sum())
 
 
 def _draws(
-    layout: Layout,
+    layout: ThetaLayout,
     X: Array,
     y: Array,
-    how: Sampling | None,
+    sampling: Sampling | None,
     rng: np.random.Generator,
     trend: Array | None,
 ) -> Array:
-    chosen = spread_out(y, LEARNED_FROM)
+    chosen = select_observations(y, MAX_LEARNED_FROM)
     prior = default_prior(layout)
     density = LogPosterior(Inputs(layout, X[chosen]), y[chosen], prior, None if trend is None else trend[chosen])
-    top = maximum(density, prior.mean, iterations=ITERATIONS)
-    if how is None:
+    top = maximise(density, prior.mean, iterations=MAX_ITERATIONS)
+    if sampling is None:
         return top[None]
     chain = slice_sampler.draws(density, top, prior.sd, prior.low, prior.high, rng)
-    kept = islice(chain, how.burn_in + how.thin - 1, how.burn_in + how.draws * how.thin, how.thin)
-    return np.array(list(kept))
+    first, stop = sampling.burn_in + sampling.thin - 1, sampling.burn_in + sampling.draws * sampling.thin
+    return np.array(list(islice(chain, first, stop, sampling.thin)))

@@ -1,11 +1,13 @@
-"""How alike are two configurations? Matern-5/2 with a length scale a parameter, on warped inputs.
+"""The Matern-5/2 kernel with one length scale for each parameter, on warped inputs.
 
-Notation, here and in its neighbours:
-    n, m      observations; other points
-    D, p      columns of the unit cube (a Choice has one a value); parameters
-    S         draws of the hyperparameters
+Notation, in all modules of this package:
+    n, m      numbers of observations and of other points
+    D, p      numbers of columns of the unit cube (a Choice has one for each value) and of searched parameters
+    S         number of draws of the hyperparameters
+    U         (n, p) points, one number in [0, 1] for each parameter
     X         (n, D) points of the unit cube
-    theta     (k,) hyperparameters, all in logarithms; see Layout
+    y         (n,) normalised values, lower is better
+    theta     (k,) the hyperparameters, see ThetaLayout; thetas is (S, k)
     E         (n, D) embedded points: warped, and divided by the length scales; |E_i - E_j| is the distance
 """
 
@@ -21,19 +23,19 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Booleans = npt.NDArray[np.bool_]
 
-EDGE = 1e-9
-"""Warping has infinite slope at the ends of the unit interval; this is how near to them it is evaluated."""
+WARP_MARGIN = 1e-9
+"""Evaluate warpings at least this far from 0 and 1, where their derivative is infinite."""
 
-CATEGORY = 12.0**-0.5
-"""The weight of a Choice's columns: two different choices are as far apart as two random values of a number are on
-average, the root of 1/6."""
+CHOICE_WEIGHT = 12.0**-0.5
+"""The factor on a Choice's columns. With it, two different choices have the squared distance 1/6, the mean squared
+distance of two random numbers in [0, 1]."""
 
 
-# In place, as the large arrays that each step would else make cost more than the arithmetic.
+# The kernels write over their argument: new large arrays would cost more than the arithmetic.
 
 
 def matern52(sq: Array) -> Array:
-    """The kernel of a squared distance, which it writes over: (1 + r + r^2/3) exp(-r) with r = sqrt(5 sq)."""
+    """Return the kernel at squared distances, (1 + r + r^2/3) exp(-r) with r = sqrt(5 sq); overwrite `sq`."""
     sq *= 5.0
     r = np.sqrt(sq)
     sq *= 1.0 / 3.0
@@ -44,8 +46,8 @@ def matern52(sq: Array) -> Array:
     return sq
 
 
-def matern52_with_slope(sq: Array) -> tuple[Array, Array]:
-    """The kernel, written over the squared distance, and its derivative by that: -(5/6) (1 + r) exp(-r)."""
+def matern52_with_derivative(sq: Array) -> tuple[Array, Array]:
+    """Return the kernel and its derivative by the squared distance, -(5/6) (1 + r) exp(-r); overwrite `sq`."""
     sq *= 5.0
     r = np.sqrt(sq)
     decay = np.exp(-r)
@@ -59,7 +61,7 @@ def matern52_with_slope(sq: Array) -> tuple[Array, Array]:
 
 
 def squared_distances(E: Array, F: Array) -> Array:
-    """(..., n, m) between the rows of E (..., n, D) and F (..., m, D)."""
+    """Return the squared distances (..., n, m) between the rows of E (..., n, D) and F (..., m, D)."""
     sq: Array = E @ np.swapaxes(F, -1, -2)
     sq *= -2.0
     sq += np.einsum("...ij,...ij->...i", E, E)[..., :, None]
@@ -69,93 +71,97 @@ def squared_distances(E: Array, F: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where what stands in theta: log signal variance, log noise variance, log length scales (p), then, for each
-    warped column, log a and log b of its warping w(u) = 1 - (1 - u^a)^b (Kumaraswamy's distribution), and last how
-    much each source of a warm start counts, which is no logarithm."""
+class ThetaLayout:
+    """The positions of the hyperparameters in theta.
 
-    parameters: int
-    owner: Indices  # (D,) the parameter each column belongs to
-    weights: Array  # (D,) what each column is multiplied with
-    warped: Indices  # columns that are warped
-    sources: int = 0
+    In this order: the log signal variance, the log noise variance, the log length scale of each parameter, log a
+    of each warped column, log b of each warped column, and the weight of each earlier study. A column is warped by
+    w(u) = 1 - (1 - u^a)^b, Kumaraswamy's distribution. The weights are not logarithms.
+    """
+
+    parameter_count: int
+    column_parameter: Indices  # (D,) the index of the parameter that each column belongs to
+    column_weights: Array  # (D,) the factor on each column
+    warped_columns: Indices  # indices of the columns that are warped
+    earlier_count: int = 0  # the number of earlier studies in a warm start
 
     SIGNAL = 0
     NOISE = 1
 
     @cached_property
     def size(self) -> int:
-        return 2 + self.parameters + 2 * len(self.warped) + self.sources
+        return 2 + self.parameter_count + 2 * len(self.warped_columns) + self.earlier_count
 
     @cached_property
-    def scales(self) -> slice:
-        return slice(2, 2 + self.parameters)
+    def length_scales(self) -> slice:
+        return slice(2, 2 + self.parameter_count)
 
     @cached_property
-    def a(self) -> slice:
-        return slice(2 + self.parameters, 2 + self.parameters + len(self.warped))
+    def warp_a(self) -> slice:
+        return slice(self.length_scales.stop, self.length_scales.stop + len(self.warped_columns))
 
     @cached_property
-    def b(self) -> slice:
-        return slice(self.a.stop, self.a.stop + len(self.warped))
+    def warp_b(self) -> slice:
+        return slice(self.warp_a.stop, self.warp_a.stop + len(self.warped_columns))
 
     @cached_property
-    def shares(self) -> slice:
-        return slice(self.b.stop, self.size)
+    def earlier_weights(self) -> slice:
+        return slice(self.warp_b.stop, self.size)
 
 
 class Inputs:
-    """Points of the unit cube made ready to be embedded with one theta after another."""
+    """Points of the unit cube, prepared to be embedded with many values of theta."""
 
-    def __init__(self, layout: Layout, X: Array) -> None:
+    def __init__(self, layout: ThetaLayout, X: Array) -> None:
         self.layout = layout
-        self.X = X * layout.weights
-        self._log_u = np.log(np.clip(X[:, layout.warped], EDGE, 1.0 - EDGE))
+        self.X = X * layout.column_weights
+        self._log_u = np.log(np.clip(X[:, layout.warped_columns], WARP_MARGIN, 1.0 - WARP_MARGIN))
 
     def embed(self, theta: Array) -> Array:
-        """E of every point, for theta (k,) or for many, (S, k): (S, n, D)."""
+        """Return E: (n, D) for theta (k,), or (S, n, D) for theta (S, k)."""
         layout = self.layout
-        inverse = np.exp(-theta[..., layout.scales])[..., layout.owner]
-        if not len(layout.warped):
+        inverse = np.exp(-theta[..., layout.length_scales])[..., layout.column_parameter]
+        if not len(layout.warped_columns):
             return self.X * inverse[..., None, :]
-        a, b = np.exp(theta[..., None, layout.a]), np.exp(theta[..., None, layout.b])
+        a, b = np.exp(theta[..., None, layout.warp_a]), np.exp(theta[..., None, layout.warp_b])
         warped = _warp(self._log_u, a, b)[0]
         E: Array = np.broadcast_to(self.X, (*theta.shape[:-1], *self.X.shape)).copy()
-        E[..., layout.warped] = warped
+        E[..., layout.warped_columns] = warped
         E *= inverse[..., None, :]
         return E
 
-    def pull_back(self, theta: Array, E: Array, dE: Array) -> Array:
-        """The gradient by theta (k,) of a function of E, given its gradient dE (n, D) by E."""
+    def gradient_by_theta(self, theta: Array, E: Array, dE: Array) -> Array:
+        """Return the gradient by theta (k,) of a function of E, given its gradient dE (n, D) by E."""
         layout = self.layout
         gradient = np.zeros(layout.size)
-        gradient[layout.scales] = -np.bincount(
-            layout.owner, np.einsum("ij,ij->j", E, dE), minlength=layout.parameters
+        gradient[layout.length_scales] = -np.bincount(
+            layout.column_parameter, np.einsum("ij,ij->j", E, dE), minlength=layout.parameter_count
         )
-        if len(layout.warped):
-            a, b = np.exp(theta[layout.a]), np.exp(theta[layout.b])
+        if len(layout.warped_columns):
+            a, b = np.exp(theta[layout.warp_a]), np.exp(theta[layout.warp_b])
             _, u_to_a, log_t, t_to_b = _warp(self._log_u, a, b)
-            dW = dE[:, layout.warped] * np.exp(-theta[layout.scales])[layout.owner[layout.warped]]
-            with_a = b * a * self._log_u * u_to_a * np.exp((b - 1.0) * log_t)
-            with_b = -b * log_t * t_to_b
-            gradient[layout.a] = np.einsum("ij,ij->j", dW, with_a)
-            gradient[layout.b] = np.einsum("ij,ij->j", dW, with_b)
+            inverse = np.exp(-theta[layout.length_scales])[layout.column_parameter[layout.warped_columns]]
+            dW = dE[:, layout.warped_columns] * inverse
+            dW_by_log_a = b * a * self._log_u * u_to_a * np.exp((b - 1.0) * log_t)
+            dW_by_log_b = -b * log_t * t_to_b
+            gradient[layout.warp_a] = np.einsum("ij,ij->j", dW, dW_by_log_a)
+            gradient[layout.warp_b] = np.einsum("ij,ij->j", dW, dW_by_log_b)
         return gradient
 
-    def slope(self, theta: Array) -> Array:
-        """The derivative of each E by its own x: (S, n, D) for theta (S, k)."""
+    def derivative_by_x(self, theta: Array) -> Array:
+        """Return the derivative of each entry of E by the same entry of X: (S, n, D) for theta (S, k)."""
         layout = self.layout
-        inverse = np.exp(-theta[..., layout.scales])[..., layout.owner] * layout.weights
-        slope: Array = np.broadcast_to(inverse[..., None, :], (*theta.shape[:-1], *self.X.shape)).copy()
-        if len(layout.warped):
-            a, b = np.exp(theta[..., None, layout.a]), np.exp(theta[..., None, layout.b])
+        inverse = np.exp(-theta[..., layout.length_scales])[..., layout.column_parameter] * layout.column_weights
+        derivative: Array = np.broadcast_to(inverse[..., None, :], (*theta.shape[:-1], *self.X.shape)).copy()
+        if len(layout.warped_columns):
+            a, b = np.exp(theta[..., None, layout.warp_a]), np.exp(theta[..., None, layout.warp_b])
             _, _, log_t, _ = _warp(self._log_u, a, b)
-            slope[..., layout.warped] *= a * b * np.exp((a - 1.0) * self._log_u + (b - 1.0) * log_t)
-        return slope
+            derivative[..., layout.warped_columns] *= a * b * np.exp((a - 1.0) * self._log_u + (b - 1.0) * log_t)
+        return derivative
 
 
 def _warp(log_u: Array, a: Array, b: Array) -> tuple[Array, Array, Array, Array]:
-    """w, u^a, log t and t^b, where t = 1 - u^a and w = 1 - t^b."""
+    """Return w, u^a, log t and t^b, where t = 1 - u^a and w = 1 - t^b."""
     u_to_a = np.exp(a * log_u)
     log_t = np.log1p(-u_to_a)
     t_to_b = np.exp(b * log_t)

@@ -1,4 +1,4 @@
-"""What has been seen? The trials of a past as arrays: points, values to be minimised, and what else they told."""
+"""The observations in a study's past as arrays: points, values to be minimised, pending and failed points."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ if TYPE_CHECKING:
     from thriftune.search.protocol import Past
     from thriftune.space.space import Space
 
-FEWEST = 4
-"""Trials that must have come so far before that is what is searched for; until then, what more have come to is."""
+MIN_TRIALS_AT_LEVEL = 4
+"""A level needs values of this many trials. Until the last level has them, the search is for the best at a lower
+level."""
 
-MOST_LEVELS = 4
-"""Of unfinished trials: the steps at which most were cut, `SPACING` apart from each other."""
+MAX_LEVELS = 4
+"""The most steps that are levels: those at which most trials were cut short."""
 
-SPACING = 1.5
+LEVEL_SPACING = 1.5
+"""Each level is at a step at least this many times the one before."""
 
-CUT = (State.STOPPED, State.PAUSED)
+CUT_SHORT = (State.STOPPED, State.PAUSED)
+"""The states of trials that were cut short: they reported values, but not up to their last step."""
 
 _step = attrgetter("step")
 
 
 @dataclass(frozen=True)
-class Level:
-    """What was seen of the trials that have come so far, in the order in which they did."""
+class StepLevel:
+    """The trials that reached a certain step, or their end, with their values there.
+
+    Ordered by the time at which they reached it.
+    """
 
     trials: list[TrialRecord]
     X: Array  # (n, D)
@@ -45,29 +51,31 @@ class Level:
 
 @dataclass(frozen=True)
 class Observations:
-    levels: list[Level]  # how far trials came, rising; the last is what is searched for. One, if none was cut
-    feasible: Booleans  # of the trials on the last level: known to be
-    pending: Array  # (m, D) trials on their way there
-    ended: list[TrialRecord]  # n that have ended and have their values, in the order in which they did
-    X: Array  # (n, D)
-    failed: Array  # (f, D)
-    cut: bool  # whether trials were stopped early, or set aside
+    """All observations that a model is made of."""
+
+    levels: list[StepLevel]  # by ascending step, at least one; the search is for the best at the last level
+    feasible: Booleans  # of the trials at the last level: True if it is known to meet all constraints
+    pending: Array  # (m, D) all and only the trials that may still reach the last level
+    ended: list[TrialRecord]  # the n trials that ended with finite values, in the order in which they ended
+    X: Array  # (n, D) the points of `ended`
+    failed: Array  # (f, D) the points of the trials that failed or ended with a value that is not finite
+    has_cut_short: bool  # True if a trial was stopped early or paused
 
     @property
-    def target(self) -> Level:
+    def target(self) -> StepLevel:
         return self.levels[-1]
 
 
-class Arrival(NamedTuple):
-    """A trial came to some step, or to its end: when, and with which value."""
+class TimedValue(NamedTuple):
+    """The value of a trial at a step, or at its end, with the time in seconds at which it was reported."""
 
-    at: float
+    time: float
     trial: TrialRecord
     value: float
 
 
-class Reader:
-    """Makes arrays of a past. What it keeps is a cache: the encoded points of trials it has seen before."""
+class ObservationReader:
+    """Converts a past to arrays. Its only state is a cache of the encoded points, keyed by trial id."""
 
     def __init__(self) -> None:
         self._space: Space | None = None
@@ -76,102 +84,118 @@ class Reader:
     def read(self, past: Past) -> Observations:
         if past.space is not self._space:
             self._space, self._rows = past.space, {}
-        known, failed = [], []
+        ended, failed = [], []
         for trial in past.ended:
             if trial.state is State.FAILED or not all(map(math.isfinite, trial.values or ())):
                 failed.append(trial)
-            elif trial.values:  # one that was stopped early may have none
-                known.append(trial)
-        levels = self._levels(past, known)
-        there = {trial.id for trial in levels[-1].trials}
-        # What is set aside may never go on.
-        goes_on = [trial for trial in past.trials if not trial.state.ended and trial.state is not State.PAUSED]
+            elif trial.values:  # a trial that was stopped early may have none
+                ended.append(trial)
+        levels = self._levels(past, ended)
+        at_target = {trial.id for trial in levels[-1].trials}
+        # A paused trial may never go on.
+        running = [trial for trial in past.trials if not trial.state.ended and trial.state is not State.PAUSED]
         return Observations(
             levels,
             np.array([bool(feasible(trial.metrics, past.constraints)) for trial in levels[-1].trials], dtype=bool),
-            self._points(past, [trial for trial in goes_on if trial.id not in there]),
-            known,
-            self._points(past, known),
+            self._points(past, [trial for trial in running if trial.id not in at_target]),
+            ended,
+            self._points(past, ended),
             self._points(past, failed),
-            any(trial.state in CUT for trial in past.trials),
+            any(trial.state in CUT_SHORT for trial in past.trials),
         )
 
-    def _levels(self, past: Past, known: list[TrialRecord]) -> list[Level]:
-        """Of several objectives each suggestion weighs them anew, so a trial's last values count as its final."""
-        if not any(map(_was_cut, past.trials)) or len(past.objectives) > 1:
-            return [self._level(past, known, [trial.values or () for trial in known])]
+    def _levels(self, past: Past, ended: list[TrialRecord]) -> list[StepLevel]:
+        """Return the levels of a past; a single one if no trial was cut short.
+
+        With several objectives, a trial's last values count as its final ones: each suggestion weights the
+        objectives differently, so no value at a step can predict the final one.
+        """
+        if not any(map(_was_cut_short, past.trials)) or len(past.objectives) > 1:
+            return [self._level(past, ended, [trial.values or () for trial in ended])]
         return [
-            self._level(past, [each.trial for each in those], [(each.value,) for each in those])
-            for _, those in arrivals(past.trials, known)
+            self._level(past, [each.trial for each in reached], [(each.value,) for each in reached])
+            for _, reached in values_at_levels(past.trials, ended)
         ]
 
-    def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> Level:
+    def _level(self, past: Past, trials: list[TrialRecord], values: Sequence[tuple[float, ...]]) -> StepLevel:
         signs = np.array([-1.0 if objective.maximize else 1.0 for objective in past.objectives])
-        lower = np.array(values, dtype=float).reshape(len(trials), len(signs)) * signs
-        return Level(trials, self._points(past, trials), lower)
+        lower_is_better = np.array(values, dtype=float).reshape(len(trials), len(signs)) * signs
+        return StepLevel(trials, self._points(past, trials), lower_is_better)
 
     def _points(self, past: Past, trials: list[TrialRecord]) -> Array:
         return np.array([self._row(past, trial) for trial in trials]).reshape(len(trials), past.space.dimensions)
 
     def _row(self, past: Past, trial: TrialRecord) -> Array:
-        found = self._rows.get(trial.id)
-        if found is None or found[0] is not trial:
-            found = self._rows[trial.id] = (trial, past.space.encode(trial.config))
-        return found[1]
+        cached = self._rows.get(trial.id)
+        if cached is None or cached[0] is not trial:
+            cached = self._rows[trial.id] = (trial, past.space.encode(trial.config))
+        return cached[1]
 
 
-def arrivals(
+def values_at_levels(
     trials: Sequence[TrialRecord], ended: Sequence[TrialRecord], metric: str | None = None
-) -> list[tuple[int | None, list[Arrival]]]:
-    """Return who came to each step at which many trials were cut, steps rising, and last who came to their end.
+) -> list[tuple[int | None, list[TimedValue]]]:
+    """Return for each level its step and the values of the trials that reached it; the last level is the end.
 
-    The step of the end is None. A step or end to which fewer than FEWEST came is left out, unless that holds for
-    all of them. `ended`: in the order in which they did, with a finite value. `metric`: another one than the first
-    objective of the trials' study, of which the value counts that the study counts.
+    Levels are the steps at which many trials were cut short, ascending, and the end of a trial, whose step is
+    None. A level with fewer than MIN_TRIALS_AT_LEVEL values is left out, unless all have fewer: then the largest
+    is returned.
+
+    - `ended`: the trials with a finite value that ended, in the order in which they did.
+    - `metric`: None for the first objective of the trials' study, as the study computes its value.
     """
-    came: list[tuple[int | None, list[Arrival]]] = []
-    for step in _steps(Counter(trial.step for trial in trials if _was_cut(trial))):
-        found = (_at(trial, step, metric) for trial in trials if trial.state is not State.FAILED)
-        came.append((step, sorted((each for each in found if each), key=_when)))
-    whole = (trial for trial in ended if trial.state is State.COMPLETED or not trial.reports)
-    ends = ((trial, _last(trial, metric)) for trial in whole)
-    came.append((None, [Arrival(trial.ended_at or 0.0, trial, end) for trial, end in ends if end is not None]))
-    return [each for each in came if len(each[1]) >= FEWEST] or [max(came, key=lambda each: len(each[1]))]
+    levels: list[tuple[int | None, list[TimedValue]]] = []
+    for step in _level_steps(Counter(trial.step for trial in trials if _was_cut_short(trial))):
+        values = (_value_at(trial, step, metric) for trial in trials if trial.state is not State.FAILED)
+        levels.append((step, sorted((value for value in values if value), key=_report_order)))
+    complete = (trial for trial in ended if trial.state is State.COMPLETED or not trial.reports)
+    finals = ((trial, _last_value(trial, metric)) for trial in complete)
+    levels.append(
+        (None, [TimedValue(trial.ended_at or 0.0, trial, final) for trial, final in finals if final is not None])
+    )
+    large_enough = [level for level in levels if len(level[1]) >= MIN_TRIALS_AT_LEVEL]
+    return large_enough or [max(levels, key=lambda level: len(level[1]))]
 
 
-def _last(trial: TrialRecord, metric: str | None) -> float | None:
+def _last_value(trial: TrialRecord, metric: str | None) -> float | None:
     return trial.value if metric is None else trial.metrics.get(metric)
 
 
-def _was_cut(trial: TrialRecord) -> bool:
-    return trial.state in CUT and bool(trial.reports)
+def _was_cut_short(trial: TrialRecord) -> bool:
+    return trial.state in CUT_SHORT and bool(trial.reports)
 
 
-def _steps(cut: Counter[int]) -> list[int]:
-    """Rising: the steps at which most were cut. Those near each other count as the lowest of them."""
-    together: Counter[int] = Counter()
+def _level_steps(cut_short: Counter[int]) -> list[int]:
+    """Return the steps at which most trials were cut short, ascending, given the number of trials for each step.
+
+    Steps near each other count as the lowest of them.
+    """
+    merged: Counter[int] = Counter()
     lowest = 0
-    for step in sorted(cut):
-        if step >= SPACING * lowest:
+    for step in sorted(cut_short):
+        if step >= LEVEL_SPACING * lowest:
             lowest = step
-        together[lowest] += cut[step]
-    return sorted(step for step, _ in together.most_common(MOST_LEVELS))
+        merged[lowest] += cut_short[step]
+    return sorted(step for step, _ in merged.most_common(MAX_LEVELS))
 
 
-def _at(trial: TrialRecord, step: int, metric: str | None) -> Arrival | None:
-    """Its coming to that step; one that ended well before has come there too."""
+def _value_at(trial: TrialRecord, step: int, metric: str | None) -> TimedValue | None:
+    """Return the trial's first value at the step or later, if finite.
+
+    A trial that completed before the step counts with its final value.
+    """
     reports = trial.reports
     for i in range(bisect_left(reports, step, key=_step), len(reports)):
         value = reports[i].value if metric is None else reports[i].metrics.get(metric)
         if value is not None:
-            return Arrival(reports[i].at, trial, value) if math.isfinite(value) else None
-    last = _last(trial, metric)
-    # A known result has come to its end by no step that anybody knows.
-    ended_well = trial.state is State.COMPLETED and trial.origin != KNOWN
-    if ended_well and last is not None and math.isfinite(last):
-        return Arrival(trial.ended_at or 0.0, trial, last)
+            return TimedValue(reports[i].at, trial, value) if math.isfinite(value) else None
+    final = _last_value(trial, metric)
+    # A known result has no reports, so its steps are not known.
+    is_complete = trial.state is State.COMPLETED and trial.origin != KNOWN
+    if is_complete and final is not None and math.isfinite(final):
+        return TimedValue(trial.ended_at or 0.0, trial, final)
     return None
 
 
-def _when(arrival: Arrival) -> tuple[float, int]:
-    return arrival.at, arrival.trial.id
+def _report_order(value: TimedValue) -> tuple[float, int]:
+    return value.time, value.trial.id

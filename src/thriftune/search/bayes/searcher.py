@@ -1,7 +1,7 @@
-"""Which configuration next, in view of all that has been seen? That of the highest expected improvement.
+"""Bayesian search: suggest the configuration with the highest expected improvement.
 
-SageMaker AMT, section 4: a Gaussian process models what has been seen, its hyperparameters are integrated out, and
-running trials count with values that the model makes up for them.
+The method is that of SageMaker AMT, section 4. A Gaussian process models all observations, its hyperparameters are
+integrated out, and running trials count with values that the model makes up for them (fantasies).
 """
 
 from __future__ import annotations
@@ -14,17 +14,30 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from thriftune.errors import SettingError
-from thriftune.search.bayes.acquisition import Cheap, LogBelow, LogEI, Term, Worth
-from thriftune.search.bayes.climb import best_points
-from thriftune.search.bayes.cube import Cube
-from thriftune.search.bayes.hyperparameters import Learned, Sampling, learned, learned_at, most_likely, spread_out
-from thriftune.search.bayes.kernel import Array, Booleans, Indices, Layout
-from thriftune.search.bayes.observations import Level, Observations, Reader
-from thriftune.search.bayes.outputs import LARGEST, eased, from_limit, normalised
+from thriftune.search.bayes.acquisition import (
+    Acquisition,
+    AcquisitionTerm,
+    LogEI,
+    LogProbabilityBelow,
+    NegativeLogCost,
+)
+from thriftune.search.bayes.acquisition_search import rank_points
+from thriftune.search.bayes.earlier_studies import EarlierStudyModels
+from thriftune.search.bayes.final_values import Estimates, estimate_cut_short
+from thriftune.search.bayes.hyperparameters import (
+    Sampling,
+    ThetaDraws,
+    draw_thetas,
+    last_learned_count,
+    most_likely,
+    select_observations,
+)
+from thriftune.search.bayes.kernel import Array, Booleans, Indices, ThetaLayout
+from thriftune.search.bayes.normalization import LARGEST, compress_tail, normalise, scaled_distance_to_limit
+from thriftune.search.bayes.observations import ObservationReader, Observations, StepLevel
 from thriftune.search.bayes.posterior import Posterior, centred
-from thriftune.search.bayes.sources import Sources
 from thriftune.search.bayes.threads import one_thread
-from thriftune.search.bayes.unfinished import Guesses, guesses
+from thriftune.search.bayes.unit_cube import Cube
 from thriftune.search.random import Random
 from thriftune.search.sobol import Sobol
 from thriftune.state.events import KNOWN
@@ -32,34 +45,40 @@ from thriftune.state.events import KNOWN
 if TYPE_CHECKING:
     from thriftune.search.protocol import Past
 
-MODELLED = 400
-"""Observations in the model at most: the best, and an even part of the others."""
+MAX_MODELLED = 400
+"""The most observations in the model: the best ones, and an even part of the others."""
 
-MORE_IF_CUT = 4
-"""Where trials are cut they are cheap, and little is known of each: so many times as many fill the space first."""
+INITIAL_FACTOR_IF_CUT_SHORT = 4
+"""The factor on the number of initial points if trials are cut short. Such trials are cheap, and each tells
+little."""
 
-GUESSED = 200
-"""Of trials that were cut, in the model at most."""
+MAX_ESTIMATED = 200
+"""The most trials that were cut short in the model."""
 
-ROWS = 1000
-"""In the models of all draws of theta together, about; each has two at least."""
+MAX_TOTAL_ROWS = 1000
+"""The models of all draws of theta have about this many rows in total, but there are at least MIN_DRAWS draws."""
 
-NEAR = 4
-"""The best observations so far, around which more points are looked at."""
+MIN_DRAWS = 2
+
+NEAR_BEST = 4
+"""The number of best observations near which more points are tried."""
+
+SUM_SHARE = 0.05
+"""The share of the objectives' sum in ParEGO's goal, as in its paper."""
 
 T = TypeVar("T")
 
 
 class Bayes:
-    """Suggests where the improvement to be expected is largest; in the beginning, points that fill the space.
+    """Suggest the configuration with the highest expected improvement, after a few points that fill the space.
 
-    - `initial`: how many points that is; four times as many where trials are stopped early.
+    - `initial`: the number of points that fill the space; four times as many if trials are stopped early.
     - `hyperparameters`: "slice" integrates them out by slice sampling, "map" takes the most likely ones.
     - `warp`: learn a warping of each number's scale.
-    - `robust`: pull in the tail of bad values.
-    - `fantasies`: running trials count with values that the model makes up for them.
-    - `cost_aware`: the largest improvement a second, as learned from how long trials took.
-    - `draws`, `burn_in`, `thin`: lengths of the slice sampling; AMT's are 10, 250 and 5.
+    - `robust`: compress the tail of bad values.
+    - `fantasies`: count running trials with values that the model makes up for them.
+    - `cost_aware`: maximise the improvement per second, with a model of how long trials take.
+    - `draws`, `burn_in`, `thin`: the lengths of the slice sampling; AMT's are 10, 250 and 5.
     """
 
     def __init__(
@@ -75,14 +94,14 @@ class Bayes:
         burn_in: int = 10,
         thin: int = 3,
     ) -> None:
-        for name, number, least in (
+        for name, number, lowest in (
             ("initial", initial, 1),
             ("draws", draws, 1),
             ("burn_in", burn_in, 0),
             ("thin", thin, 1),
         ):
-            if isinstance(number, bool) or not isinstance(number, int) or number < least:
-                raise SettingError(f"bayes: {name} {number!r} must be a whole number, at least {least}")
+            if isinstance(number, bool) or not isinstance(number, int) or number < lowest:
+                raise SettingError(f"bayes: {name} {number!r} must be a whole number, at least {lowest}")
         switches = {"warp": warp, "robust": robust, "fantasies": fantasies, "cost_aware": cost_aware}
         for name, switch in switches.items():
             if not isinstance(switch, bool):
@@ -103,50 +122,57 @@ class Bayes:
         self._fantasies = fantasies
         self._cost_aware = cost_aware
         self._sampling = Sampling(draws, burn_in, thin) if hyperparameters == "slice" else None
-        self._reader = Reader()
-        self._gain: float | None = None  # of the last suggestion
-        self._caches: dict[str, tuple[Any, Any]] = {}  # by what they hold: what it was made of, and it
+        self._reader = ObservationReader()
+        self._expected_gain: float | None = None  # of the last suggestion
+        self._caches: dict[str, tuple[Any, Any]] = {}  # by name: (the inputs of the cached object, the object)
 
     def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, Any]:
-        self._gain = None
+        self._expected_gain = None
         with one_thread():
             cube = self._cached("cube", past.space, lambda: Cube(past.space))
-            sources = self._sources(past, cube)
-            seen = self._reader.read(past)
-            initial = self._initial * (MORE_IF_CUT if seen.cut else 1)
-            if len(past.trials) < initial or len(seen.target.trials) < 2:
-                return self._first(past, sources, rng)
-            worth, near = self._worth(past, cube, sources, seen, rng)
-            for row in best_points(cube, worth, near, rng):
+            earlier = self._earlier_models(past, cube)
+            observations = self._reader.read(past)
+            initial = self._initial * (INITIAL_FACTOR_IF_CUT_SHORT if observations.has_cut_short else 1)
+            if len(past.trials) < initial or len(observations.target.trials) < 2:
+                return self._initial_point(past, earlier, rng)
+            acquisition, near = self._acquisition(past, cube, earlier, observations, rng)
+            for row in rank_points(cube, acquisition, near, rng):
                 config = past.space.from_unit(row.tolist())
                 if not past.times(config):
-                    self._gain = self._in_units(worth.gain(cube.columns(row[None])[0]), past, seen)
+                    gain = acquisition.expected_gain(cube.encode(row[None])[0])
+                    self._expected_gain = self._in_objective_units(gain, past, observations)
                     return config
-            self._gain = 0.0  # whatever may be worth trying was tried
+            self._expected_gain = 0.0  # every promising point has been tried
             return Random().suggest(past, rng)
 
-    def expected_gain(self, past: Past) -> float | None:  # noqa: ARG002 (it is that of the last suggestion)
+    def expected_gain(self, past: Past) -> float | None:  # noqa: ARG002 (the protocol's)
         """Return the expected improvement of the last suggestion; None for a point that only fills the space."""
-        return self._gain
+        return self._expected_gain
 
-    def _in_units(self, gain: float | None, past: Past, seen: Observations) -> float | None:
-        """Return an improvement in the objective's units, of which the model's are a multiple below the median."""
+    def _in_objective_units(self, gain: float | None, past: Past, observations: Observations) -> float | None:
+        """Convert a gain in normalised values to the objective's units; None if it is not known.
+
+        Below the median, normalised values are a linear function of the objective's values.
+        """
         if gain is None or len(past.objectives) > 1:
             return None
-        values = seen.target.values[:, 0]
-        values = np.clip(values[spread_out(values, MODELLED)], -LARGEST, LARGEST)
-        y = normalised(values, robust=self._robust)
+        values = observations.target.values[:, 0]
+        values = np.clip(values[select_observations(values, MAX_MODELLED)], -LARGEST, LARGEST)
+        y = normalise(values, robust=self._robust)
         low, middle = np.argsort(y, kind="stable")[[0, (len(y) - 1) // 2]]
         if y[middle] <= y[low]:  # half of the values are the same
             return None
         return gain * float((values[middle] - values[low]) / (y[middle] - y[low]))
 
-    def _first(self, past: Past, sources: Sources, rng: np.random.Generator) -> dict[str, Any]:
-        """The middle of the space, and then points that fill it; by turns with what past studies did best with, so
-        that it can soon be told whether these have anything to say."""
+    def _initial_point(self, past: Past, earlier: EarlierStudyModels, rng: np.random.Generator) -> dict[str, Any]:
+        """Return the middle of the space first, then points that fill it.
+
+        In a warm start, these alternate with the best configurations of the earlier studies, so that the model
+        soon learns whether those studies are related.
+        """
         number = len(past.trials)
         if number % 2 == 0:
-            for config in sources.best():
+            for config in earlier.best():
                 if not past.times(config):
                     return config.copy()
         middle = past.space.from_unit([0.5] * len(past.space.searched))
@@ -156,143 +182,169 @@ class Bayes:
 
     # --- the objective
 
-    def _worth(
-        self, past: Past, cube: Cube, sources: Sources, seen: Observations, rng: np.random.Generator
-    ) -> tuple[Worth, Array]:
-        """What each point is worth, and the points near which it may be highest."""
-        target = seen.target
-        layout = self._layout(cube, len(sources))
-        trend = sources if len(sources) else None
+    def _acquisition(
+        self,
+        past: Past,
+        cube: Cube,
+        earlier: EarlierStudyModels,
+        observations: Observations,
+        rng: np.random.Generator,
+    ) -> tuple[Acquisition, Array]:
+        """Return the acquisition function, and the best points (U), near which it may be highest."""
+        target = observations.target
+        layout = self._layout(cube, len(earlier))
+        trend = earlier if len(earlier) else None
         goal = _goal(target.values, rng)
-        chosen = spread_out(goal, MODELLED)
-        y = normalised(goal[chosen], robust=self._robust)
-        thetas = self._learned(past, layout, target, goal, trend).pick(rng)
-        # Failures are as bad as the worst, which keeps the search away from where they are at no cost. Theta is
-        # learned without them: where they end tells nothing of how f varies.
-        failed = seen.failed[-MODELLED:]
-        pending = seen.pending[-MODELLED:] if self._fantasies else seen.pending[:0]
-        guessed = self._guesses(seen, chosen, y)
-        X = np.concatenate([target.X[chosen], failed, guessed.X, pending])
-        # The more observations, the surer theta, and the dearer each draw of it.
-        count = min(len(thetas), max(2, ROWS // len(X)))
+        chosen = select_observations(goal, MAX_MODELLED)
+        y = normalise(goal[chosen], robust=self._robust)
+        thetas = self._thetas(past, layout, target, goal, trend).pick(rng)
+        # A failed trial counts with the worst value, which keeps the search away from the region. Theta is learned
+        # without failures: the border of that region says nothing about how f varies.
+        failed = observations.failed[-MAX_MODELLED:]
+        pending = observations.pending[-MAX_MODELLED:] if self._fantasies else observations.pending[:0]
+        estimates = self._estimates(observations, chosen, y)
+        X = np.concatenate([target.X[chosen], failed, estimates.X, pending])
+        # With more observations, theta is less uncertain and each draw of it takes longer.
+        count = min(len(thetas), max(MIN_DRAWS, MAX_TOTAL_ROWS // len(X)))
         thetas = thetas[np.linspace(0, len(thetas) - 1, count).round().astype(np.intp)]
         z = rng.standard_normal((len(thetas), len(pending)))
-        known = np.concatenate([y, np.full(len(failed), y.max()), guessed.y])
-        unsure = np.concatenate([np.zeros(len(y) + len(failed)), guessed.variance])
-        model = Posterior(layout, thetas, X, known, z, trend, unsure)
-        others, allowed = self._constraints(past, cube, seen, pending, rng)
-        others += self._cost(past, cube, seen)
-        # What is pending may well become the best.
-        feasible = seen.feasible[chosen]
-        eligible = np.concatenate([feasible, np.zeros(len(failed) + len(guessed.y), dtype=bool), allowed])
-        improvement = LogEI(model, model.known[:, eligible].min(axis=1)) if eligible.any() else None
-        best = np.argsort(np.where(feasible, y, np.inf), kind="stable")[:NEAR]
+        values = np.concatenate([y, np.full(len(failed), y.max()), estimates.y])
+        extra_variance = np.concatenate([np.zeros(len(y) + len(failed)), estimates.variance])
+        model = Posterior(layout, thetas, X, values, z, trend, extra_variance)
+        other_terms, pending_feasible = self._constraint_terms(past, cube, observations, pending, rng)
+        other_terms += self._cost_terms(past, cube, observations)
+        # A pending trial may become the best, too.
+        feasible = observations.feasible[chosen]
+        neither = np.zeros(len(failed) + len(estimates.y), dtype=bool)
+        eligible = np.concatenate([feasible, neither, pending_feasible])
+        best_values = model.mean_at_inputs[:, eligible].min(axis=1) if eligible.any() else None
+        improvement = None if best_values is None else LogEI(model, best_values)
+        best = np.argsort(np.where(feasible, y, np.inf), kind="stable")[:NEAR_BEST]
         near = np.array([past.space.to_unit(target.trials[chosen[i]].config) for i in best])
-        return Worth(improvement, others, model), near
+        return Acquisition(improvement, other_terms, model), near
 
-    def _guesses(self, seen: Observations, chosen: Indices, y: Array) -> Guesses:
-        """Of what would have come of trials that were cut."""
-        there = {seen.target.trials[i].id: float(each) for i, each in zip(chosen, y, strict=True)}
-        found = guesses(seen.levels[:-1], there, robust=self._robust)
-        if not len(found.y):
-            return Guesses(seen.target.X[:0], found.y, found.variance)
-        best = spread_out(found.y, GUESSED)
-        return Guesses(*(part[best] for part in found))
+    def _estimates(self, observations: Observations, chosen: Indices, y: Array) -> Estimates:
+        """Return estimates for trials that were cut short; `y` holds the values of the chosen target trials."""
+        target = observations.target
+        modelled = {target.trials[i].id: float(value) for i, value in zip(chosen, y, strict=True)}
+        estimates = estimate_cut_short(observations.levels[:-1], modelled, robust=self._robust)
+        if not len(estimates.y):
+            return Estimates(target.X[:0], estimates.y, estimates.variance)
+        selected = select_observations(estimates.y, MAX_ESTIMATED)
+        return Estimates(*(array[selected] for array in estimates))
 
-    def _learned(self, past: Past, layout: Layout, target: Level, goal: Array, trend: Sources | None) -> Learned:
-        """Learned from as many of the first observations as learned_at() says, so that it is the same after a
-        resume. Of several objectives every goal is another one."""
-        n = learned_at(len(goal)) if len(past.objectives) == 1 else len(goal)
+    def _thetas(
+        self, past: Past, layout: ThetaLayout, target: StepLevel, goal: Array, trend: EarlierStudyModels | None
+    ) -> ThetaDraws:
+        """Return draws of theta, learned from the first last_learned_count() observations.
+
+        They are therefore the same after a resume. With several objectives, every goal is a different function, so
+        theta is learned from all observations.
+        """
+        n = last_learned_count(len(goal)) if len(past.objectives) == 1 else len(goal)
         X = target.X[:n]
 
-        def learn() -> Learned:
-            y = normalised(goal[:n], robust=self._robust)
-            known = None if trend is None else centred(trend.at(X))
-            return learned(layout, X, y, self._sampling, np.random.default_rng((past.seed, n)), known)
+        def learn() -> ThetaDraws:
+            y = normalise(goal[:n], robust=self._robust)
+            trend_at_X = None if trend is None else centred(trend.mean(X))
+            return draw_thetas(layout, X, y, self._sampling, np.random.default_rng((past.seed, n)), trend_at_X)
 
-        made_of = (past.seed, past.space, tuple(past.earlier), X.tobytes(), goal[:n].tobytes())
-        return self._cached("theta", made_of, learn)
+        inputs = (past.seed, past.space, tuple(past.earlier), X.tobytes(), goal[:n].tobytes())
+        return self._cached("theta", inputs, learn)
 
-    # --- what else counts
+    # --- constraints and cost
 
-    def _constraints(
-        self, past: Past, cube: Cube, seen: Observations, pending: Array, rng: np.random.Generator
-    ) -> tuple[list[Term], Booleans]:
-        """How likely each is met; and which of the pending meet all, by values made up for them, too."""
+    def _constraint_terms(
+        self, past: Past, cube: Cube, observations: Observations, pending: Array, rng: np.random.Generator
+    ) -> tuple[list[AcquisitionTerm], Booleans]:
+        """Return the log probability of meeting each constraint, and which pending points meet all of them.
+
+        A pending point counts with values that the models make up for it.
+        """
         layout = self._layout(cube, 0)
-        terms: list[Term] = []
-        allowed = np.ones(len(pending), dtype=bool)
+        terms: list[AcquisitionTerm] = []
+        pending_feasible = np.ones(len(pending), dtype=bool)
         for constraint in past.constraints:
-            metrics = np.array([trial.metrics.get(constraint.metric, np.nan) for trial in seen.ended])
-            told = np.isfinite(metrics)  # a trial that was stopped early may lack it
-            if not told.any():
+            metrics = np.array([trial.metrics.get(constraint.metric, np.nan) for trial in observations.ended])
+            has_metric = np.isfinite(metrics)  # a trial that was stopped early may lack it
+            if not has_metric.any():
                 continue
             sign = 1.0 if constraint.upper else -1.0
-            normal = partial(from_limit, limit=sign * constraint.limit)
-            X, values = seen.X[told], sign * metrics[told]
-            y = normal(values)
-            chosen = spread_out(np.abs(y), MODELLED)  # near the limit it matters most
-            theta = self._most_likely(str(constraint), past, layout, X, values, normal)
+            scale = partial(scaled_distance_to_limit, limit=sign * constraint.limit)
+            X, values = observations.X[has_metric], sign * metrics[has_metric]
+            y = scale(values)
+            chosen = select_observations(np.abs(y), MAX_MODELLED)  # prefers the values near the limit
+            theta = self._most_likely(str(constraint), past, layout, X, values, scale)
             z = rng.standard_normal((1, len(pending)))
             model = Posterior(layout, theta, np.concatenate([X[chosen], pending]), y[chosen], z)
-            terms.append(LogBelow(model, 0.0))
-            allowed &= model.known[0, len(chosen) :] <= 0.0
-        return terms, allowed
+            terms.append(LogProbabilityBelow(model, 0.0))
+            pending_feasible &= model.mean_at_inputs[0, len(chosen) :] <= 0.0
+        return terms, pending_feasible
 
-    def _cost(self, past: Past, cube: Cube, seen: Observations) -> list[Term]:
-        ran = np.array([trial.origin != KNOWN for trial in seen.ended], dtype=bool)
-        seconds = np.array([trial.seconds for trial in seen.ended])[ran]
-        if len(seen.levels) > 1:  # those that were cut did not take as long as they would have
-            seconds /= [max(1, trial.step) for trial, did in zip(seen.ended, ran, strict=True) if did]
+    def _cost_terms(self, past: Past, cube: Cube, observations: Observations) -> list[AcquisitionTerm]:
+        """Return the negative log cost if the search is cost-aware and any trial's duration is known."""
+        has_run = np.array([trial.origin != KNOWN for trial in observations.ended], dtype=bool)
+        seconds = np.array([trial.seconds for trial in observations.ended])[has_run]
+        if len(observations.levels) > 1:  # a trial that was cut short took less than its full time: count per step
+            steps = [max(1, trial.step) for trial, ran in zip(observations.ended, has_run, strict=True) if ran]
+            seconds /= steps
         if not self._cost_aware or not (seconds > 0.0).any():
             return []
-        logs = np.log(np.maximum(seconds, seconds[seconds > 0.0].min()))  # a clock may say 0
-        normal = partial(normalised, robust=False)
+        log_seconds = np.log(np.maximum(seconds, seconds[seconds > 0.0].min()))  # a clock may measure 0 seconds
+        scale = partial(normalise, robust=False)
         layout = self._layout(cube, 0)
-        X = seen.X[ran]
-        theta = self._most_likely("cost", past, layout, X, logs, normal)
-        chosen = spread_out(logs, MODELLED)
-        model = Posterior(layout, theta, X[chosen], normal(logs[chosen]))
-        return [Cheap(model, float(logs[chosen].std()))]
+        X = observations.X[has_run]
+        theta = self._most_likely("cost", past, layout, X, log_seconds, scale)
+        chosen = select_observations(log_seconds, MAX_MODELLED)
+        model = Posterior(layout, theta, X[chosen], scale(log_seconds[chosen]))
+        return [NegativeLogCost(model, float(log_seconds[chosen].std()))]
 
     def _most_likely(
-        self, name: str, past: Past, layout: Layout, X: Array, values: Array, normal: Callable[[Array], Array]
+        self,
+        name: str,
+        past: Past,
+        layout: ThetaLayout,
+        X: Array,
+        values: Array,
+        scale: Callable[[Array], Array],
     ) -> Array:
-        n = learned_at(len(values))
-        made_of = (past.space, X[:n].tobytes(), values[:n].tobytes())
-        return self._cached(name, made_of, lambda: most_likely(layout, X[:n], normal(values[:n])))
+        """Return the most likely theta for scaled values at X; `name` is its key in the cache."""
+        n = last_learned_count(len(values))
+        inputs = (past.space, X[:n].tobytes(), values[:n].tobytes())
+        return self._cached(name, inputs, lambda: most_likely(layout, X[:n], scale(values[:n])))
 
-    # --- what is kept: only caches
+    # --- caches, the only state between suggestions
 
-    def _sources(self, past: Past, cube: Cube) -> Sources:
+    def _earlier_models(self, past: Past, cube: Cube) -> EarlierStudyModels:
         layout = self._layout(cube, 0)
-        made_of = (past.space, tuple(past.earlier))
-        return self._cached("sources", made_of, lambda: Sources(past.earlier, past.space, layout))
+        inputs = (past.space, tuple(past.earlier))
+        return self._cached("earlier", inputs, lambda: EarlierStudyModels(past.earlier, past.space, layout))
 
-    def _layout(self, cube: Cube, sources: int) -> Layout:
-        layout = replace(cube.layout, sources=sources)
-        return layout if self._warp else replace(layout, warped=layout.warped[:0])
+    def _layout(self, cube: Cube, earlier_count: int) -> ThetaLayout:
+        layout = replace(cube.layout, earlier_count=earlier_count)
+        return layout if self._warp else replace(layout, warped_columns=layout.warped_columns[:0])
 
-    def _cached(self, name: str, made_of: Any, make: Callable[[], T]) -> T:
-        found = self._caches.get(name)
-        if found is None or found[0] != made_of:
-            found = self._caches[name] = (made_of, make())
-        made: T = found[1]
-        return made
+    def _cached(self, name: str, inputs: Any, compute: Callable[[], T]) -> T:
+        """Return the object cached under a name; compute it again if its inputs have changed."""
+        cached = self._caches.get(name)
+        if cached is None or cached[0] != inputs:
+            cached = self._caches[name] = (inputs, compute())
+        result: T = cached[1]
+        return result
 
 
 def _goal(values: Array, rng: np.random.Generator) -> Array:
-    """(n,) what is to be minimised.
+    """Return the values to be minimised (n,), given those of each objective (n, objectives).
 
-    Of several objectives, ParEGO's (Knowles 2006): each suggestion weighs them anew, and what counts is the worst
-    of the weighted, and a little their sum.
+    With several objectives, each call draws new weights, as ParEGO does (Knowles 2006). The goal is the largest of
+    the weighted objectives plus a small part of their sum.
     """
     if values.shape[1] == 1:
         return values[:, 0]
     weights = rng.dirichlet(np.ones(values.shape[1]))
-    # A diverged trial would else leave all others alike.
-    pulled_in = np.stack([eased(np.clip(column, -LARGEST, LARGEST)) for column in values.T], axis=1)
-    low, high = pulled_in.min(axis=0), pulled_in.max(axis=0)
-    scaled = (pulled_in - low) / np.where(high > low, high - low, 1.0) * weights
-    goal: Array = scaled.max(axis=1) + 0.05 * scaled.sum(axis=1)
+    # With the tail of a diverged trial, all other trials would be scaled to nearly the same value.
+    compressed = np.stack([compress_tail(np.clip(column, -LARGEST, LARGEST)) for column in values.T], axis=1)
+    low, high = compressed.min(axis=0), compressed.max(axis=0)
+    scaled = (compressed - low) / np.where(high > low, high - low, 1.0) * weights
+    goal: Array = scaled.max(axis=1) + SUM_SHARE * scaled.sum(axis=1)
     return goal

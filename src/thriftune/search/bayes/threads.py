@@ -1,4 +1,4 @@
-"""How many cores does a suggestion take? One: its matrices are small, and trials run on the others."""
+"""The limit of one BLAS thread while a suggestion is computed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ _lock = threading.RLock()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """BLAS keeps to the calling thread. On a busy machine its threads would wait for each other, at ten times the
-    cost; and the sum of two numbers of threads is not the same to the last digit."""
+    """Run the block with a single BLAS thread.
+
+    The matrices are small and trials run on the other cores. On a busy machine, several threads would wait for
+    each other, at ten times the cost. Their number would also change the last digit of sums.
+    """
     with _lock, _controller().limit(limits=1, user_api="blas"):
         yield
 
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Finding the libraries takes milliseconds; SciPy's are loaded by whoever imports this package."""
-    import scipy.linalg  # noqa: F401
+    """Return the controller of all BLAS libraries; finding them takes milliseconds."""
+    import scipy.linalg  # noqa: F401 (loads SciPy's BLAS, so that the controller finds it)
 
     return ThreadpoolController()

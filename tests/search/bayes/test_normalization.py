@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
-from thriftune.search.bayes.outputs import eased, from_limit, normalised
+from thriftune.search.bayes.normalization import compress_tail, normalise, scaled_distance_to_limit
 
 NUMBERS = st.lists(
     st.floats(-1e300, 1e300) | st.floats(-10, 10) | st.integers(-3, 3).map(float), min_size=1, max_size=12
@@ -26,7 +26,7 @@ NUMBERS = st.lists(
 @example([1.7e308, -1.7e308], False)
 @example([0.0, 0.0, 0.0, 5e-324], True)
 def test_whatever_comes_in_what_goes_out_is_sound(values: list[float], robust: bool) -> None:
-    y = normalised(np.array(values), robust=robust)
+    y = normalise(np.array(values), robust=robust)
     assert y.shape == (len(values),)
     assert np.isfinite(y).all()
     assert y.mean() == pytest.approx(0.0, abs=1e-9)
@@ -39,29 +39,29 @@ def test_whatever_comes_in_what_goes_out_is_sound(values: list[float], robust: b
 @pytest.mark.parametrize("value", [0.0, 0.1, -3.0, 1e-300, 1e300, -1e300, 5e-324])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_constants_are_zeros(value: float, count: int, robust: bool) -> None:
-    assert normalised(np.full(count, value), robust=robust).tolist() == [0.0] * count
+    assert normalise(np.full(count, value), robust=robust).tolist() == [0.0] * count
 
 
 @pytest.mark.parametrize("bad", [1e2, 1e6, 1e15, 1e30, 1e300])
 def test_a_diverged_training_does_not_hide_how_the_others_did(bad: float) -> None:
     good = np.linspace(0.0, 1.0, 12)
-    y = normalised(np.append(good, bad), robust=True)
+    y = normalise(np.append(good, bad), robust=True)
     assert (np.diff(y) > 1e-3).all()
     # Without easing they are all the same next to it.
-    assert np.diff(normalised(np.append(good, bad), robust=False))[:-1].max() < 0.05
+    assert np.diff(normalise(np.append(good, bad), robust=False))[:-1].max() < 0.05
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-3, 1.0, 1e90])
 @pytest.mark.parametrize("shift", [0.0, 5.0])
 def test_units_do_not_matter(scale: float, shift: float) -> None:
     values = np.array([3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 60.0])
-    expected = normalised(values, robust=True)
-    assert normalised((values + shift) * scale, robust=True) == pytest.approx(expected, rel=1e-9)
+    expected = normalise(values, robust=True)
+    assert normalise((values + shift) * scale, robust=True) == pytest.approx(expected, rel=1e-9)
 
 
 def test_what_is_below_the_median_is_left_alone_and_what_is_above_is_pulled_in() -> None:
     y = np.array([-5.0, 0.0, 1.0, 2.0, 1000.0])
-    out = eased(y)
+    out = compress_tail(y)
     assert out[:3].tolist() == [-5.0, 0.0, 1.0]
     spread = math.sqrt((36.0 + 1.0 + 0.0) / 3.0)
     assert out[3:] == pytest.approx(1.0 + spread * np.arcsinh(np.array([1.0, 999.0]) / spread))
@@ -79,14 +79,14 @@ def test_what_is_below_the_median_is_left_alone_and_what_is_above_is_pulled_in()
     ],
 )
 def test_ties(values: list[float], expected: list[float]) -> None:
-    assert eased(np.array(values)) == pytest.approx(expected)
+    assert compress_tail(np.array(values)) == pytest.approx(expected)
 
 
 def test_how_far_beyond_a_limit() -> None:
-    y = from_limit(np.array([1.0, 9.0, 10.0, 11.0, 1e6]), 10.0)
+    y = scaled_distance_to_limit(np.array([1.0, 9.0, 10.0, 11.0, 1e6]), 10.0)
     assert y[2] == 0.0
     assert (np.diff(y) > 0).all()
     assert np.mean(y**2) == pytest.approx(1.0)
     assert y[4] < 100 * y[3], "what is far beyond is pulled in"
-    assert from_limit(np.array([3.0, 3.0]), 3.0).tolist() == [0.0, 0.0]
-    assert np.isfinite(from_limit(np.array([1.7e308, -1.7e308, 5e-324]), -1.7e308)).all()
+    assert scaled_distance_to_limit(np.array([3.0, 3.0]), 3.0).tolist() == [0.0, 0.0]
+    assert np.isfinite(scaled_distance_to_limit(np.array([1.7e308, -1.7e308, 5e-324]), -1.7e308)).all()

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.search.bayes.problems import QUICK, thetas_of
 from tests.search.conformance import FINITE, INFINITE
 from tests.space.test_space import spaces
-from thriftune.search.bayes.acquisition import LogEI, Worth
-from thriftune.search.bayes.climb import best_points, climb, dense
-from thriftune.search.bayes.cube import Cube
+from thriftune.search.bayes.acquisition import Acquisition, LogEI
+from thriftune.search.bayes.acquisition_search import improve, rank_points, sobol_points
 from thriftune.search.bayes.kernel import Array
 from thriftune.search.bayes.posterior import Posterior
+from thriftune.search.bayes.unit_cube import Cube
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
 
@@ -24,7 +24,7 @@ DISCRETE = {"finite": FINITE, "lattice": LATTICE}
 
 
 class Peak:
-    """Worth most at one point."""
+    """Acquisition most at one point."""
 
     def __init__(self, top: Array) -> None:
         self.top = top
@@ -32,23 +32,23 @@ class Peak:
     def __call__(self, X: Array) -> Array:
         return np.asarray(-np.square(X - self.top).sum(axis=1))
 
-    def with_slope(self, X: Array) -> tuple[Array, Array]:
+    def with_gradient(self, X: Array) -> tuple[Array, Array]:
         return self(X), -2.0 * (X - self.top)
 
 
 def model(cube: Cube, seed: int, n: int = 8) -> Posterior:
     rng = np.random.default_rng(seed)
-    X = cube.columns(cube.snap(rng.random((n, cube.p))))[0]
+    X = cube.encode(cube.snap(rng.random((n, cube.p))))[0]
     return Posterior(cube.layout, thetas_of(cube.layout, 3, rng), X, rng.standard_normal(n))
 
 
-def improvement(cube: Cube, seed: int) -> Worth:
+def improvement(cube: Cube, seed: int) -> Acquisition:
     posterior = model(cube, seed)
-    return Worth(LogEI(posterior, posterior.known.min(axis=1)), [], posterior)
+    return Acquisition(LogEI(posterior, posterior.mean_at_inputs.min(axis=1)), [], posterior)
 
 
-def worth_of(cube: Cube, value: Worth, U: Array) -> Array:
-    return value(cube.columns(U)[0])
+def worth_of(cube: Cube, value: Acquisition, U: Array) -> Array:
+    return value(cube.encode(U)[0])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -58,7 +58,7 @@ def test_the_best_of_a_finite_space_is_found(space: Space, seed: int) -> None:
     value = improvement(cube, seed)
     everything = np.array([space.to_unit(config) for config in space.every()])
     rng = np.random.default_rng(seed)
-    found = best_points(cube, value, everything[:2], rng)
+    found = rank_points(cube, value, everything[:2], rng)
     assert worth_of(cube, value, found[:1])[0] == pytest.approx(worth_of(cube, value, everything).max(), abs=1e-9)
 
 
@@ -68,8 +68,8 @@ def test_the_best_of_a_continuous_space_is_found_nearly_always() -> None:
     missed = []
     for seed in range(8):
         value = improvement(cube, seed)
-        start = dense(cube, 256, np.random.default_rng(seed))
-        found = best_points(cube, value, np.full((1, 3), 0.5), np.random.default_rng(seed))
+        start = sobol_points(cube, 256, np.random.default_rng(seed))
+        found = rank_points(cube, value, np.full((1, 3), 0.5), np.random.default_rng(seed))
         best = worth_of(cube, value, found[:1])[0]
         assert best > worth_of(cube, value, start).max()
         missed.append(worth_of(cube, value, many).max() - best)
@@ -82,12 +82,12 @@ def test_the_best_of_a_continuous_space_is_found_nearly_always() -> None:
 def test_points_come_snapped_and_in_the_order_of_their_worth(space: Space, seed: int) -> None:
     cube = Cube(space)
     value = improvement(cube, seed)
-    found = best_points(cube, value, np.full((2, cube.p), 0.5), np.random.default_rng(seed))
+    found = rank_points(cube, value, np.full((2, cube.p), 0.5), np.random.default_rng(seed))
     worth = worth_of(cube, value, found)
     assert (cube.snap(found) == found).all()
     assert (np.diff(worth) <= 1e-9).all()
     assert len(found) >= 256
-    again = best_points(cube, value, np.full((2, cube.p), 0.5), np.random.default_rng(seed))
+    again = rank_points(cube, value, np.full((2, cube.p), 0.5), np.random.default_rng(seed))
     assert (again == found).all()
 
 
@@ -96,9 +96,9 @@ def test_points_come_snapped_and_in_the_order_of_their_worth(space: Space, seed:
 def test_no_climb_leads_down(space: Space, seed: int) -> None:
     cube = Cube(space)
     value = improvement(cube, seed)
-    U = dense(cube, 4, np.random.default_rng(seed))
+    U = sobol_points(cube, 4, np.random.default_rng(seed))
     before, kept = worth_of(cube, value, U), U.copy()
-    after, worth = climb(cube, value, U, before, 5, np.random.default_rng(0))
+    after, worth = improve(cube, value, U, before, 5, np.random.default_rng(0))
     assert (kept == U).all()
     assert (worth >= before).all()
     assert (cube.snap(after) == after).all()
@@ -109,18 +109,18 @@ def test_a_climb_tries_slopes_and_neighbours() -> None:
     space = Space({"x": Float(0, 1), "a": Choice(["u", "v", "w"]), "n": Int(0, 9), "m": Int(0, 99)})
     cube = Cube(space)
     wanted = {"x": 0.7, "a": "w", "n": 2, "m": 31}
-    value = Worth(None, [Peak(space.encode(wanted))], model(cube, 0))
+    value = Acquisition(None, [Peak(space.encode(wanted))], model(cube, 0))
     start = np.array([space.to_unit({"x": 0.1, "a": "u", "n": 9, "m": 90})])
-    found, worth = climb(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
+    found, worth = improve(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
     assert worth[0] == pytest.approx(0.0, abs=1e-9)
     assert found[0] == pytest.approx(space.to_unit(wanted), abs=1e-4)
 
 
 def test_what_is_inactive_is_left_alone_until_its_condition_holds() -> None:
     cube = Cube(INFINITE)
-    value = Worth(None, [Peak(INFINITE.encode({"opt": "adam", "lr": 1e-3, "width": 64}))], model(cube, 0))
+    value = Acquisition(None, [Peak(INFINITE.encode({"opt": "adam", "lr": 1e-3, "width": 64}))], model(cube, 0))
     start = np.array([INFINITE.to_unit({"opt": "sgd", "lr": 1e-2, "momentum": 0.99, "width": 8})])
-    found, _ = climb(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
+    found, _ = improve(cube, value, start, worth_of(cube, value, start), 30, np.random.default_rng(0))
     config = INFINITE.from_unit(found[0].tolist())
     assert "momentum" not in config
     assert config["opt"] == "adam"
@@ -130,7 +130,7 @@ def test_what_is_inactive_is_left_alone_until_its_condition_holds() -> None:
 
 def test_dense_points_fill_the_cube_and_are_elsewhere_each_time() -> None:
     cube = Cube(CONTINUOUS)
-    first, again, other = (dense(cube, 64, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    first, again, other = (sobol_points(cube, 64, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any(axis=1).all()
     for column in first.T:

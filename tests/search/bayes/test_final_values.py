@@ -1,4 +1,4 @@
-"""Guesses of what would have come of trials that were cut, and how far off they are."""
+"""Estimates of what would have come of trials that were cut, and how far off they are."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from tests.search.bayes.problems import QUICK
+from thriftune.search.bayes.final_values import Estimates, estimate_cut_short
 from thriftune.search.bayes.kernel import Array
-from thriftune.search.bayes.observations import Level
-from thriftune.search.bayes.outputs import normalised
-from thriftune.search.bayes.unfinished import Guesses, guesses
+from thriftune.search.bayes.normalization import normalise
+from thriftune.search.bayes.observations import StepLevel
 from thriftune.state.trial_record import State, TrialRecord
 
 STOPPED, PAUSED, COMPLETED, RUNNING = State.STOPPED, State.PAUSED, State.COMPLETED, State.RUNNING
 
 
-def level_of(values: Sequence[float] | Array, states: Sequence[State]) -> Level:
+def level_of(values: Sequence[float] | Array, states: Sequence[State]) -> StepLevel:
     """Of the last so many trials; each one's point is its number."""
     count = len(states)
     trials = [TrialRecord(number, {}, created_at=0.0, state=state) for number, state in enumerate(states)]
     trials = trials[count - len(values) :]
     X = np.array([[float(trial.id)] for trial in trials])
-    return Level(trials, X, np.array(values, dtype=float)[:, None])
+    return StepLevel(trials, X, np.array(values, dtype=float)[:, None])
 
 
-def guessed(lower: Sequence[Level], there: dict[int, float], robust: bool = False) -> Guesses:
-    return guesses(lower, there, robust=robust)
+def guessed(lower: Sequence[StepLevel], there: dict[int, float], robust: bool = False) -> Estimates:
+    return estimate_cut_short(lower, there, robust=robust)
 
 
-def points(found: Guesses) -> list[int]:
+def points(found: Estimates) -> list[int]:
     return [int(row[0]) for row in found.X]
 
 
@@ -47,7 +47,7 @@ def test_it_is_a_least_squares_line_read_backwards(further: int, cut: int, robus
     rng = np.random.default_rng(seed)
     values = rng.standard_normal(cut + further)
     level = level_of(values, [STOPPED] * cut + [COMPLETED] * further)
-    x = normalised(values, robust=robust)
+    x = normalise(values, robust=robust)
     y = 2.0 * x[cut:] + 0.3 * rng.standard_normal(further)
     found = guessed([level], dict(enumerate(y.tolist(), cut)), robust)
     line = linregress(y, x[cut:])
@@ -107,7 +107,7 @@ def test_each_is_guessed_from_the_highest_level_that_it_came_to() -> None:
     states = [STOPPED] * 4 + [COMPLETED] * 4
     lower = level_of([1.0, 5.0, 2.0, 4.0, 3.0, 1.0, 4.0, 2.0], states)
     upper = level_of([2.5, 1.5, 0.0, 1.0, 2.0, 3.0], states)
-    y = normalised(upper.values[:, 0], robust=False)
+    y = normalise(upper.values[:, 0], robust=False)
     found = guessed([lower, upper], dict(enumerate(y[2:].tolist(), 4)))
     assert {2, 3} <= set(points(found)) <= {0, 1, 2, 3}
     by_trial = dict(zip(points(found), zip(found.y, found.variance, strict=True), strict=True))

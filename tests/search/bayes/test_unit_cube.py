@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.search.bayes.problems import QUICK
 from tests.space.test_space import same, spaces
-from thriftune.search.bayes.cube import MANY, Cube
-from thriftune.search.bayes.kernel import CATEGORY, Array
+from thriftune.search.bayes.kernel import CHOICE_WEIGHT, Array
+from thriftune.search.bayes.unit_cube import MAX_VALUES_WITHOUT_GRADIENT, Cube
 from thriftune.space.conditions import between
 from thriftune.space.parameters import Choice, Float, Int
 from thriftune.space.space import Space
@@ -56,7 +56,7 @@ def known(space: Space, cube: Cube, seed: int) -> Array:
 def test_columns_are_what_the_space_encodes() -> None:
     cube = Cube(MIXED)
     U = cube.snap(some_points(cube.p, 500, 0))
-    X, active = cube.columns(U)
+    X, active = cube.encode(U)
     assert pytest.approx(encoded(MIXED, U), abs=1e-11) == X
     assert active.tolist() == [[name in MIXED.from_unit(row) for name in MIXED.names] for row in U.tolist()]
     assert active.any(axis=0).all()
@@ -68,7 +68,7 @@ def test_columns_are_what_the_space_encodes() -> None:
 def test_columns_of_configurations_are_what_the_space_encodes(space: Space, seed: int) -> None:
     cube = Cube(space)
     U = known(space, cube, seed)
-    X, active = cube.columns(U)
+    X, active = cube.encode(U)
     assert pytest.approx(encoded(space, U), abs=1e-9) == X
     assert active.tolist() == [[name in space.from_unit(row) for name in space.searched] for row in U.tolist()]
 
@@ -78,7 +78,7 @@ def test_columns_of_configurations_are_what_the_space_encodes(space: Space, seed
 def test_any_point_of_a_finite_space_is_snapped_to_a_configuration(space: Space, seed: int) -> None:
     cube = Cube(space)
     U = cube.snap(some_points(cube.p, 20, seed))
-    assert pytest.approx(encoded(space, U), abs=1e-12) == cube.columns(U)[0]
+    assert pytest.approx(encoded(space, U), abs=1e-12) == cube.encode(U)[0]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_any_point_of_a_finite_space_is_snapped_to_a_configuration(space: Space,
 def test_a_large_int_is_snapped_to_its_values(space: Space) -> None:
     cube = Cube(space)
     U = cube.snap(np.random.default_rng(0).random((100, cube.p)))
-    assert pytest.approx(encoded(space, U), abs=1e-9) == cube.columns(U)[0]
+    assert pytest.approx(encoded(space, U), abs=1e-9) == cube.encode(U)[0]
 
 
 @QUICK
@@ -128,12 +128,14 @@ def test_to_snap_is_to_stay_in_the_cube_and_once_is_enough(space: Space, seed: i
 def test_the_layout_of_a_mixed_space() -> None:
     layout = Cube(MIXED).layout
     widths = [3, 1, 1, 1, 2, 1, 1, 1, 1, 1]
-    assert layout.parameters == len(widths)
-    assert layout.owner.tolist() == np.repeat(np.arange(10), widths).tolist()
-    assert [MIXED.columns[name].start for name in ("lr", "layers", "width", "decay")] == layout.warped.tolist()
+    assert layout.parameter_count == len(widths)
+    assert layout.column_parameter.tolist() == np.repeat(np.arange(10), widths).tolist()
+    assert [
+        MIXED.columns[name].start for name in ("lr", "layers", "width", "decay")
+    ] == layout.warped_columns.tolist()
     for name, parameter in MIXED.items():
-        weight = CATEGORY if isinstance(parameter, Choice) else 1.0
-        assert set(layout.weights[MIXED.columns[name]]) == {weight}
+        weight = CHOICE_WEIGHT if isinstance(parameter, Choice) else 1.0
+        assert set(layout.column_weights[MIXED.columns[name]]) == {weight}
 
 
 @pytest.mark.parametrize(
@@ -141,8 +143,8 @@ def test_the_layout_of_a_mixed_space() -> None:
     [
         (Float(0, 1), True),
         (Float(2, 2), False),
-        (Int(1, MANY), False),
-        (Int(0, MANY), True),
+        (Int(1, MAX_VALUES_WITHOUT_GRADIENT), False),
+        (Int(0, MAX_VALUES_WITHOUT_GRADIENT), True),
         (Int(0, 2**40), True),
         (Choice([*range(100)]), False),
     ],
@@ -156,7 +158,7 @@ def test_what_is_climbed_by_its_slope(parameter: Float | Int | Choice, smooth: b
 def test_neighbours_differ_in_one_active_parameter(space: Space, seed: int) -> None:
     cube = Cube(space)
     U = known(space, cube, seed)[:4]
-    _, active = cube.columns(U)
+    _, active = cube.encode(U)
     others, owners = cube.neighbours(U, active, np.random.default_rng(0))
     assert (cube.snap(others) == others).all()
     assert len(others) == len(owners)
@@ -186,7 +188,7 @@ def test_neighbours_are_all_values_of_what_has_few_and_the_nearest_of_what_has_m
 def test_around_a_point_is_in_the_cube(space: Space, seed: int) -> None:
     cube = Cube(space)
     centres = known(space, cube, seed)[:3]
-    U = cube.around(centres, 200, np.random.default_rng(seed))
+    U = cube.sample_near(centres, 200, np.random.default_rng(seed))
     assert U.shape == (600, cube.p)
     assert (U >= 0.0).all()
     assert (U <= 1.0).all()
@@ -197,7 +199,7 @@ def test_around_a_point_is_in_the_cube(space: Space, seed: int) -> None:
 def test_around_a_corner_is_near_it_and_in_the_cube(p: int, changed: float) -> None:
     cube = Cube(Space({f"x{i}": Float(0, 1) for i in range(p)}))
     for corner in (0.0, 1.0):
-        U = cube.around(np.full((1, p), corner), 20_000, np.random.default_rng(0))
+        U = cube.sample_near(np.full((1, p), corner), 20_000, np.random.default_rng(0))
         assert (U >= 0.0).all()
         assert (U <= 1.0).all()
         away = np.abs(U - corner)
