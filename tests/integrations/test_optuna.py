@@ -1,4 +1,4 @@
-"""ThriftuneSampler by Optuna's own suite for samplers and in real studies, and what a searcher sees of them."""
+"""Tests ThriftuneSampler with Optuna's own suite, in real studies, and with a searcher that records its past."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from thriftune.search.protocol import Past
 from thriftune.space.objectives import feasible
 from thriftune.state.trial_record import State
 
-ODD = "ignore:.*(not divisible by `step`|out of range|Choices for a categorical)"
+IGNORE_UNUSUAL = "ignore:.*(not divisible by `step`|out of range|Choices for a categorical)"
 pytestmark = [pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")]
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
+def _errors_only() -> Iterator[None]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     yield
@@ -45,30 +45,30 @@ def _quiet() -> Iterator[None]:
 # --- Optuna's own suite -----------------------------------------------------------------------------------
 
 
-class _Ours:
+class _WithThriftuneSampler:
     @pytest.fixture
     def sampler(self) -> Callable[[], BaseSampler]:
         return lambda: ThriftuneSampler(seed=1)
 
 
 @pytest.mark.filterwarnings("ignore:.*is drawn at random")
-class TestBasics(_Ours, pytest_samplers.BasicSamplerTestCase):
+class TestBasics(_WithThriftuneSampler, pytest_samplers.BasicSamplerTestCase):
     pass
 
 
-class TestRelative(_Ours, pytest_samplers.RelativeSamplerTestCase):
+class TestRelative(_WithThriftuneSampler, pytest_samplers.RelativeSamplerTestCase):
     pass
 
 
-class TestSeveralObjectives(_Ours, pytest_samplers.MultiObjectiveSamplerTestCase):
+class TestSeveralObjectives(_WithThriftuneSampler, pytest_samplers.MultiObjectiveSamplerTestCase):
     pass
 
 
-# --- what a searcher sees ---------------------------------------------------------------------------------
+# --- the past that a searcher sees ------------------------------------------------------------------------
 
 
 class Spy:
-    """Keeps the past it is shown, and suggests by chance."""
+    """A searcher that records the past it receives, and suggests random configurations."""
 
     past: Past
 
@@ -78,7 +78,7 @@ class Spy:
 
 
 def spied(study: Study, **settings: Any) -> Spy:
-    """The study's sampler becomes one that is watched."""
+    """Give the study a sampler whose searcher is a Spy, and return the Spy."""
     sampler, spy = ThriftuneSampler(seed=0, **settings), Spy()
     sampler._searcher = spy
     study.sampler = sampler
@@ -104,10 +104,10 @@ def test_states() -> None:
     study.enqueue_trial({"x": 0.8})
     study.enqueue_trial({"other": 1.0})
     spy = spied(study)
-    study._storage.create_new_trial(study._study_id)  # runs, and has asked for nothing yet
-    trial = study.ask()  # the first of those enqueued
+    study._storage.create_new_trial(study._study_id)  # runs, and has no parameter yet
+    trial = study.ask()  # the first enqueued trial
     assert trial.suggest_float("x", 0.0, 1.0) == 0.8
-    study.ask().suggest_float("x", 0.0, 1.0)  # the second, which is free to choose x
+    study.ask().suggest_float("x", 0.0, 1.0)  # the second enqueued trial, which does not fix x
     past = spy.past
     assert [(record["x"], record.state, record.value) for record in past.trials] == [
         (0.1, State.COMPLETED, 3.0),
@@ -147,7 +147,7 @@ def test_a_pruned_trial_is_no_better_than_the_median_of_those_completed_before(m
         add(study, value / 10, sign * value)
     add(study, 0.6, state=TrialState.PRUNED, intermediate_values={1: sign * 0.5})
     add(study, 0.7, state=TrialState.PRUNED, intermediate_values={1: sign * 8.0})
-    add(study, 0.8, sign * 100.0)  # changes nothing of what was before it
+    add(study, 0.8, sign * 100.0)  # does not change the median for the trials before it
     spy = spied(study)
     study.ask().suggest_float("x", 0.0, 1.0)
     values = [record.value for record in spy.past.trials]
@@ -168,7 +168,7 @@ def test_trials_end_in_the_order_of_their_ends() -> None:
     assert all(record.seconds >= 0.0 for record in spy.past.ended)
 
 
-def test_records_are_kept_while_the_space_is_the_same() -> None:
+def test_records_are_cached_while_the_space_is_the_same() -> None:
     study = optuna.create_study()
     spy = spied(study)
     study.optimize(lambda trial: trial.suggest_float("x", 0.0, 1.0), n_trials=3)
@@ -178,7 +178,7 @@ def test_records_are_kept_while_the_space_is_the_same() -> None:
     assert all(a is b for a, b in zip(before.ended, spy.past.ended, strict=False))
 
 
-def test_values_that_cannot_be_are_passed_over() -> None:
+def test_trials_with_values_outside_the_space_are_left_out() -> None:
     study = optuna.create_study()
     space: dict[str, BaseDistribution] = {"x": FloatDistribution(0, 1), "n": IntDistribution(0, 8, step=2)}
     space["c"] = CategoricalDistribution(["a", "b"])
@@ -198,7 +198,7 @@ def test_values_that_cannot_be_are_passed_over() -> None:
     ]
 
 
-def test_failed_trials_that_are_tried_again_are_no_failures() -> None:
+def test_failed_trials_that_are_retried_do_not_count_as_failures() -> None:
     study = optuna.create_study()
     add(study, 0.1, 1.0)
     add(study, 0.2, state=TrialState.FAIL)
@@ -264,7 +264,7 @@ def test_constraints_that_the_objective_sets_and_trials_without_them() -> None:
     assert [feasible(record.metrics, past.constraints) for record in past.ended] == [True, False, False, True]
 
 
-def test_hyperband_shows_all_trials() -> None:
+def test_the_past_has_all_trials_under_hyperband() -> None:
     study = optuna.create_study(study_name="one", pruner=optuna.pruners.HyperbandPruner(1, 9))
     spy = spied(study)
 
@@ -282,12 +282,12 @@ def test_hyperband_shows_all_trials() -> None:
 
 # --- distributions ----------------------------------------------------------------------------------------
 
-FINE: list[BaseDistribution] = [
+TOO_MANY_VALUES: list[BaseDistribution] = [
     IntDistribution(0, 10**15),
     IntDistribution(1, 10**15, log=True),
     IntDistribution(-(10**15), 10**15, step=10),
 ]
-"""With more values than an Int can have."""
+"""Distributions with more values than an Int can have."""
 
 
 @st.composite
@@ -296,7 +296,7 @@ def distributions(draw: st.DrawFn) -> BaseDistribution:
         low, high = sorted((draw(numbers), draw(numbers)))
         return low, high
 
-    match draw(st.sampled_from(["float", "log", "step", "int", "log int", "choice", "fine"])):
+    match draw(st.sampled_from(["float", "log", "step", "int", "log int", "choice", "too many"])):
         case "float":
             low, high = ends(st.floats(-1e6, 1e6, allow_subnormal=False))
             return FloatDistribution(low, high)
@@ -304,7 +304,7 @@ def distributions(draw: st.DrawFn) -> BaseDistribution:
             low, high = ends(st.floats(1e-9, 1e6))
             return FloatDistribution(low, high, log=True)
         case "step":
-            # With steps much finer, Optuna no longer tells its own values from others.
+            # With much smaller steps, Optuna warns about its own values.
             low, high = ends(st.decimals(-1000, 1000, places=2).map(float))
             return FloatDistribution(low, high, step=draw(st.sampled_from([0.1, 0.25, 0.3, 1e-3, 7.0])))
         case "int":
@@ -316,13 +316,13 @@ def distributions(draw: st.DrawFn) -> BaseDistribution:
         case "choice":
             values = st.sampled_from([None, "a", "b", 2, 3.5, math.nan, (1, 2)])
             return CategoricalDistribution(draw(st.lists(values, min_size=1, unique_by=repr)))  # type: ignore[arg-type]
-    return draw(st.sampled_from(FINE))
+    return draw(st.sampled_from(TOO_MANY_VALUES))
 
 
-@pytest.mark.filterwarnings(ODD)
+@pytest.mark.filterwarnings(IGNORE_UNUSUAL)
 @hypothesis.given(distributions(), st.integers(0, 2**32))
 @hypothesis.settings(max_examples=100, deadline=None)
-def test_every_distribution_there_and_back(distribution: BaseDistribution, seed: int) -> None:
+def test_every_distribution_converts_there_and_back(distribution: BaseDistribution, seed: int) -> None:
     translation = Translation({"it": distribution})
     space, rng = translation.space, np.random.default_rng(seed)
     for config in (space.from_unit([0.0]), space.from_unit([1.0]), space.sample(rng), space.sample(rng)):
@@ -332,11 +332,11 @@ def test_every_distribution_there_and_back(distribution: BaseDistribution, seed:
         value = translation.params(again)["it"]
         assert value is params["it"] or value == params["it"]
         assert type(value) is type(params["it"])
-        if distribution not in FINE:
+        if distribution not in TOO_MANY_VALUES:
             assert again == config
 
 
-def test_steps_are_what_a_user_would_write() -> None:
+def test_steps_are_the_decimals_that_a_user_would_write() -> None:
     translation = Translation({"x": FloatDistribution(-0.2, 1.0, step=0.1), "n": IntDistribution(3, 9, step=2)})
     assert [translation.params(config) for config in translation.space.every()] == [
         {"x": x, "n": n}
@@ -345,7 +345,7 @@ def test_steps_are_what_a_user_would_write() -> None:
     ]
 
 
-@pytest.mark.filterwarnings(ODD)
+@pytest.mark.filterwarnings(IGNORE_UNUSUAL)
 def test_every_distribution_in_one_study() -> None:
     choices = (None, True, "b", 2.5, (1, 2))
 
@@ -376,7 +376,7 @@ def bowl(trial: Trial | FixedTrial) -> float:
 
 @pytest.fixture(params=["memory", "sqlite", "journal"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], BaseStorage]:
-    """Opens the same storage, each time anew where it lies on a disk."""
+    """Return a function that opens the same storage; a storage on disk gets a new object with each call."""
     memory = InMemoryStorage()
     return {
         "memory": lambda: memory,
@@ -385,7 +385,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Base
     }[str(request.param)]
 
 
-def test_resumed_it_suggests_what_it_would_have(storage: Callable[[], BaseStorage]) -> None:
+def test_a_resumed_study_continues_with_the_same_suggestions(storage: Callable[[], BaseStorage]) -> None:
     def objective(trial: Trial) -> float:
         if trial.number == 3:
             raise ValueError("fails")
@@ -407,45 +407,45 @@ def test_resumed_it_suggests_what_it_would_have(storage: Callable[[], BaseStorag
     assert other.trials[2].params != whole.trials[2].params
 
 
-def test_workers_know_what_the_others_were_given(storage: Callable[[], BaseStorage]) -> None:
+def test_workers_see_the_suggestions_of_other_workers(storage: Callable[[], BaseStorage]) -> None:
     first = optuna.create_study(storage=storage(), study_name="it", sampler=ThriftuneSampler(seed=7))
     first.optimize(bowl, n_trials=1)
     second = optuna.load_study(storage=storage(), study_name="it", sampler=ThriftuneSampler(seed=7))
     spy = spied(second)
     running = first.ask()
-    x = running.suggest_float("x", 0.0, 1.0)  # y is not asked for yet, but known
+    x = running.suggest_float("x", 0.0, 1.0)  # the objective has not requested y yet, but its value is known
     second.ask().suggest_float("x", 0.0, 1.0)
     (pending,) = (record for record in spy.past.trials if not record.state.ended)
     assert pending["x"] == x
     assert running.suggest_float("y", 0.0, 1.0) == pending["y"]
 
 
-def test_what_two_workers_were_given_at_the_same_time_is_seen_and_asked_for_again() -> None:
+def test_a_suggestion_that_another_worker_takes_at_the_same_time_is_replaced() -> None:
     storage = InMemoryStorage()
     samplers = [ThriftuneSampler(seed=0) for _ in range(2)]
     first = optuna.create_study(storage=storage, study_name="s", sampler=samplers[0])
     second = optuna.load_study(storage=storage, study_name="s", sampler=samplers[1])
     first.add_trial(create_trial(params={"n": 0}, distributions={"n": IntDistribution(0, 9)}, value=1.0))
-    asked: list[int] = []
+    suggested: list[int] = []
 
-    class Least:
-        """Suggests the least number that is not taken; meanwhile the other worker is given it."""
+    class Smallest:
+        """Suggests the smallest untried number; the other worker takes it during the first suggestion."""
 
-        def __init__(self, meanwhile: Callable[[], object] | None) -> None:
-            self.meanwhile = meanwhile
+        def __init__(self, other_worker: Callable[[], object] | None) -> None:
+            self.other_worker = other_worker
 
         def suggest(self, past: Past, rng: np.random.Generator) -> dict[str, int]:
-            found = next(n for n in range(10) if not past.times({"n": n}))
-            if self.meanwhile is not None:
-                meanwhile, self.meanwhile = self.meanwhile, None
-                meanwhile()
-            asked.append(found)
-            return {"n": found}
+            smallest = next(n for n in range(10) if not past.times({"n": n}))
+            if self.other_worker is not None:
+                other_worker, self.other_worker = self.other_worker, None
+                other_worker()
+            suggested.append(smallest)
+            return {"n": smallest}
 
-    samplers[1]._searcher = Least(None)
-    samplers[0]._searcher = Least(lambda: second.ask().suggest_int("n", 0, 9))
-    given = first.ask().suggest_int("n", 0, 9)
-    assert (given, asked) == (2, [1, 1, 2])
+    samplers[1]._searcher = Smallest(None)
+    samplers[0]._searcher = Smallest(lambda: second.ask().suggest_int("n", 0, 9))
+    taken = first.ask().suggest_int("n", 0, 9)
+    assert (taken, suggested) == (2, [1, 1, 2])
 
 
 def test_two_threads() -> None:
@@ -457,14 +457,14 @@ def test_two_threads() -> None:
 
 def test_one_sampler_for_several_studies() -> None:
     sampler = ThriftuneSampler(seed=3)
-    both = []
+    runs = []
     for _ in range(2):
         study = optuna.create_study(sampler=sampler)
         study.optimize(lambda trial: trial.suggest_float("other", 0.0, 9.0), n_trials=2)
         study = optuna.create_study(sampler=sampler)
         study.optimize(bowl, n_trials=6)
-        both.append([trial.params for trial in study.trials])
-    assert both[0] == both[1]
+        runs.append([trial.params for trial in study.trials])
+    assert runs[0] == runs[1]
 
 
 def test_a_sampler_can_be_pickled() -> None:
@@ -486,7 +486,7 @@ def test_options_are_those_of_bayes() -> None:
             ThriftuneSampler(seed=seed)  # type: ignore[arg-type]
 
 
-def test_parameters_of_some_trials_only_are_drawn_at_random_and_it_is_said_once() -> None:
+def test_parameters_of_only_some_trials_are_drawn_at_random_with_one_warning_each() -> None:
     def objective(trial: Trial) -> float:
         x = trial.suggest_float("x", 0.0, 1.0)
         if trial.suggest_categorical("deep", [True, False]):
@@ -498,9 +498,9 @@ def test_parameters_of_some_trials_only_are_drawn_at_random_and_it_is_said_once(
         study = optuna.create_study(sampler=ThriftuneSampler(seed=0))
         study.enqueue_trial({"deep": True})
         study.enqueue_trial({"deep": False})
-        with pytest.warns(UserWarning, match="is drawn at random") as said:
+        with pytest.warns(UserWarning, match="is drawn at random") as warned:
             study.optimize(objective, n_trials=10)
-        assert sorted(str(each.message).partition(":")[0] for each in said) == ["n", "y"]
+        assert sorted(str(each.message).partition(":")[0] for each in warned) == ["n", "y"]
         runs.append([trial.params for trial in study.trials])
     assert runs[0] == runs[1]
     assert len({params["n"] / (5 + number) for number, params in enumerate(runs[0])}) > 3
@@ -518,14 +518,14 @@ def test_fixed_parameters() -> None:
     assert len({trial.params["y"] for trial in study.trials[3:]}) == 4
 
 
-def test_nothing_twice_while_something_is_left() -> None:
+def test_no_configuration_is_suggested_twice_while_untried_ones_are_left() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0))
     study.optimize(lambda t: t.suggest_int("n", 0, 2) + t.suggest_categorical("c", [0, 1, 2]), n_trials=9)
     assert len({tuple(trial.params.values()) for trial in study.trials}) == 9
 
 
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_it_beats_chance(direction: Literal["minimize", "maximize"]) -> None:
+def test_it_beats_random_search(direction: Literal["minimize", "maximize"]) -> None:
     sign = 1.0 if direction == "minimize" else -1.0
 
     def best(sampler: BaseSampler) -> float:
@@ -536,7 +536,7 @@ def test_it_beats_chance(direction: Literal["minimize", "maximize"]) -> None:
     assert best(ThriftuneSampler(seed=0)) < 0.2 * min(best(RandomSampler(seed=seed)) for seed in range(3))
 
 
-def test_it_keeps_to_constraints() -> None:
+def test_it_learns_constraints() -> None:
     study = optuna.create_study(sampler=ThriftuneSampler(seed=0, constraints_func=lambda t: [0.5 - t.params["x"]]))
     study.optimize(bowl, n_trials=16)
     later = study.trials[8:]
@@ -555,12 +555,12 @@ def test_two_objectives_have_a_front() -> None:
     assert len(study.best_trials) >= 3
 
 
-def test_without_optuna_the_extra_is_named() -> None:
+def test_the_error_without_optuna_names_the_extra() -> None:
     code = (
         "import sys; sys.modules['optuna'] = None; sys.modules['optuna.distributions'] = None\n"
         "from thriftune.errors import MissingExtra\n"
         "try:\n    import thriftune.integrations.optuna\n"
         "except MissingExtra as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "ThriftuneSampler needs optuna; install it with: pip install 'thriftune[optuna]'\n"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert result.stdout == "ThriftuneSampler needs optuna; install it with: pip install 'thriftune[optuna]'\n"

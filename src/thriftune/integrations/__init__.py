@@ -1,1 +1,1 @@
-"""How do users of other tools come by this search? One place a tool, which alone imports it."""
+"""How do users of other tools use thriftune's search? Each tool has one package, the only one that imports it."""

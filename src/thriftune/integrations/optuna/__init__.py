@@ -1,6 +1,6 @@
-"""How do users of Optuna come by this search? `ThriftuneSampler`.
+"""How do users of Optuna use thriftune's search? With `ThriftuneSampler`.
 
-Optuna is needed here only, and comes with the extra `optuna`.
+Only this package imports Optuna, which the extra `optuna` installs.
 """
 
 from thriftune.errors import MissingExtra

@@ -1,4 +1,4 @@
-"""How does Optuna's search space read as a space of ours, and a trial's parameters as a configuration?"""
+"""Conversion of Optuna's search space to a thriftune space, and of a trial's parameters to a configuration."""
 
 from __future__ import annotations
 
@@ -15,45 +15,53 @@ from thriftune.space.space import Space
 from thriftune.state.events import Config
 
 SUGGESTED = "thriftune:suggested"
-"""A trial's system attribute: the number of each parameter as suggested."""
+"""The key of a trial's system attribute with the suggested parameters, in Optuna's internal representation."""
 
-_ENQUEUED = "fixed_params"  # Optuna's own
+_ENQUEUED = "fixed_params"  # Optuna's key of the parameters of an enqueued trial
 
-_OFF = Decimal("0.001")
-"""A value further than this part of a step from one was not given by the distribution."""
+_MAX_DEVIATION = Decimal("0.001")
+"""A value further than this share of a step from the nearest step does not belong to the distribution."""
 
 
 class Translation:
-    """Distributions as a space of ours; parameters as configurations and back."""
+    """A thriftune space for Optuna's distributions; converts parameters to configurations and back."""
 
     def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
         self.distributions = dict(distributions)
-        self._axes = {name: _Axis(distribution) for name, distribution in distributions.items()}
-        self.space = Space({name: axis.parameter for name, axis in self._axes.items()})
+        self._converters = {name: _Converter(distribution) for name, distribution in distributions.items()}
+        self.space = Space({name: converter.parameter for name, converter in self._converters.items()})
 
     def config(self, trial: FrozenTrial) -> dict[str, Any] | None:
-        """What a trial was asked for, is fixed to or at least was suggested; None: has no place in the space."""
+        """Return the trial's configuration; None if it lacks a parameter or has a value outside the space.
+
+        A parameter's value is the one that the objective has requested, else the enqueued one, else the suggested
+        one.
+        """
         suggested = trial.system_attrs.get(SUGGESTED, {})
-        given = {**trial.system_attrs.get(_ENQUEUED, {}), **trial.params}
+        params = {**trial.system_attrs.get(_ENQUEUED, {}), **trial.params}
         config: dict[str, Any] = {}
-        for name, axis in self._axes.items():
+        for name, converter in self._converters.items():
             try:
-                number = axis.distribution.to_internal_repr(given[name]) if name in given else suggested[name]
-            except (KeyError, ValueError):  # it has none, or none that there can be
+                internal = (
+                    converter.distribution.to_internal_repr(params[name]) if name in params else suggested[name]
+                )
+            except (KeyError, ValueError):  # no value, or one that is not a choice
                 return None
-            if (place := axis.place(number)) is None:
+            if (value := converter.to_config(internal)) is None:
                 return None
-            config[name] = place
+            config[name] = value
         return config
 
     def params(self, config: Config) -> dict[str, Any]:
-        return {name: self._axes[name].value(place) for name, place in config.items()}
+        """Return a configuration as Optuna's parameters."""
+        return {name: self._converters[name].to_optuna(value) for name, value in config.items()}
 
 
-class _Axis:
-    """A distribution as a parameter of ours. Choices and steps go by their index, which maps back exactly.
+class _Converter:
+    """Converts the values of one Optuna distribution to those of a thriftune parameter and back.
 
-    Optuna has a number for each value, a choice's being its index; a place is what a configuration has for it.
+    Choices and steps are represented by their index, which converts back exactly. Optuna's internal representation
+    of a value is a number; for a choice, its index.
     """
 
     parameter: Parameter
@@ -69,35 +77,38 @@ class _Axis:
             assert isinstance(distribution, FloatDistribution | IntDistribution)
             low, high, log, step = distribution.low, distribution.high, distribution.log, distribution.step
         self._low, self._high = low, high
-        # In decimals, as Optuna counts steps: three steps of 0.1 are 0.3.
+        # Steps are counted in decimals, as Optuna does: three steps of 0.1 are 0.3.
         self._first, self._step = Decimal(str(low)), Decimal(str(step or 0))
         steps = (Decimal(str(high)) - self._first) / self._step if self._step else math.inf
-        self._indexed = not log and steps <= LARGEST_BOUND
+        self._is_indexed = not log and steps <= LARGEST_BOUND
         if isinstance(distribution, CategoricalDistribution):
             self.parameter = Choice(range(len(distribution.choices)))
-        elif self._indexed:
+        elif self._is_indexed:
             self.parameter = Int(0, round(steps))
         elif isinstance(distribution, IntDistribution) and high <= LARGEST_BOUND:
             self.parameter = Int(distribution.low, distribution.high, log=log)
-        else:  # also with more steps than an Int can have
+        else:  # also an int distribution with more values than an Int can have
             self.parameter = Float(low, high, log=log)
 
-    def place(self, number: float) -> float | None:
-        """None: has none."""
-        if not self._low <= number <= self._high:
+    def to_config(self, internal: float) -> float | None:
+        """Return the value in a configuration for Optuna's internal number; None if it is not a valid one."""
+        if not self._low <= internal <= self._high:
             return None
         if not self._step:
-            return float(number)
-        steps = (Decimal(str(number)) - self._first) / self._step
-        if abs(steps - round(steps)) > _OFF:
+            return float(internal)
+        steps = (Decimal(str(internal)) - self._first) / self._step
+        if abs(steps - round(steps)) > _MAX_DEVIATION:
             return None
-        return round(steps) if self._indexed else number if isinstance(self.parameter, Float) else round(number)
+        if self._is_indexed:
+            return round(steps)
+        return internal if isinstance(self.parameter, Float) else round(internal)
 
-    def value(self, place: Any) -> Any:
+    def to_optuna(self, config_value: Any) -> Any:
+        """Return Optuna's value for a value in a configuration."""
         if isinstance(self.distribution, CategoricalDistribution):
-            return self.distribution.choices[place]
+            return self.distribution.choices[config_value]
         if not self._step:
-            return float(place)
-        steps = place if self._indexed else round((Decimal(place) - self._first) / self._step)
+            return float(config_value)
+        steps = config_value if self._is_indexed else round((Decimal(config_value) - self._first) / self._step)
         value = self._first + steps * self._step
         return int(value) if isinstance(self.distribution, IntDistribution) else float(value)

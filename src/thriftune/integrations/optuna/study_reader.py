@@ -1,4 +1,4 @@
-"""How does an Optuna study read as a past of ours?"""
+"""Conversion of an Optuna study to the past that a thriftune searcher reads."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from thriftune.state.earlier_results import EarlierStudy
 from thriftune.state.events import Config
 from thriftune.state.trial_record import State, TrialRecord
 
-# Keys of a trial's system attributes, Optuna's own.
+# Optuna's keys in a trial's system attributes.
 _RETRIED, _CONSTRAINTS = "retry_history", "constraints"
 
 _LARGEST = 1e300
-"""Constraint values end here: those of a past are finite."""
+"""Constraint values are clipped here, because a past needs finite values."""
 
 
 @dataclass(frozen=True)
-class Past:
-    """See search.Past."""
+class OptunaPast:
+    """An Optuna study as a search.Past."""
 
     space: Space
     seed: int
@@ -47,46 +47,47 @@ class Past:
         return self.objectives[0].maximize
 
     def times(self, config: Config) -> int:
-        return self._tried[self.space.key(config)]
+        return self._counts[self.space.key(config)]
 
     @cached_property
-    def _tried(self) -> Counter[tuple[Any, ...]]:
+    def _counts(self) -> Counter[tuple[Any, ...]]:
         return Counter(self.space.key(trial.config) for trial in self.trials)
 
 
-class Reader:
-    """Reads one study. What it keeps is a cache: records of ended trials, while the space stays the same."""
+class StudyReader:
+    """Reads one Optuna study. Caches the records of ended trials while the search space stays the same."""
 
     def __init__(self, study: Study) -> None:
         self.storage, self.study_id = study._storage, study._study_id
         self.intersection = IntersectionSearchSpace()
         self._translation: Translation | None = None
-        self._records: dict[int, TrialRecord | None] = {}  # None: has no place in the space
-        self._told_of: set[str] = set()
+        # By trial number: its record, or None for a trial whose parameters are not all in the search space.
+        self._records: dict[int, TrialRecord | None] = {}
+        self._warned_of: set[str] = set()  # parameters for which newly_left_out() has returned True
 
     def read(
-        self, study: Study, search_space: Mapping[str, BaseDistribution], without: int, seed: int
-    ) -> tuple[Translation, Past]:
-        """All but the trial with the number `without`, which is to get a suggestion."""
+        self, study: Study, search_space: Mapping[str, BaseDistribution], excluded: int, seed: int
+    ) -> tuple[Translation, OptunaPast]:
+        """Return the past of a study, without the trial number `excluded`, which needs a suggestion."""
         if self._translation is None or self._translation.distributions != search_space:
             self._translation, self._records = Translation(search_space), {}
-        # Of the storage and not of the study, which under Hyperband shows some of them.
-        trials = [trial for trial in self._trials() if trial.number != without]
+        # Read the storage and not the study: under Hyperband, a study shows only some of its trials.
+        trials = [trial for trial in self._trials() if trial.number != excluded]
         retried = {number for trial in trials for number in trial.system_attrs.get(_RETRIED, ())}
         objectives = _objectives(study.directions)
         ended = [
             record
             for trial, values in _outcomes(trials, objectives)
-            # A trial that is tried again was lost with its machine, or failed by chance.
+            # A failed trial that was retried was preempted, or failed by chance: its failure says nothing.
             if (values is not None or trial.number not in retried)
             and (record := self._ended(trial, values, objectives)) is not None
         ]
         metrics = sorted({name for record in ended for name in record.metrics if name.startswith(_CONSTRAINTS)})
         for record in ended:
-            if record.values is not None:  # as in Optuna, a constraint that a trial does not know of is met
+            if record.values is not None:  # as in Optuna, a trial meets a constraint that it has no value of
                 record.metrics = {**dict.fromkeys(metrics, 0.0), **record.metrics}
         pending = [record for trial in trials if (record := self._pending(trial)) is not None]
-        return self._translation, Past(
+        return self._translation, OptunaPast(
             space=self._translation.space,
             seed=seed,
             trials=sorted(ended + pending, key=lambda record: record.id),
@@ -95,9 +96,13 @@ class Reader:
             constraints=[Constraint(name, 0.0, upper=True) for name in metrics],
         )
 
-    def given_meanwhile(self, config: Config, past: Past, number: int) -> bool:
-        """Whether another trial was given the same since the past was read, which did not know of it then."""
-        if past.times(config):  # nothing else is left
+    def is_taken_by_another(self, config: Config, past: OptunaPast, number: int) -> bool:
+        """Return whether another pending trial has taken this configuration since the past was read.
+
+        `number` is the trial that the configuration is for. Returns False for a configuration that is in the past:
+        then the searcher has no untried one left.
+        """
+        if past.times(config):
             return False
         assert self._translation is not None
         key = past.space.key(config)
@@ -106,12 +111,12 @@ class Reader:
         return any(other is not None and past.space.key(other) == key for other in configs)
 
     def newly_left_out(self, study: Study, name: str) -> bool:
-        """Whether a parameter is not searched although trials have completed, asked for the first time."""
-        if name in self._told_of or not any(trial.state is TrialState.COMPLETE for trial in self._trials()):
+        """Return whether a parameter is not searched although trials have completed; True once for each."""
+        if name in self._warned_of or not any(trial.state is TrialState.COMPLETE for trial in self._trials()):
             return False
         if name in self.intersection.calculate(study):
-            return False  # when this trial began, none had completed
-        self._told_of.add(name)
+            return False  # when this trial began, no trial had completed
+        self._warned_of.add(name)
         return True
 
     def _trials(self) -> list[FrozenTrial]:
@@ -120,10 +125,11 @@ class Reader:
     def _ended(
         self, trial: FrozenTrial, values: tuple[float, ...] | None, objectives: Sequence[Objective]
     ) -> TrialRecord | None:
-        known = self._records.get(trial.number)
-        if trial.number in self._records and (known is None or known.values == values):
-            return known
-        record = self._blank(trial)
+        """Return the record of an ended trial; None if its parameters are not all in the search space."""
+        cached = self._records.get(trial.number)
+        if trial.number in self._records and (cached is None or cached.values == values):
+            return cached
+        record = self._new_record(trial)
         if record is not None:
             record.state = State.COMPLETED if trial.state is TrialState.COMPLETE else State.STOPPED
             if values is None:
@@ -132,45 +138,48 @@ class Reader:
                 record.value, record.values = values[0], values
                 record.metrics = dict(zip((each.metric for each in objectives), values, strict=True))
                 record.metrics.update(_constraint_metrics(trial.system_attrs))
-            record.ended_at = _seconds(trial.datetime_complete)
+            record.ended_at = _unix_seconds(trial.datetime_complete)
             record.seconds = max(0.0, record.ended_at - record.created_at)
         self._records[trial.number] = record
         return record
 
     def _pending(self, trial: FrozenTrial) -> TrialRecord | None:
+        """Return the record of a running or waiting trial; None for any other."""
         if trial.state.is_finished():
             return None
-        record = self._blank(trial)
+        record = self._new_record(trial)
         if record is not None and trial.state is TrialState.RUNNING:
             record.state = State.RUNNING
         return record
 
-    def _blank(self, trial: FrozenTrial) -> TrialRecord | None:
+    def _new_record(self, trial: FrozenTrial) -> TrialRecord | None:
         assert self._translation is not None
         config = self._translation.config(trial)
-        return None if config is None else TrialRecord(trial.number, config, _seconds(trial.datetime_start))
+        if config is None:
+            return None
+        return TrialRecord(trial.number, config, _unix_seconds(trial.datetime_start))
 
 
 def _outcomes(
     trials: Sequence[FrozenTrial], objectives: Sequence[Objective]
 ) -> Iterator[tuple[FrozenTrial, tuple[float, ...] | None]]:
-    """Those that have ended, in the order in which they did, and their values; None: it failed.
+    """Yield the trials that have ended, in the order in which they did, with their values; None for a failure.
 
-    A pruned trial has its last intermediate value, but none better than the median of those completed before: an
-    early step may look better than any last one, and what was pruned hardly is. One without a value has failed:
-    raising TrialPruned at once is how objectives refuse a configuration.
+    A pruned trial has its last intermediate value, but none better than the median of the trials completed before
+    it: the value of an early step may look better than any final one, and a pruned trial hardly is. A pruned trial
+    without a value counts as failed, because an objective rejects a configuration by raising TrialPruned at once.
     """
-    completed: list[float] = []  # of a single objective, rising
+    completed: list[float] = []  # values of the completed trials of a single objective, ascending
     finished = [trial for trial in trials if trial.state.is_finished()]
-    for trial in sorted(finished, key=lambda trial: (_seconds(trial.datetime_complete), trial.number)):
+    for trial in sorted(finished, key=lambda trial: (_unix_seconds(trial.datetime_complete), trial.number)):
         values: tuple[float, ...] | None = None
         if trial.state is TrialState.COMPLETE:
             values = tuple(trial.values)
         elif trial.state is TrialState.PRUNED and trial.last_step is not None and len(objectives) == 1:
             value = trial.intermediate_values[trial.last_step]
             if completed:
-                middle = 0.5 * completed[(len(completed) - 1) // 2] + 0.5 * completed[len(completed) // 2]
-                value = min(value, middle) if objectives[0].maximize else max(value, middle)
+                median = 0.5 * completed[(len(completed) - 1) // 2] + 0.5 * completed[len(completed) // 2]
+                value = min(value, median) if objectives[0].maximize else max(value, median)
             values = (value,)
         if values is not None and not all(map(math.isfinite, values)):
             values = None
@@ -184,11 +193,15 @@ def _objectives(directions: Sequence[StudyDirection]) -> tuple[Objective, ...]:
 
 
 def _constraint_metrics(attrs: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """What constraints_func returned is a list; what trial.set_constraint() was given has a key each."""
-    told = {f"{_CONSTRAINTS}:{i}": value for i, value in enumerate(attrs.get(_CONSTRAINTS) or ())}
-    told.update((key, value) for key, value in attrs.items() if key.startswith(f"{_CONSTRAINTS}:"))
-    return ((key, min(max(float(value), -_LARGEST), _LARGEST)) for key, value in told.items())
+    """Yield the name and value of each constraint in a trial's system attributes.
+
+    The values that constraints_func returned are one list. Each value given to trial.set_constraint() has a key of
+    its own.
+    """
+    values = {f"{_CONSTRAINTS}:{i}": value for i, value in enumerate(attrs.get(_CONSTRAINTS) or ())}
+    values.update((key, value) for key, value in attrs.items() if key.startswith(f"{_CONSTRAINTS}:"))
+    return ((key, min(max(float(value), -_LARGEST), _LARGEST)) for key, value in values.items())
 
 
-def _seconds(at: datetime | None) -> float:
-    return 0.0 if at is None else at.timestamp()
+def _unix_seconds(time: datetime | None) -> float:
+    return 0.0 if time is None else time.timestamp()
