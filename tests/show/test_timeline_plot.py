@@ -14,20 +14,20 @@ from tests.cli.test_bill import rented
 from tests.show.test_history_plot import BEGINNINGS
 from tests.support import rentals
 from thriftune.errors import SettingError, ThriftuneError
-from thriftune.results.ledger import Ledger, Row, Work
+from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
 from thriftune.show.timeline_plot import laid_out, lanes, plot_timeline, stacked
 from thriftune.state import events as ev
 
 
 def row(
-    since: float, end: float, *work: Work, machine: str = "m", taken_away: bool = False, slots: int = 1
-) -> Row:
+    since: float, end: float, *work: AttemptWork, machine: str = "m", taken_away: bool = False, slots: int = 1
+) -> LedgerRow:
     life = (machine, "spot", since, end, False, slots)
-    return Row(*life, 1.0, None, 1.0, 0.0, 0.0, taken_away, False, work)
+    return LedgerRow(*life, 1.0, None, 1.0, 0.0, 0.0, taken_away, False, work)
 
 
-def on_it(trial: int, since: float, until: float, workers: int = 1) -> Work:
-    return Work(trial, 1, workers, since, until, 1.0, 0.0, False)
+def on_it(trial: int, since: float, until: float, workers: int = 1) -> AttemptWork:
+    return AttemptWork(trial, 1, workers, since, until, 1.0, 0.0, False)
 
 
 def ledger_of(entries: list[ev.Event]) -> Ledger:

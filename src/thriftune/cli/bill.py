@@ -13,7 +13,7 @@ from rich.text import Text
 from thriftune.cli.common import existing_store, json_option, plot_option, print_json, store_option
 from thriftune.cli.screen import facts_table, open_console, section, table
 from thriftune.common.formatting import format_dollars, format_energy_total, format_seconds, plural, time_unit
-from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, Row
+from thriftune.results.ledger import SPOT_PRICE_UNKNOWN, Ledger, LedgerRow
 from thriftune.state.events import THIS_MACHINE
 from thriftune.state.history import History
 from thriftune.study.ask_tell import load
@@ -65,7 +65,7 @@ def _show(name: str, ledger: Ledger) -> None:
     console = open_console()
     facts = facts_table()
     facts.add_row("study", Text(name, style="bold"))
-    for what, text in _own_facts(ledger) if ledger.own else _facts(ledger):
+    for what, text in _own_facts(ledger) if ledger.is_own_machine else _facts(ledger):
         facts.add_row(what, Text(text))
     console.print(facts)
     _show_rows(console, ledger)
@@ -84,7 +84,7 @@ def _own_facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
 
 def _facts(ledger: Ledger) -> Iterator[tuple[str, str]]:
     rows = ledger.rows
-    taken, there = sum(row.taken_away for row in rows), sum(row.there for row in rows)
+    taken, there = sum(row.taken_away for row in rows), sum(row.is_present for row in rows)
     notes = [f"{taken} taken away", *([f"{there} still there"] if there else [])]
     yield "machines", f"{len(rows)}: {', '.join(notes)}; {format_seconds(ledger.seconds)} of all together"
     paid = format_dollars(ledger.dollars)
@@ -135,7 +135,7 @@ def _lost_line(dollars: float, ledger: Ledger) -> str:
 
 
 def _show_rows(console: Console, ledger: Ledger) -> None:
-    rows, own = list(ledger.rows), ledger.own
+    rows, own = list(ledger.rows), ledger.is_own_machine
     began = rows[0].since
     unit, seconds = time_unit(max(row.end for row in rows) - began)
     shown, rest = rows, []
@@ -148,7 +148,7 @@ def _show_rows(console: Console, ledger: Ledger) -> None:
             row.machine,
             row.offer,
             f"{(row.since - began) / seconds:.1f}",
-            "-" if row.there else f"{(row.end - began) / seconds:.1f}",
+            "-" if row.is_present else f"{(row.end - began) / seconds:.1f}",
             f"{'' if row.price_known else _NO_PRICE}{row.price_per_hour:.4g}",
             *_sums([row], digits),
             _ending(row),
@@ -174,16 +174,16 @@ def _show_rows(console: Console, ledger: Ledger) -> None:
         console.print(Text(f"{_NO_PRICE} {SPOT_PRICE_UNKNOWN}", style="dim"))
 
 
-def _sums(rows: Sequence[Row], digits: int) -> tuple[str, ...]:
+def _sums(rows: Sequence[LedgerRow], digits: int) -> tuple[str, ...]:
     """Refunds, dollars, steps and steps lost of these together."""
     sums = Ledger(rows)
-    mark = _ESTIMATE if any(row.estimated for row in rows) and not sums.own else ""
+    mark = _ESTIMATE if any(row.estimated for row in rows) and not sums.is_own_machine else ""
     refunded = f"{sums.refunded:.{digits}f}" if sums.refunded else "-"
     return refunded, f"{mark}{sums.dollars:.{digits}f}", _steps(sums.steps_done), _steps(sums.steps_lost)
 
 
-def _ending(row: Row) -> str:
-    if row.there:
+def _ending(row: LedgerRow) -> str:
+    if row.is_present:
         return "still there"
     if row.machine == THIS_MACHINE:
         return "ended"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from thriftune.common.formatting import format_dollars, plural, time_unit
 from thriftune.errors import ThriftuneError
-from thriftune.results.ledger import Ledger, Row, Work
+from thriftune.results.ledger import AttemptWork, Ledger, LedgerRow
 from thriftune.show.plot_style import INK, MUTED, SERIES, check, legend, picture
 
 _MACHINE = "machine"
@@ -39,7 +39,7 @@ class Bar(NamedTuple):
     bottom: float
 
 
-Group = tuple[str, list[list[Row]]]
+Group = tuple[str, list[list[LedgerRow]]]
 """An offer, and the lanes of its machines."""
 
 
@@ -49,7 +49,7 @@ class Layout:
 
     lanes: int
     bottom: float = 0.0
-    headings: list[tuple[float, str, list[list[Row]]]] = field(default_factory=list)
+    headings: list[tuple[float, str, list[list[LedgerRow]]]] = field(default_factory=list)
     names: dict[float, str] = field(default_factory=dict)  # by the middle of the lane
     lives: list[Bar] = field(default_factory=list)
     bars: list[tuple[int, Bar]] = field(default_factory=list)  # with whose trial's it is
@@ -67,15 +67,15 @@ def plot_timeline(name: str, ledger: Ledger, path: Path) -> None:
     groups = [(offer, lanes(rows)) for offer, rows in _by_offer(ledger.rows)]
     taken = sum(row.taken_away for row in ledger.rows)
     lost = f", {taken} taken away" if taken else ""
-    lives, rented = ("drive", " if rented") if ledger.own else (_MACHINE, "")
+    lives, rented = ("drive", " if rented") if ledger.is_own_machine else (_MACHINE, "")
     title = f"{name}: {plural(len(ledger.rows), lives)}{lost}, {format_dollars(ledger.dollars)}{rented}"
     with picture(path, title, width=_WIDTH, height=_height(groups)) as (axes,):
         _draw(axes, laid_out(groups), lives)
 
 
-def lanes(rows: Iterable[Row]) -> list[list[Row]]:
+def lanes(rows: Iterable[LedgerRow]) -> list[list[LedgerRow]]:
     """Machines that were there at the same time in different lanes, the topmost that is free."""
-    found: list[list[Row]] = []
+    found: list[list[LedgerRow]] = []
     held: list[tuple[float, int]] = []  # a heap: until when, which lane
     free: list[int] = []  # a heap
     for row in sorted(rows, key=lambda row: row.since):
@@ -90,7 +90,7 @@ def lanes(rows: Iterable[Row]) -> list[list[Row]]:
     return found
 
 
-def stacked(work: Iterable[Work]) -> tuple[list[int], int]:
+def stacked(work: Iterable[AttemptWork]) -> tuple[list[int], int]:
     """Attempts that were on a machine at the same time, one above the other: at which slot each begins, and how
     many slots that takes."""
     starts: list[int] = []
@@ -105,7 +105,7 @@ def stacked(work: Iterable[Work]) -> tuple[list[int], int]:
     return starts, len(taken_until)
 
 
-def _by_offer(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+def _by_offer(rows: Sequence[LedgerRow]) -> list[tuple[str, list[LedgerRow]]]:
     offers = dict.fromkeys(row.offer for row in rows)
     return [(offer, [row for row in rows if row.offer == offer]) for offer in offers]
 
@@ -171,7 +171,7 @@ def _draw(axes: Any, layout: Layout, what: str) -> None:
     legend(axes, columns=len(trials) + 2 if few else 2)
 
 
-def _bars(row: Row, top: float, filled: float) -> Iterable[tuple[int, Bar]]:
+def _bars(row: LedgerRow, top: float, filled: float) -> Iterable[tuple[int, Bar]]:
     starts, slots = stacked(row.work)
     height = filled / max(slots, row.slots, 1)
     for work, first in zip(row.work, starts, strict=True):
