@@ -64,7 +64,9 @@ def test_a_copy(last: tt.TrialRecord, tmp_path: Path, monkeypatch: pytest.Monkey
     assert read(tmp_path / "copy") == last.value
     typed(tmp_path, "best", "s", "--model", "--to", "copy/of/model")
     assert read(tmp_path / "copy/of/model") == last["x"]
-    assert "copy is there already; name a folder" in typed(tmp_path, "best", "s", "--to", "copy", status=1).stderr
+    assert (
+        "copy exists already; name a new folder" in typed(tmp_path, "best", "s", "--to", "copy", status=1).stderr
+    )
     told = strict(typed(tmp_path, "best", "s", "--trial", "0", "--to", "other", "--json").stdout)
     assert told["checkpoint"] == str(tmp_path / "other")
     assert read(tmp_path / "other") == told["value"] == tt.load("s", "s.db").trials[0].value

@@ -1,4 +1,4 @@
-"""Studies as data frames, as a user gets them."""
+"""Tests the data frames of a study."""
 
 from __future__ import annotations
 
@@ -38,33 +38,33 @@ SPACE = {
 }
 
 
-def test_what_a_newcomer_does_with_a_result(tmp_path: Path) -> None:
-    done = tt.tune(train, SPACE, minimize="loss", trials=6, max_steps=2, store=tmp_path / "s.db", progress=False)
-    frame = done.to_pandas()
-    assert list(frame["trial"]) == [trial.id for trial in done.trials]
+def test_the_frames_of_a_result(tmp_path: Path) -> None:
+    tuned = tt.tune(train, SPACE, minimize="loss", trials=6, max_steps=2, store=tmp_path / "s.db", progress=False)
+    frame = tuned.to_pandas()
+    assert list(frame["trial"]) == [trial.id for trial in tuned.trials]
     assert set(frame["state"]) <= {"COMPLETED", "STOPPED"}
     finished = frame[frame.state == "COMPLETED"]
     best = finished.sort_values("loss").iloc[0]
-    assert best["trial"] == done.best.id
-    assert best["lr"] == done.best["lr"]
-    assert best["value"] == best["loss"] == done.best.value
+    assert best["trial"] == tuned.best.id
+    assert best["lr"] == tuned.best["lr"]
+    assert best["value"] == best["loss"] == tuned.best.value
     assert str(frame["started"].dtype).endswith("UTC]")
     assert (frame["ended"] >= frame["started"]).all()
-    assert (frame["seconds"] < 1e6).all(), "the column of that name stays what it is"
+    assert (frame["seconds"] < 1e6).all(), "the fixed column keeps its name"
     assert (frame["metrics_seconds"] == 2.0).all()
     assert (frame["momentum"] == 0.5).all(), "the metric keeps its name, and the parameter gets a prefix"
     adam = frame["optimizer"] == "adam"
     assert frame["params_momentum"].isna().tolist() == adam.tolist()
     assert frame["layers"].isna().tolist() == adam.tolist()
     assert str(frame["layers"].dtype) == "Int64" if adam.any() else "int64"
-    told = done.to_pandas(reports=True)
-    assert len(told) == sum(len(trial.reports) for trial in done.trials)
-    assert list(told.columns) == ["trial", "step", "loss", "momentum", "seconds", "time", "attempt", "saved"]
-    together = told.merge(frame, on="trial")
-    assert len(together) == len(told)
+    reports = tuned.to_pandas(reports=True)
+    assert len(reports) == sum(len(trial.reports) for trial in tuned.trials)
+    assert list(reports.columns) == ["trial", "step", "loss", "momentum", "seconds", "time", "attempt", "saved"]
+    merged = reports.merge(frame, on="trial")
+    assert len(merged) == len(reports)
 
 
-def test_each_column() -> None:
+def test_the_columns_and_their_values() -> None:
     frame = result().to_pandas()
     assert list(frame.columns) == [
         "trial",
@@ -95,7 +95,7 @@ def test_each_column() -> None:
     assert frame["gap"].isna().all()
 
 
-def test_values_that_count_are_the_ones_shown() -> None:
+def test_the_frame_has_the_values_that_count() -> None:
     entries = studies.log_of_two((0.5, 1.0))
     first_best = [
         replace(entry, metrics={"loss": 0.1}) if isinstance(entry, ev.Reported) and entry.step == 1 else entry
@@ -108,19 +108,19 @@ def test_values_that_count_are_the_ones_shown() -> None:
 
 
 def test_several_objectives_and_constraints() -> None:
-    of = result(
+    tuned = result(
         studies.log_of_two((0.5, 3.0), (0.2, 1.0)),
         objectives=studies.TWO,
         constraints=parse_constraints("speed >= 2"),
     )
-    frame = of.to_pandas()
+    frame = tuned.to_pandas()
     assert "value" not in frame.columns
     assert frame["loss"].tolist() == [0.5, 0.2]
     assert frame["speed"].tolist() == [3.0, 1.0]
     assert frame["feasible"].tolist() == [True, False]
 
 
-def test_a_metric_that_is_called_value(tmp_path: Path) -> None:
+def test_a_metric_with_the_name_value(tmp_path: Path) -> None:
     study = tt.Study({"value": tt.Float(0, 1), "x": tt.Int(1, 3)}, maximize="value", seed=0)
     study.tell(study.ask(), 2.0)
     running = study.ask()
@@ -134,14 +134,14 @@ def test_a_metric_that_is_called_value(tmp_path: Path) -> None:
     assert frame["ended"].isna().tolist() == [False, True]
 
 
-def test_of_nothing_there_are_the_columns() -> None:
+def test_the_frame_of_an_empty_study_has_the_columns() -> None:
     frame = result([]).to_pandas()
     assert len(frame) == 0
     assert {"trial", "value", "loss", "lr", "act", "started"} <= set(frame.columns)
     assert len(result([]).to_pandas(reports=True)) == 0
 
 
-def test_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_pandas_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'thriftune\[pandas\]'"):
         result().to_pandas()

@@ -1,4 +1,4 @@
-"""The model of the best trial, as a newcomer saves, loads and copies it."""
+"""Tests saving, loading and copying the models of trials and of a study."""
 
 from __future__ import annotations
 
@@ -24,32 +24,39 @@ from thriftune.stopping import ASHA
 SPACE = {"x": tt.Float(0.0, 1.0)}
 
 
-def keep(loss: float) -> Callable[[Path], object]:
-    """A save function whose model is its loss."""
+def save_loss(loss: float) -> Callable[[Path], object]:
+    """Return a save function that writes the loss as the model."""
     return lambda folder: (folder / "loss").write_text(repr(loss))
 
 
 def valley(trial: tt.Trial) -> None:
-    """The loss falls until step 3 and rises from there."""
+    """Train with a loss that falls until step 3 and then rises."""
     for step in trial.steps():
         loss = trial["x"] + abs(step - 3)
-        trial.report(loss=loss, save=keep(loss))
+        trial.report(loss=loss, save=save_loss(loss))
 
 
 def tune(train: Callable[[tt.Trial], object], folder: Path, **settings: Any) -> tt.Result:
-    known: dict[str, Any] = {"minimize": "loss", "trials": 3, "max_steps": 7, "workers": 1, "seed": 0, "name": "s"}
-    known |= {"stopping": "none", "system": "off", "progress": False, **settings}
-    return tt.tune(train, SPACE, store=folder / "s.db", **known)
+    merged: dict[str, Any] = {
+        "minimize": "loss",
+        "trials": 3,
+        "max_steps": 7,
+        "workers": 1,
+        "seed": 0,
+        "name": "s",
+    }
+    merged |= {"stopping": "none", "system": "off", "progress": False, **settings}
+    return tt.tune(train, SPACE, store=folder / "s.db", **merged)
 
 
 def read(folder: Path) -> float:
     return float((folder / "loss").read_text())
 
 
-# --- as a newcomer does it --------------------------------------------------------------------------------
+# --- the best model ---------------------------------------------------------------------------------------
 
 
-def test_the_best_classifier_has_the_accuracy_that_the_study_says(tmp_path: Path) -> None:
+def test_the_best_classifier_has_the_accuracy_that_the_study_reports(tmp_path: Path) -> None:
     from sklearn.datasets import load_digits
     from sklearn.linear_model import SGDClassifier
     from sklearn.model_selection import train_test_split
@@ -88,7 +95,7 @@ def test_the_best_classifier_has_the_accuracy_that_the_study_says(tmp_path: Path
     )
 
 
-def test_of_its_best_value_a_trial_has_the_best_step(tmp_path: Path) -> None:
+def test_if_the_best_value_counts_a_trial_has_the_model_of_its_best_step(tmp_path: Path) -> None:
     result = tune(valley, tmp_path)
     for trial in result.trials:
         assert trial.checkpoint_step == 3
@@ -100,7 +107,7 @@ def test_of_its_best_value_a_trial_has_the_best_step(tmp_path: Path) -> None:
     assert repr(result.best_model) == f"<BestModel trial={result.best.id} step=3 value={result.best.value:.6g}>"
 
 
-def test_of_its_last_value_a_trial_has_the_last_step_and_the_study_a_better_model(tmp_path: Path) -> None:
+def test_if_the_last_value_counts_the_best_model_may_be_of_an_earlier_step(tmp_path: Path) -> None:
     result = tune(valley, tmp_path, value="last")
     best = result.best
     assert best.checkpoint_step == 7
@@ -110,12 +117,12 @@ def test_of_its_last_value_a_trial_has_the_last_step_and_the_study_a_better_mode
     assert model.load(read) == read(model.checkpoint) == model.value
 
 
-def test_a_trial_that_was_set_aside_may_have_the_best_model(tmp_path: Path) -> None:
+def test_a_paused_trial_may_have_the_best_model(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         trial.restore(lambda folder: None)
         for step in trial.steps():
             loss = {0: 1 / (step + 1), 1: {1: 0.6, 2: 0.01}.get(step, 5.0)}.get(trial.id, 2.0 + trial.id)
-            trial.report(loss=loss, save=keep(loss))
+            trial.report(loss=loss, save=save_loss(loss))
 
     result = tune(train, tmp_path, trials=9, max_steps=9, value="last", stopping=ASHA(eta=3, how="pause"))
     assert (result.best.id, result.best.checkpoint_step) == (0, 9)
@@ -125,11 +132,11 @@ def test_a_trial_that_was_set_aside_may_have_the_best_model(tmp_path: Path) -> N
     assert model.load(read) == model.value
 
 
-def test_without_the_best_step_saved_it_is_the_best_saved_one(tmp_path: Path) -> None:
+def test_if_the_best_step_was_not_saved_the_model_is_the_best_saved_one(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         for step in trial.steps():
             loss = trial["x"] + abs(step - 4)
-            trial.report(loss=loss, save=keep(loss) if step % 3 == 0 else None)
+            trial.report(loss=loss, save=save_loss(loss) if step % 3 == 0 else None)
 
     best = tune(train, tmp_path).best
     assert (best.value, best.checkpoint_step) == (best["x"], 3)
@@ -139,7 +146,7 @@ def test_without_the_best_step_saved_it_is_the_best_saved_one(tmp_path: Path) ->
 def test_a_model_without_a_value_is_that_of_the_last_step(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> float:
         for _ in range(3):
-            trial.report(epoch=1, save=keep(0.5))
+            trial.report(epoch=1, save=save_loss(0.5))
         trial.report(epoch=4)
         return 0.5
 
@@ -156,7 +163,7 @@ def test_the_best_model_meets_the_constraints(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         for step in trial.steps():
             loss = trial["x"] + 1 / step
-            trial.report(loss=loss, size=step, save=keep(loss))
+            trial.report(loss=loss, size=step, save=save_loss(loss))
 
     result = tune(train, tmp_path, constraints="size <= 4")
     model = result.best_model
@@ -170,7 +177,7 @@ def test_the_best_model_meets_the_constraints(tmp_path: Path) -> None:
 def test_with_several_objectives_each_trial_has_its_last_model(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         for step in trial.steps():
-            trial.report(loss=trial["x"], size=1 - trial["x"], save=keep(step))
+            trial.report(loss=trial["x"], size=1 - trial["x"], save=save_loss(step))
 
     result = tune(train, tmp_path, minimize=["loss", "size"])
     assert [trial.load(read) for trial in result.front] == [7.0, 7.0, 7.0]
@@ -178,21 +185,21 @@ def test_with_several_objectives_each_trial_has_its_last_model(tmp_path: Path) -
         _ = result.best_model
 
 
-# --- nothing to load --------------------------------------------------------------------------------------
+# --- no model ---------------------------------------------------------------------------------------------
 
 
-def test_nothing_saved_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_without_a_saved_model_says_what_to_do(tmp_path: Path) -> None:
     result = tune(lambda trial: trial["x"], tmp_path, max_steps=None)
     assert result.best.checkpoint is None
     assert result.best.checkpoint_step is None
     with pytest.raises(NoCheckpoint, match=r"Give save= to trial.report\(\)") as none:
         result.best.load(read)
-    assert str(tmp_path) in str(none.value), "where a file of its own would be"
+    assert str(tmp_path) in str(none.value), "the folder of the trial's own files"
     with pytest.raises(NoCheckpoint, match="no trial has saved a model with its report"):
         _ = result.best_model
 
 
-def test_a_trial_that_was_asked_for_has_no_model(tmp_path: Path) -> None:
+def test_a_trial_of_an_ask_and_tell_study_has_no_model(tmp_path: Path) -> None:
     study = tt.Study(SPACE, minimize="loss")
     study.tell(study.ask(), 0.5)
     assert study.best.checkpoint is None
@@ -204,11 +211,11 @@ def test_a_trial_that_was_asked_for_has_no_model(tmp_path: Path) -> None:
         record.load(read)
 
 
-def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
+def test_a_loader_that_is_not_a_function_is_refused(tmp_path: Path) -> None:
     result = tune(valley, tmp_path, trials=1)
     nothing: Any = None
     for load in (result.best.load, result.best_model.load):
-        with pytest.raises(SettingError, match="load: None is no function; give one that takes a folder"):
+        with pytest.raises(SettingError, match="load: None is not a function; give one that takes a folder"):
             load(nothing)
         none: Any = lambda: None  # noqa: E731
         with pytest.raises(
@@ -220,15 +227,15 @@ def test_what_is_no_function_is_refused(tmp_path: Path) -> None:
 # --- damage -----------------------------------------------------------------------------------------------
 
 
-def test_a_corrupt_model_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+def test_a_corrupt_model_is_skipped_with_a_warning(tmp_path: Path) -> None:
     result = tune(valley, tmp_path, trials=2)
     best, other = sorted(result.trials, key=lambda trial: trial.value or 0.0)
     assert best.checkpoint is not None
     (best.checkpoint / "loss").write_text("0.0")
-    said = rf"trial {best.id}: checkpoint of step 3 is corrupt \(loss: .*\); using step 6"
-    with pytest.warns(UserWarning, match=said):
+    warning = rf"trial {best.id}: checkpoint of step 3 is corrupt \(loss: .*\); using step 6"
+    with pytest.warns(UserWarning, match=warning):
         assert best.load(read) == best["x"] + 3
-    with pytest.warns(UserWarning, match=said):
+    with pytest.warns(UserWarning, match=warning):
         assert best.checkpoint is not None
     assert best.checkpoint_step == 6
     with pytest.warns(UserWarning, match=rf"trial {best.id}: checkpoint of step 3 is corrupt"):
@@ -242,7 +249,7 @@ def test_a_corrupt_model_is_passed_over_with_a_warning(tmp_path: Path) -> None:
         best.load(read)
 
 
-def test_a_model_that_is_gone_is_missed_without_a_word(tmp_path: Path) -> None:
+def test_a_deleted_model_is_skipped_without_a_warning(tmp_path: Path) -> None:
     best = tune(valley, tmp_path, trials=1).best
     assert best.checkpoint is not None
     shutil.rmtree(best.checkpoint.parent)
@@ -251,18 +258,18 @@ def test_a_model_that_is_gone_is_missed_without_a_word(tmp_path: Path) -> None:
         assert best.checkpoint_step == 6
     shutil.rmtree(Path(best.folder) / "checkpoints")
     assert best.checkpoint is None
-    with pytest.raises(NoCheckpoint, match="if its study runs or was renamed meanwhile, load it again"):
+    with pytest.raises(NoCheckpoint, match="if its study is running or was renamed since, load it again"):
         best.load(read)
 
 
-def test_a_renamed_study_has_its_model_at_its_new_place(tmp_path: Path) -> None:
+def test_a_renamed_study_finds_its_model_in_its_new_folder(tmp_path: Path) -> None:
     tune(valley, tmp_path, trials=1)
     tt.rename("s", "renamed", tmp_path / "s.db")
     study = tt.load("renamed", tmp_path / "s.db")
     assert study.best.load(read) == study.best.value == study.best_model.load(read)
 
 
-def test_a_failed_trial_has_a_model_and_never_the_best(tmp_path: Path) -> None:
+def test_a_failed_trial_has_a_model_but_never_the_best_one(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         valley(trial)
         if trial["x"] < 0.5:
@@ -275,18 +282,18 @@ def test_a_failed_trial_has_a_model_and_never_the_best(tmp_path: Path) -> None:
     assert result.best_model.trial is good
 
 
-def test_equal_models_are_the_best_trials(tmp_path: Path) -> None:
+def test_among_equal_models_the_best_trials_comes_first(tmp_path: Path) -> None:
     def train(trial: tt.Trial) -> None:
         for step in trial.steps():
             loss = 1.0 if step > 1 or trial.id else 0.5
-            trial.report(loss=loss, save=keep(loss))
+            trial.report(loss=loss, save=save_loss(loss))
 
     result = tune(train, tmp_path, value="last")
     assert result.best_model.value == 0.5
     shutil.rmtree(result.best_model.checkpoint.parent)
-    model, passed_over = find_best_model(result.history)
+    model, skipped = find_best_model(result.history)
     assert model is not None
-    assert (model.trial, passed_over) == (result.best, ())
+    assert (model.trial, skipped) == (result.best, ())
 
 
 # --- copies -----------------------------------------------------------------------------------------------
@@ -301,10 +308,10 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_copy_is_the_same(model: Path, tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_copy_is_the_same(model: Path, tmp_path: Path, exists: bool) -> None:
     to = tmp_path / "far" / "copy"
-    if there:
+    if exists:
         to.mkdir(parents=True)
     assert copy_model(model, to) == to
     assert sorted(path.name for path in to.rglob("*")) == ["names", "part", "weights"]
@@ -314,14 +321,14 @@ def test_a_copy_is_the_same(model: Path, tmp_path: Path, there: bool) -> None:
 
 def test_a_copy_replaces_nothing(model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    for taken in (tmp_path / "file", model):
-        with pytest.raises(SettingError, match="is there already; name a folder that is empty or not there yet"):
-            copy_model(model, taken)
+    for existing in (tmp_path / "file", model):
+        with pytest.raises(SettingError, match="exists already; name a new folder or an empty one"):
+            copy_model(model, existing)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_copy_that_cannot_be_made_leaves_nothing(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="it is gone"):
+def test_a_copy_that_fails_leaves_nothing(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="was deleted"):
         copy_model(tmp_path / "none", tmp_path / "far" / "copy")
     os.mkfifo(model / "pipe")
     with pytest.raises(CheckpointError, match="cannot be copied to"):

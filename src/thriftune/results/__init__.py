@@ -1,1 +1,1 @@
-"""What came of a study, and what did it cost? Values, models, importance, tables and the ledger."""
+"""What did a study find, and what did it cost? Values, models, importance, tables and the ledger."""

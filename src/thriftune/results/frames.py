@@ -1,4 +1,4 @@
-"""What do trials look like as a table? Data frames of pandas, which comes with the extra `pandas`."""
+"""A study's trials and reports as pandas data frames; pandas comes with the extra `pandas`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from thriftune.state.trial_record import TrialRecord
 if TYPE_CHECKING:
     import pandas as pd
 
-_WHOLE = "Int64"
-"""The type of whole numbers that may be missing; plain integers would become floats."""
+_NULLABLE_INT = "Int64"
+"""The pandas type of whole numbers that may be missing; plain integers would become floats."""
 
 
 def trials_frame(history: History) -> pd.DataFrame:
-    """Return one row a trial. See StudyViews.to_pandas() for the columns."""
+    """Return a row for each trial. See StudyViews.to_pandas() for the columns."""
     pandas = _pandas()
     metrics = _metric_names(history, (trial.metrics for trial in history.trials))
     columns: dict[str, Any] = {}
     single = len(history.objectives) == 1
     if single and history.metric == "value":
-        metrics.remove("value")  # it has that column already
+        metrics.remove("value")  # the fixed column of that name has it already
     before: list[tuple[str, Callable[[TrialRecord], Any]]] = [
         ("trial", lambda trial: trial.id),
         ("state", lambda trial: str(trial.state)),
@@ -61,14 +61,14 @@ def trials_frame(history: History) -> pd.DataFrame:
     frame = pandas.DataFrame(columns)
     for parameter, column in parameter_columns.items():
         if isinstance(history.space[parameter], Int) and frame[column].isna().any():
-            frame[column] = pandas.array(columns[column], dtype=_WHOLE)
+            frame[column] = pandas.array(columns[column], dtype=_NULLABLE_INT)
     for name in ("started", "ended"):
         frame[name] = pandas.to_datetime(frame[name].astype("float64"), unit="s", utc=True)
     return frame
 
 
 def reports_frame(history: History) -> pd.DataFrame:
-    """Return one row a report, in the order of trials and steps. See StudyViews.to_pandas() for the columns."""
+    """Return a row for each report, ordered by trial and step. See StudyViews.to_pandas() for the columns."""
     pandas = _pandas()
     rows = [(trial.id, report) for trial in history.trials for report in trial.reports]
     metrics = _metric_names(history, (report.metrics for _, report in rows))
@@ -100,21 +100,21 @@ def _number(value: float | None) -> float:
 
 
 def _started(trial: TrialRecord) -> float | None:
-    """Return when its first attempt began."""
+    """Return when the trial's first attempt began, in unix seconds."""
     return trial.past_attempts[0].started_at if trial.past_attempts else trial.started_at
 
 
-def _metric_names(history: History, told: Iterable[Iterable[str]]) -> list[str]:
-    """Return the names of all metrics: objectives first, then the others in the order in which they came."""
+def _metric_names(history: History, metric_sets: Iterable[Iterable[str]]) -> list[str]:
+    """Return the names of all metrics: objectives first, then the others in order of appearance."""
     names = dict.fromkeys(objective.metric for objective in history.objectives)
-    for metrics in told:
+    for metrics in metric_sets:
         names.update(dict.fromkeys(metrics))
     return list(names)
 
 
-def _attribute_columns(taken: Iterable[str], attributes: Iterable[str]) -> dict[str, str]:
-    """Return the column of each attribute: its own name where that is free, else with attrs_ before it."""
-    used = set(taken)
+def _attribute_columns(used_names: Iterable[str], attributes: Iterable[str]) -> dict[str, str]:
+    """Return the column name of each attribute: its own if it is unused, else with the prefix attrs_."""
+    used = set(used_names)
     columns: dict[str, str] = {}
     for attribute in attributes:
         columns[attribute] = attribute
@@ -127,18 +127,18 @@ def _attribute_columns(taken: Iterable[str], attributes: Iterable[str]) -> dict[
 def _free_names(
     fixed: Sequence[str], metrics: Sequence[str], parameters: Sequence[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the column of each metric and of each parameter: its own name where that is free.
+    """Return the column name of each metric and of each parameter: its own name if it is unused.
 
-    A name that stands for two things gets a prefix: a metric's metrics_ beside a fixed column, a parameter's
-    params_ beside a fixed column or a metric.
+    A metric with the name of a fixed column gets the prefix metrics_. A parameter with the name of a fixed column
+    or of a metric gets the prefix params_.
     """
-    taken = set(fixed)
+    used = set(fixed)
 
-    def named(name: str, prefix: str) -> str:
-        while name in taken:
+    def unused_name(name: str, prefix: str) -> str:
+        while name in used:
             name = prefix + name
-        taken.add(name)
+        used.add(name)
         return name
 
-    metric_columns = {name: named(name, "metrics_") for name in metrics}
-    return metric_columns, {name: named(name, "params_") for name in parameters}
+    metric_columns = {name: unused_name(name, "metrics_") for name in metrics}
+    return metric_columns, {name: unused_name(name, "params_") for name in parameters}

@@ -1,6 +1,6 @@
-"""Loads the settings and the history of a study from a store.
+"""Loading of a study's settings and history from a store.
 
-A study that cannot be understood raises StudyDamaged, so that no command that loads one fails in another way.
+A study that cannot be read raises StudyDamaged and no other error, so that every command can handle it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def load_spec(store: Store, name: str) -> Spec:
     try:
         spec = Spec.from_json(data)
         if spec.name != name:
-            raise ValueError(f"they name it {spec.name!r}")
+            raise ValueError(f"they belong to a study named {spec.name!r}")
         for part in (spec, spec.target):
             _check_types(part)
-    except Exception as error:  # of any kind, as the data may be anything
+    except Exception as error:  # any kind of error, because damaged data may be anything
         raise StudyDamaged(name, store.url, f"its settings cannot be read ({_reason(error)})") from error
     return spec
 
@@ -37,22 +37,25 @@ def load_history(store: Store, spec: Spec) -> History:
 
 
 def new_history(store: Store, spec: Spec) -> History:
-    """Return an empty history of the study, which knows where the study's files are."""
+    """Return an empty history of the study, whose trials can find their files."""
     return spec.new_history(str(StudyFiles.of(spec, store).folder), FILES_ON_DISK)
 
 
 def catch_up(history: History, store: Store, name: str) -> History:
-    """Apply the entries that the log has had since, and return the history. It is of no use after StudyDamaged."""
+    """Apply the log entries that the history does not have yet, and return the history.
+
+    Raises StudyDamaged; the history is not usable after that.
+    """
     entries = store.read(name, after=history.entries)
     try:
         return history.apply_log(entries)
-    except Exception as error:  # of any kind, as the entries may be in any order
+    except Exception as error:  # any kind of error, because damaged entries may be in any order
         number = history.entries + 1
         raise StudyDamaged(name, store.url, f"entry {number} cannot be where it is ({_reason(error)})") from error
 
 
 def _check_types(part: Spec | Target) -> None:
-    """Raise ValueError for a setting of a type that it cannot have. The spec itself checks the rest."""
+    """Raise ValueError if a setting has a wrong type. Spec itself checks everything else."""
     for field in fields(part):
         value = getattr(part, field.name)
         check = CHECKS.get(str(field.type))

@@ -1,7 +1,7 @@
-"""Where is the model of a trial? Finds the checkpoint that its value counts, and the best one of a study.
+"""Search for the checkpoint of a trial's value (its model), and for the best model of a study.
 
-Which steps have a checkpoint is known from the log. A step that was saved but not reported, as its worker was
-killed in between, is never used. A damaged checkpoint is passed over for the next best one.
+The log lists the steps that have a checkpoint. A step that was saved but not reported is never used: its worker
+was killed in between. A damaged checkpoint is skipped, and the next best one is used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ T = TypeVar("T")
 class BestModel:
     """The saved model with the best value of a study.
 
-    - `trial`: whose model it is; it may have been stopped, or run on.
-    - `step`, `value`: after which step it was saved, and the objective at that step.
-    - `checkpoint`: the folder that it was saved into.
+    - `trial`: the trial that saved the model; it may have been stopped early, or have trained further since.
+    - `step`, `value`: the step after which the model was saved, and the objective at that step.
+    - `checkpoint`: the folder that the model was saved into.
     """
 
     trial: TrialRecord
@@ -49,49 +49,50 @@ class BestModel:
         return f"<BestModel trial={self.trial.id} step={self.step} value={self.value:.6g}>"
 
 
-# --- of a trial -------------------------------------------------------------------------------------------
+# --- the model of a trial ---------------------------------------------------------------------------------
 
 
 def find_model(trial: TrialRecord, *, verify: bool = True) -> FoundModel:
-    """Return the model of a trial: the state of the step that its value is of.
+    """Return the model of a trial: the checkpoint of the step whose value is the trial's.
 
-    Where its best value counts, it is the best saved step's, else the last saved step's. A trial without
-    checkpoints may be a command's, which wrote into the folder that it was given. `verify`: read every byte.
+    If the best value counts, it is the checkpoint with the best value, else the last one. A trial without
+    checkpoints may have run a command, which wrote into the folder that THRIFTUNE_CHECKPOINT_DIR names. `verify`
+    reads every byte.
     """
     if not trial.folder:
         return FoundModel(None, None)
     checkpoints = _checkpoints(trial)
-    there = set(checkpoints.steps())  # few: most of what was saved is gone, as it should be
+    steps_on_disk = set(checkpoints.steps())  # few of the saved steps, because old checkpoints are deleted
     flaws: list[tuple[int, str]] = []
-    for step, attempt in _candidates(trial) if there else ():
-        if step not in there:
+    for step, attempt in _candidates(trial) if steps_on_disk else ():
+        if step not in steps_on_disk:
             continue
         folder, flaw = checkpoints.find(step, attempt, verify=verify)
         if folder is not None and flaw is None:
-            return FoundModel(folder, step, _of_trial(trial, in_sentences(flaws, f"using step {step}")))
+            return FoundModel(folder, step, _with_trial(trial, in_sentences(flaws, f"using step {step}")))
         if folder is not None and flaw is not None:
             flaws.append((step, flaw))
-    own = Path(trial.folder) / "state"
-    if not flaws and any(path.is_file() for path in own.rglob("*")):
-        return FoundModel(own, None)
-    return FoundModel(None, None, _of_trial(trial, in_sentences(flaws, "no other one is left")))
+    command_folder = Path(trial.folder) / "state"
+    if not flaws and any(path.is_file() for path in command_folder.rglob("*")):
+        return FoundModel(command_folder, None)
+    return FoundModel(None, None, _with_trial(trial, in_sentences(flaws, "no other one is left")))
 
 
 def load_model(trial: TrialRecord, function: Callable[[Path], T]) -> T:
     """Call `function(folder)` with the folder of the trial's model; raise NoCheckpoint if it has none."""
     check_loader(function)
-    found = find_model(trial)
-    for sentence in found.passed_over:
+    model = find_model(trial)
+    for sentence in model.passed_over:
         warnings.warn(sentence, stacklevel=3)
-    if found.folder is None:
+    if model.folder is None:
         raise NoCheckpoint(why_no_model(trial))
-    return function(found.folder)
+    return function(model.folder)
 
 
 def check_loader(function: object) -> None:
-    """Raise SettingError for what cannot be called with a folder."""
+    """Raise SettingError if the function cannot be called with a folder."""
     if not callable(function):
-        raise SettingError(f"load: {function!r} is no function; give one that takes a folder and reads from it")
+        raise SettingError(f"load: {function!r} is not a function; give one that takes a folder and reads from it")
     if why := one_argument_problem(function):
         name = getattr(function, "__name__", type(function).__name__)
         raise SettingError(f"load: {name}() {why}; it is called with one, the checkpoint's folder")
@@ -101,47 +102,52 @@ def _checkpoints(trial: TrialRecord) -> Checkpoints:
     return Checkpoints(Path(trial.folder) / "checkpoints")
 
 
-def _told(trial: TrialRecord) -> Sequence[Report]:
-    """The reports that count for the trial's value."""
+def _reports_for_value(trial: TrialRecord) -> Sequence[Report]:
+    """Return the reports that count for the trial's value."""
     return counted_reports(trial) if trial.state is State.COMPLETED else trial.reports
 
 
 def _candidates(trial: TrialRecord) -> Iterator[tuple[int, int]]:
-    """The step and attempt of each saved step, that of the value first, and then what comes next to it."""
-    told, counting = _told(trial), trial.value_rule
-    first: list[Saved] = []
-    if counting is not None and counting.best:
-        steps = saved_steps(told, counting.metric)
-        first = sorted(steps, key=lambda each: each.rank(maximize=counting.maximize))
-        yield from ((each.step, each.attempt) for each in first)
-    ranked = {each.step for each in first}
-    yield from ((each.step, each.attempt) for each in reversed(told) if each.saved and each.step not in ranked)
+    """Yield the step and attempt of each saved step, the most suitable as the trial's model first.
+
+    If the best value counts, steps with a value come first, ranked by it. The others follow, the last step first.
+    """
+    reports, rule = _reports_for_value(trial), trial.value_rule
+    ranked: list[Saved] = []
+    if rule is not None and rule.best:
+        steps = saved_steps(reports, rule.metric)
+        ranked = sorted(steps, key=lambda saved: saved.rank(maximize=rule.maximize))
+        yield from ((saved.step, saved.attempt) for saved in ranked)
+    ranked_steps = {saved.step for saved in ranked}
+    yield from (
+        (report.step, report.attempt)
+        for report in reversed(reports)
+        if report.saved and report.step not in ranked_steps
+    )
 
 
-def _of_trial(trial: TrialRecord, sentences: Sequence[str]) -> tuple[str, ...]:
+def _with_trial(trial: TrialRecord, sentences: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"trial {trial.id}: {sentence}" for sentence in sentences)
 
 
 def why_no_model(trial: TrialRecord) -> str:
-    """Return why a trial has no model, and how it could have one."""
+    """Return why a trial has no model, and what to do about it."""
     if not trial.folder:
-        return (
-            f"trial {trial.id} has no checkpoint: it is not known where its files are; load its study from a store"
-        )
+        return f"trial {trial.id} has no checkpoint: its folder is not known; load its study from a store"
     if any(report.saved for report in trial.reports):
         return (
             f"trial {trial.id} has no good checkpoint left in {trial.folder}/checkpoints; "
-            "if its study runs or was renamed meanwhile, load it again"
+            "if its study is running or was renamed since, load it again"
         )
     return (
         f"trial {trial.id} has no checkpoint: nothing was saved. Give save= to trial.report(); a command may also "
-        "write into the folder THRIFTUNE_CHECKPOINT_DIR. A file that its code wrote by itself is where the code "
-        f"put it, such as in trial.folder, {trial.folder}"
+        "write into the folder THRIFTUNE_CHECKPOINT_DIR. Files that the training code wrote itself are where it "
+        f"wrote them, for example in trial.folder, {trial.folder}"
     )
 
 
 class _FilesOnDisk:
-    """Reads what trials left in their folders, for the records of a study that was loaded from a store."""
+    """Reads the files in trials' folders, for the trial records of a study that was loaded from a store."""
 
     find_model = staticmethod(find_model)
     load_model = staticmethod(load_model)
@@ -152,50 +158,50 @@ class _FilesOnDisk:
 FILES_ON_DISK: TrialFiles = _FilesOnDisk()
 
 
-# --- of a study -------------------------------------------------------------------------------------------
+# --- the best model of a study ----------------------------------------------------------------------------
 
 
 def find_best_model(history: History, *, verify: bool = True) -> tuple[BestModel | None, tuple[str, ...]]:
-    """Return the saved model with the best value, if any, and what was passed over for it.
+    """Return the saved model with the best value, if any, and a sentence for each better one that was skipped.
 
-    All trials count but failed ones, and all their saved steps that meet the constraints by the metrics told until
-    then. Of equals the best trial's comes first, then the earlier trial's and step's. With several objectives no
-    model is the best.
+    All saved steps of all trials compete, except those of failed trials and those that do not meet the constraints
+    by the metrics reported until then. Among equal values, the best trial comes first, then the lowest trial id,
+    then the lowest step. With several objectives, no model is the best.
     """
     if len(history.objectives) > 1:
         return None, ()
     leader = next(iter(history.front), None)
-    found = [
-        (step.rank(maximize=history.maximize)[1], trial is not leader, trial.id, step)
+    candidates = [
+        (saved.rank(maximize=history.maximize)[1], trial is not leader, trial.id, saved)
         for trial in history.trials
         if trial.state is not State.FAILED and trial.folder
-        for step in saved_steps(_told(trial), history.metric, history.constraints)
-        if step.feasible
+        for saved in saved_steps(_reports_for_value(trial), history.metric, history.constraints)
+        if saved.feasible
     ]
-    there: dict[int, set[int]] = {}  # the steps on disk, by trial
-    flaws: list[str] = []
-    for _, _, number, step in sorted(found):
-        trial = history.trials[number]
-        if number not in there:
-            there[number] = set(_checkpoints(trial).steps())
-        if step.step not in there[number]:
+    steps_on_disk: dict[int, set[int]] = {}  # by trial id
+    skipped: list[str] = []
+    for _, _, trial_id, saved in sorted(candidates):
+        trial = history.trials[trial_id]
+        if trial_id not in steps_on_disk:
+            steps_on_disk[trial_id] = set(_checkpoints(trial).steps())
+        if saved.step not in steps_on_disk[trial_id]:
             continue
-        folder, flaw = _checkpoints(trial).find(step.step, step.attempt, verify=verify)
-        if folder is not None and flaw is None and step.value is not None:
-            return BestModel(trial, step.step, step.value, folder), tuple(flaws)
+        folder, flaw = _checkpoints(trial).find(saved.step, saved.attempt, verify=verify)
+        if folder is not None and flaw is None and saved.value is not None:
+            return BestModel(trial, saved.step, saved.value, folder), tuple(skipped)
         if folder is not None and flaw is not None:
-            flaws += _of_trial(trial, in_sentences([(step.step, flaw)], "using the next best model"))
-    return None, tuple(flaws)
+            skipped += _with_trial(trial, in_sentences([(saved.step, flaw)], "using the next best model"))
+    return None, tuple(skipped)
 
 
 def best_model(history: History) -> BestModel:
-    """Return the saved model with the best value, and warn of what was passed over.
+    """Return the saved model with the best value, and warn of each better one that is damaged.
 
-    Raises NoBestTrial with several objectives and if no saved model meets the constraints, NoCheckpoint if nothing
+    Raises NoBestTrial with several objectives or if no saved model meets the constraints, NoCheckpoint if nothing
     was saved.
     """
-    model, passed_over = find_best_model(history)
-    for sentence in passed_over:
+    model, skipped = find_best_model(history)
+    for sentence in skipped:
         warnings.warn(sentence, stacklevel=3)
     if model is None:
         raise why_no_best_model(history)
@@ -209,15 +215,15 @@ def why_no_best_model(history: History) -> NoBestTrial | NoCheckpoint:
             f"there are {len(history.objectives)} objectives, so no single best model; see the checkpoint of each "
             "trial on the front"
         )
-    counting = [trial for trial in history.trials if trial.state is not State.FAILED]
-    if not any(report.saved for trial in counting for report in trial.reports):
+    candidates = [trial for trial in history.trials if trial.state is not State.FAILED]
+    if not any(report.saved for trial in candidates for report in trial.reports):
         return NoCheckpoint(
-            "no trial has saved a model with its report: give save= to trial.report(). What a command wrote into "
-            "THRIFTUNE_CHECKPOINT_DIR is the checkpoint of its trial, as in result.best.checkpoint"
+            "no trial has saved a model with its report: give save= to trial.report(). The files that a command "
+            "wrote into THRIFTUNE_CHECKPOINT_DIR are the checkpoint of its trial, as in result.best.checkpoint"
         )
     if history.constraints:
         return NoBestTrial(
             f"no saved model is known to meet the constraints ({', '.join(map(str, history.constraints))}); "
-            "report what they need with or before each save"
+            "report their metrics with or before each save"
         )
     return NoCheckpoint(f"no good checkpoint with a value of {history.metric!r} is left in {history.folder}")

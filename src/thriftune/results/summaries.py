@@ -1,4 +1,4 @@
-"""How do the studies of a store stand? Read from the summaries that drivers keep, without reading the logs."""
+"""Summaries of a store's studies, as their drivers wrote them; most need no reading of logs."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _ENDED = ("COMPLETED", "STOPPED", "FAILED")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StudySummary:
-    """How a study stood when its store was asked.
+    """The state and progress of a study at the time when its store was read.
 
     - `created_at`: unix seconds.
-    - `counts`: how many trials are in each state; `limit`: trials in all, None for no limit.
+    - `counts`: the number of trials in each state; `limit`: the limit on trials, None for no limit.
     - `finished`: why the study ended; None if it has not.
     - `best_trial`: its id ("trial"), "value", "config", "step", and whether it has "finished"; None without one.
-    - `front_size`: with several objectives, how many trials no other is better than; None with one objective.
+    - `front_size`: with several objectives, the number of trials that no other trial beats; None with one
+      objective.
     - `front_step`: the step of the values on the front, if its trials have not finished.
-    - `seconds`, `dollars`: what the study has taken so far.
+    - `seconds`, `dollars`: the time and money that the study has used.
     - `driver`: the process that runs it now.
-    - `damage`: what of it cannot be read, in words; then only the name and `created_at` are known.
+    - `damage`: a description of the part that cannot be read; then only the name and `created_at` are known.
     """
 
     name: str
@@ -51,22 +52,22 @@ class StudySummary:
 
     @property
     def trials(self) -> int:
-        """Return how many trials there are, in any state."""
+        """Return the number of trials in all states."""
         return sum(self.counts.values())
 
     @property
     def ended(self) -> int:
-        """Return how many trials have ended; once the study has, also those that were set aside."""
+        """Return the number of trials that have ended; with the paused ones once the study has finished."""
         return sum(self.counts.get(name, 0) for name in (*_ENDED, *(("PAUSED",) if self.finished else ())))
 
     @property
     def best(self) -> float | None:
-        """Return the best value so far; None if there is none, as with several objectives."""
+        """Return the best value; None without a best trial, as with several objectives."""
         return None if self.best_trial is None else self.best_trial["value"]
 
     @property
     def best_config(self) -> Mapping[str, Any] | None:
-        """Return the configuration of the best trial so far."""
+        """Return the configuration of the best trial."""
         return None if self.best_trial is None else self.best_trial["config"]
 
     def __repr__(self) -> str:
@@ -83,7 +84,7 @@ class StudySummary:
 
 
 def summaries(store: Store) -> list[StudySummary]:
-    """Return how every study of the store stands, the newest first; a damaged one has its `damage`."""
+    """Return a summary of every study of the store, the newest first; a damaged study has its `damage` set."""
     return [_summary_or_damage(store, listed) for listed in store.studies()]
 
 
@@ -104,10 +105,10 @@ def _summary(store: Store, listed: StudyListing) -> StudySummary:
     if not _is_sound(summary):
         summary = {}
     if driver is None and summary.get("entries", 0) != listed.entries:
-        summary = _fold(store, listed)
+        summary = _summary_from_log(store, listed)
     counts: dict[str, int] = dict(summary.get("counts", {}))
-    if driver is None and spec["target"]["kind"] != "outside" and (cut_off := counts.pop("RUNNING", 0)):
-        counts["WAITING"] = counts.get("WAITING", 0) + cut_off  # nothing runs without its driver
+    if driver is None and spec["target"]["kind"] != "outside" and (interrupted := counts.pop("RUNNING", 0)):
+        counts["WAITING"] = counts.get("WAITING", 0) + interrupted  # no trial runs without the study's driver
     for name in ("trials", "max_steps"):
         if not isinstance(spec.get(name), int | None):
             raise ValueError(f"{name} is {spec[name]!r}")
@@ -157,8 +158,8 @@ def _is_sound(summary: Mapping[str, Any]) -> bool:
     )
 
 
-def _fold(store: Store, listed: StudyListing) -> dict[str, Any]:
-    """Return the summary of a study whose driver was killed before it could write one, and store it."""
+def _summary_from_log(store: Store, listed: StudyListing) -> dict[str, Any]:
+    """Compute and store the summary of a study whose driver was killed before it could write one."""
     from thriftune.results.loading import load_history, load_spec
     from thriftune.state.summary import summarize  # late: most listings need neither
 
