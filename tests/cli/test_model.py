@@ -226,7 +226,7 @@ def test_a_command_that_saves_by_itself(tmp_path: Path) -> None:
     assert study.best.checkpoint_step is None
     assert study.best.load(read) == study.best.value
     assert typed(tmp_path, "best", "study", "--checkpoint").stdout == f"{study.best.checkpoint}\n"
-    with pytest.raises(tt.errors.NoCheckpoint, match="is the checkpoint of its trial"):
+    with pytest.raises(tt.errors.NoCheckpoint, match="are the checkpoint of its trial"):
         _ = study.best_model
 
 

@@ -1,4 +1,4 @@
-"""What every searcher must do. A new one inherits SearcherConformance, gives searcher(), and is done."""
+"""Tests for every searcher: its test class inherits SearcherConformance and defines searcher()."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ LOPSIDED = Space(
     {"deep": Choice([False, True])}
     | {f"deep{i}": Choice([False, True], when={"deep" if i == 1 else f"deep{i - 1}": True}) for i in range(1, 12)}
 )
-"""Half of all draws are one configuration, a quarter the next."""
+"""A space in which half of all random draws give the same configuration, and a quarter another one."""
 
 SPACES = {"infinite": INFINITE, "finite": FINITE, "lopsided": LOPSIDED}
 
 
 @dataclass
 class FakePast:
-    """A past made by hand: trials that have a value, and trials that run."""
+    """A past that a test builds: trials with a value, and running trials."""
 
     space: Space
     seed: int = 0
     maximize: bool = False
-    objectives: Sequence[Objective] = ()  # one, of `maximize`, unless given
+    objectives: Sequence[Objective] = ()  # by default one, whose direction `maximize` sets
     constraints: Sequence[Constraint] = ()
     trials: list[TrialRecord] = field(default_factory=list)
     ended: list[TrialRecord] = field(default_factory=list)
@@ -66,14 +66,14 @@ class FakePast:
         return self._tried[self.space.key(config)]
 
     def add(self, config: Config, value: float | None = None) -> None:
-        """A trial with this value, or one that runs."""
+        """Add a trial with this value, or a running trial."""
         self.trials.append(TrialRecord(len(self.trials), config, created_at=0.0, state=State.RUNNING))
         self._tried[self.space.key(config)] += 1
         if value is not None:
             self.end(self.trials[-1], value)
 
     def end(self, trial: TrialRecord, value: float | None, **more: float) -> None:
-        """It has this value of the first objective now, and these metrics besides; None: it failed."""
+        """End a trial with this value of the first objective and these other metrics; None makes it fail."""
         trial.value = value
         trial.metrics = more if value is None else {self.objectives[0].metric: value, **more}
         names = [objective.metric for objective in self.objectives]
@@ -82,12 +82,12 @@ class FakePast:
         trial.state = State.FAILED if value is None else State.COMPLETED
         self.ended.append(trial)
 
-    def tell(self, trial: TrialRecord, values: Sequence[float], state: State, at: float = 0.0) -> None:
-        """It has reported these of the first objective so far, a step and a second each, and is in this state."""
+    def report(self, trial: TrialRecord, values: Sequence[float], state: State, start: float = 0.0) -> None:
+        """Give a trial these values of the first objective, one for each step and second, and a state."""
         metric = self.objectives[0].metric
         steps = enumerate(values, 1)
-        trial.reports = [Report(step, {metric: value}, at + step, 1, True, value) for step, value in steps]
-        trial.ended_at = at + len(values) if state.ended else None
+        trial.reports = [Report(step, {metric: value}, start + step, 1, True, value) for step, value in steps]
+        trial.ended_at = start + len(values) if state.ended else None
         if state.ended:
             self.end(trial, values[-1])
         trial.state = state
@@ -109,7 +109,7 @@ def value_of(space: Space, config: Config) -> float:
 
 
 def run(searcher: Searcher, past: FakePast, trials: int, running: int = 0) -> list[Config]:
-    """So many suggestions at most, the last few of which are running while the next is made."""
+    """Return at most `trials` suggestions; the last `running` of them are running while the next one is made."""
     suggested: list[Config] = []
     for _ in range(trials):
         config = searcher.suggest(past, rng(past))
@@ -118,19 +118,19 @@ def run(searcher: Searcher, past: FakePast, trials: int, running: int = 0) -> li
         suggested.append(config)
         past.add(config)
         if len(past.trials) > running:
-            done = past.trials[-1 - running]
-            past.end(done, value_of(past.space, done.config))
+            oldest = past.trials[-1 - running]
+            past.end(oldest, value_of(past.space, oldest.config))
     return suggested
 
 
 class SearcherConformance:
-    """Everything the Searcher protocol promises, whatever the method."""
+    """Tests of the Searcher protocol."""
 
     exhausts: ClassVar[bool] = False
-    """Whether it ends when all is tried, or else goes on with repeats."""
+    """True if the searcher suggests nothing once all configurations are tried, False if it repeats them."""
 
     def searcher(self) -> Searcher:
-        """A fresh one."""
+        """Return a new searcher."""
         raise NotImplementedError
 
     @pytest.fixture(params=list(SPACES))
@@ -142,14 +142,14 @@ class SearcherConformance:
             assert repr(space.check(config)) == repr(config)
             assert repr(json.loads(json.dumps(config))) == repr(config)
 
-    def test_same_past_same_suggestion(self, space: Space) -> None:
+    def test_the_same_past_gives_the_same_suggestion(self, space: Space) -> None:
         past = FakePast(space, seed=7)
         run(self.searcher(), past, 8, running=2)
         searcher = self.searcher()
         first = searcher.suggest(past, rng(past))
         assert searcher.suggest(past.copy(), rng(past)) == first
 
-    def test_an_old_instance_gives_what_a_fresh_one_gives(self, space: Space) -> None:
+    def test_a_used_searcher_suggests_the_same_as_a_new_one(self, space: Space) -> None:
         old, past = self.searcher(), FakePast(space, seed=7)
         run(old, FakePast(INFINITE, seed=3), 5)
         for _ in range(12):
@@ -159,14 +159,14 @@ class SearcherConformance:
                 break
             past.add(config, value_of(space, config))
 
-    def test_suggesting_leaves_the_past_alone(self, space: Space) -> None:
+    def test_a_suggestion_does_not_change_the_past(self, space: Space) -> None:
         past = FakePast(space)
         run(self.searcher(), past, 6)
         before = repr(past)
         self.searcher().suggest(past, rng(past))
         assert repr(past) == before
 
-    def test_a_caller_may_change_what_it_was_given(self) -> None:
+    def test_a_caller_may_change_the_suggestion(self) -> None:
         searcher, past = self.searcher(), FakePast(FINITE)
         config = searcher.suggest(past, rng(past))
         expected = repr(config)
@@ -181,7 +181,7 @@ class SearcherConformance:
         suggested = run(self.searcher(), past, most, running=int(min(running, most)))
         assert len({space.key(c) for c in suggested}) == len(suggested) == most
 
-    def test_trials_that_others_chose_are_not_repeated(self) -> None:
+    def test_configurations_of_other_trials_are_not_repeated(self) -> None:
         everything = list(FINITE.every())
         past = FakePast(FINITE)
         for config in everything[1::2]:
@@ -189,7 +189,7 @@ class SearcherConformance:
         suggested = run(self.searcher(), past, len(everything[::2]))
         assert {FINITE.key(c) for c in suggested} == {FINITE.key(c) for c in everything[::2]}
 
-    def test_when_all_is_tried(self) -> None:
+    def test_after_all_configurations_were_tried(self) -> None:
         past = FakePast(FINITE)
         suggested: Sequence[Config] = run(self.searcher(), past, 3 * int(FINITE.size))
         counts = Counter(FINITE.key(c) for c in suggested)

@@ -1,4 +1,4 @@
-"""What every test of the model runs with."""
+"""Fixtures for all tests of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
-    """On a busy machine, threads that share the work on a small matrix wait for each other a hundred times as long
-    as it takes one of them to do it."""
+    """Limit BLAS to one thread. On a busy machine, several threads wait for each other, at 100 times the cost."""
     with import_module("threadpoolctl").threadpool_limits(1):  # untyped
         yield

@@ -1,4 +1,4 @@
-"""Random problems for the model: a layout, hyperparameters, points and what was observed there."""
+"""Random problems for the model: a layout, hyperparameters, points and observations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 from thriftune.search.bayes.kernel import CHOICE_WEIGHT, Array, ThetaLayout
 
 QUICK = settings(deadline=None, max_examples=25)
-"""A busy machine is no reason to fail, and each example here does much."""
+"""No deadline, because the machine may be busy; few examples, because each takes long."""
 
 
 @dataclass(frozen=True)
 class Waves:
-    """A trend: for each source a wave, whose slope is known."""
+    """A trend: a wave for each earlier study, with a known gradient."""
 
     W: Array  # (D, earlier studies)
 
@@ -45,12 +45,11 @@ class Problem:
         return np.asarray(self.thetas[0])
 
     @property
-    def told(self) -> Array | None:
-        """What the trend says at X."""
+    def trend_at_X(self) -> Array | None:
         return self.trend.mean(self.X) if self.trend else None
 
-    def expected(self, theta: Array, X: Array) -> Array:
-        """What a posterior takes from the trend: its share, less its mean where something was seen."""
+    def weighted_trend(self, theta: Array, X: Array) -> Array:
+        """Return the trend as a posterior uses it: weighted, minus its mean over the observations."""
         if not self.trend:
             return np.zeros(len(X))
         return np.asarray(
@@ -59,7 +58,7 @@ class Problem:
 
 
 def layout_of(widths: list[int], warped: list[int], earlier_count: int = 0) -> ThetaLayout:
-    """A parameter each: 1 a number, more a choice of so many. `warped`: columns."""
+    """Return a layout with one parameter for each width: 1 for a number, k > 1 for a Choice of k values."""
     owner = np.repeat(np.arange(len(widths)), widths)
     weights = np.repeat([1.0 if width == 1 else CHOICE_WEIGHT for width in widths], widths)
     return ThetaLayout(len(widths), owner, weights, np.array(warped, dtype=np.intp), earlier_count)
@@ -73,7 +72,7 @@ def thetas_of(layout: ThetaLayout, draws: int, rng: np.random.Generator) -> Arra
 
 
 def points_of(widths: list[int], count: int, rng: np.random.Generator) -> Array:
-    """Not too near to the ends, where a warping's slope changes fast."""
+    """Return random points, not near 0 and 1, where the derivative of a warping changes fast."""
     columns = []
     for width in widths:
         if width == 1:
@@ -91,7 +90,7 @@ def problem(
     numbers = [int(start) for start, width in zip(starts, widths, strict=False) if width == 1]
     layout = layout_of(widths, numbers[: len(numbers) if warp else 0], earlier_count)
     X = points_of(widths, n, rng)
-    # Between the choices: at a point that was seen, differences are of a curve that bends too fast for them.
+    # Between the choices: near an observed point, the curve bends too fast for numeric differences.
     others = rng.uniform(0.05, 0.95, (4, sum(widths)))
     trend = Waves(rng.normal(0.0, 2.0, (sum(widths), earlier_count))) if earlier_count else None
     return Problem(layout, thetas_of(layout, draws, rng), X, rng.standard_normal(n), others, trend)
@@ -109,24 +108,24 @@ def problems() -> st.SearchStrategy[Problem]:
     )
 
 
-def slopes(f: Callable[[Array], Array], X: Array, step: float = 1e-5) -> Array:
-    """(..., m, D) by central differences, of f (..., m), each of which depends on its own row of X only."""
-    each = []
+def numeric_gradient(f: Callable[[Array], Array], X: Array, step: float = 1e-5) -> Array:
+    """Return (..., m, D), the gradient of f (..., m) by central differences; row i of X affects f[..., i] only."""
+    columns = []
     for d in range(X.shape[1]):
         shift = np.zeros(X.shape[1])
         shift[d] = step
-        each.append((f(X + shift) - f(X - shift)) / (2.0 * step))
-    return np.stack(each, axis=-1)
+        columns.append((f(X + shift) - f(X - shift)) / (2.0 * step))
+    return np.stack(columns, axis=-1)
 
 
 def close(a: Array, b: Array, tolerance: float = 1e-5) -> bool:
-    """Up to a part of the largest number: what is a rounding error beside it counts for nothing."""
+    """Return whether all differences are small relative to the largest number in b, or to 1."""
     assert a.shape == b.shape
     size = np.abs(b).max(initial=1.0)
     return bool(np.abs(a - b).max(initial=0.0) <= tolerance * size)
 
 
-# --- for scikit-learn ---------------------------------------------------------------------------------------
+# --- comparison with scikit-learn ---------------------------------------------------------------------------
 
 CASES = {
     "numbers": problem([1, 1, 1], warp=False, earlier_count=0, n=15),
@@ -137,8 +136,8 @@ CASES = {
 }
 
 
-def by_hand(layout: ThetaLayout, theta: Array, X: Array) -> Array:
-    """What scikit-learn needs to be given: points warped and weighed."""
+def warped_points(layout: ThetaLayout, theta: Array, X: Array) -> Array:
+    """Return warped and weighted points, since scikit-learn's kernel does neither."""
     X = X.copy()
     a, b = np.exp(theta[layout.warp_a]), np.exp(theta[layout.warp_b])
     X[:, layout.warped_columns] = 1.0 - (1.0 - X[:, layout.warped_columns] ** a) ** b

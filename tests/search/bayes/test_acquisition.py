@@ -1,4 +1,4 @@
-"""What a point is worth: expected improvement against chance, far in the tail, and all slopes."""
+"""Tests the acquisition function: against simulation, far in the tail, and all its gradients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from scipy.special import erfcx, log_ndtr
 
-from tests.search.bayes.problems import QUICK, Problem, close, layout_of, problem, problems, slopes
+from tests.search.bayes.problems import QUICK, Problem, close, layout_of, numeric_gradient, problem, problems
 from thriftune.search.bayes.acquisition import (
     Acquisition,
     AcquisitionTerm,
@@ -21,7 +21,7 @@ from thriftune.search.bayes.acquisition import (
 )
 from thriftune.search.bayes.posterior import Posterior
 
-EXACT = {  # z: log h(z) and its slope, in sixty digits and then rounded
+EXACT = {  # z: log h(z) and its derivative, computed with sixty digits and then rounded
     1e8: (18.420680743952365, 1e-8),
     40.0: (3.6888794541139363, 0.025),
     3.0: (1.0987396653277078, 0.33284096845179524),
@@ -40,7 +40,7 @@ EXACT = {  # z: log h(z) and its slope, in sixty digits and then rounded
 
 
 def models(case: Problem) -> tuple[Posterior, Posterior]:
-    """One of all draws, one of the first only."""
+    """Return a posterior with all draws of theta, and one with the first draw only."""
     return (
         Posterior(case.layout, case.thetas, case.X, case.y, trend=case.trend),
         Posterior(case.layout, case.thetas[:1], case.X, case.y, trend=case.trend),
@@ -48,33 +48,33 @@ def models(case: Problem) -> tuple[Posterior, Posterior]:
 
 
 @pytest.mark.parametrize("z", EXACT)
-def test_log_h_and_its_slope_are_exact(z: float) -> None:
-    value, slope = EXACT[z]
-    found = log_h(np.array([z]))
-    assert found[0] == pytest.approx(value, rel=1e-11)
-    assert log_h_derivative(np.array([z]), found)[0] == pytest.approx(slope, rel=3e-6)
+def test_log_h_and_its_derivative_are_exact(z: float) -> None:
+    value, derivative = EXACT[z]
+    computed = log_h(np.array([z]))
+    assert computed[0] == pytest.approx(value, rel=1e-11)
+    assert log_h_derivative(np.array([z]), computed)[0] == pytest.approx(derivative, rel=3e-6)
 
 
-def test_log_h_rises_and_nothing_in_it_is_no_number() -> None:
+def test_log_h_rises_and_is_finite() -> None:
     z = np.concatenate([-np.geomspace(1e12, 1e-6, 4000), [0.0], np.geomspace(1e-6, 1e12, 1000)])
     value = log_h(z)
-    slope = log_h_derivative(z, value)
+    derivative = log_h_derivative(z, value)
     assert np.isfinite(value).all()
-    assert np.isfinite(slope).all()
+    assert np.isfinite(derivative).all()
     assert (np.diff(value) > 0.0).all()
-    assert (slope > 0.0).all()
-    assert (np.diff(slope) < 0.0).all()
+    assert (derivative > 0.0).all()
+    assert (np.diff(derivative) < 0.0).all()
 
 
 @pytest.mark.parametrize("z", [-1e4, -3e3, -990.0, -100.0, -10.0, -1.5, -0.5, 0.0, 2.0, 9.0])
-def test_the_slope_of_log_h_is_that_of_differences(z: float) -> None:
+def test_the_derivative_of_log_h_equals_numeric_differences(z: float) -> None:
     step = 1e-5 * max(1.0, abs(z))
     above, below = log_h(np.array([z + step])), log_h(np.array([z - step]))
-    slope = log_h_derivative(np.array([z]), log_h(np.array([z])))
-    assert slope[0] == pytest.approx(((above - below) / (2.0 * step))[0], rel=1e-5)
+    derivative = log_h_derivative(np.array([z]), log_h(np.array([z])))
+    assert derivative[0] == pytest.approx(((above - below) / (2.0 * step))[0], rel=1e-5)
 
 
-def test_it_is_the_mean_of_what_chance_improves() -> None:
+def test_expected_improvement_is_the_mean_improvement_of_random_draws() -> None:
     mean = np.array([[0.0, 1.0, -0.5, 2.0], [0.3, 0.0, 0.0, -1.0]])
     variance = np.array([[1.0, 4.0, 0.01, 1.0], [0.5, 1.0, 2.0, 0.1]])
     best = np.array([0.0, 0.5])
@@ -87,28 +87,28 @@ def test_it_is_the_mean_of_what_chance_improves() -> None:
 
 @QUICK
 @given(problems())
-def test_draws_are_averaged(case: Problem) -> None:
+def test_expected_improvement_is_averaged_over_draws_of_theta(case: Problem) -> None:
     best = np.linspace(-1.0, 0.5, len(case.thetas))
-    together = LogEI(models(case)[0], best)
-    alone = [
+    averaged = LogEI(models(case)[0], best)
+    single = [
         LogEI(Posterior(case.layout, theta[None], case.X, case.y, trend=case.trend), best[s : s + 1])(case.others)
         for s, theta in enumerate(case.thetas)
     ]
-    assert np.exp(together(case.others)) == pytest.approx(np.exp(alone).mean(axis=0), rel=1e-6)
+    assert np.exp(averaged(case.others)) == pytest.approx(np.exp(single).mean(axis=0), rel=1e-6)
 
 
 @pytest.mark.parametrize("best", [-1e8, -1e3, -40.0, 1e3])
-def test_where_nothing_can_be_gained_there_is_still_a_slope(best: float) -> None:
+def test_the_gradient_is_not_zero_where_the_improvement_is_negligible(best: float) -> None:
     case = problem([1, 3, 1], warp=True, earlier_count=0, n=8)
-    value, slope = LogEI(models(case)[0], np.full(2, best)).with_gradient(case.others)
+    value, gradient = LogEI(models(case)[0], np.full(2, best)).with_gradient(case.others)
     assert np.isfinite(value).all()
-    assert np.isfinite(slope).all()
-    assert (slope != 0.0).any(axis=1).all()
+    assert np.isfinite(gradient).all()
+    assert (gradient != 0.0).any(axis=1).all()
 
 
 @QUICK
 @given(problems())
-def test_slopes_are_those_of_differences(case: Problem) -> None:
+def test_gradients_equal_numeric_differences(case: Problem) -> None:
     all_draws, one = models(case)
     for best in (0.5, -1.0, -8.0):
         objective = LogEI(all_draws, np.full(len(case.thetas), best))
@@ -120,32 +120,36 @@ def test_slopes_are_those_of_differences(case: Problem) -> None:
             Acquisition(None, others, all_draws),
         ]
         for term in terms:
-            value, slope = term.with_gradient(case.others)
+            value, gradient = term.with_gradient(case.others)
             assert value == pytest.approx(term(case.others), rel=1e-9, abs=1e-9)
-            assert close(slope, slopes(term, case.others))
+            assert close(gradient, numeric_gradient(term, case.others))
 
 
-def test_a_probability_of_next_to_nothing_has_a_slope() -> None:
+def test_a_negligible_probability_has_a_gradient() -> None:
     layout = layout_of([1], warped=[])
     X, x = np.array([[0.1], [0.9]]), np.array([[0.4]])
     model = Posterior(layout, np.array([[0.0, math.log(1e-4), 0.0]]), X, np.array([0.0, 1.0]))
     for limit in (-1e8, -1e4, -30.0, 0.5, 30.0, 1e8):
-        mean, variance, mean_slope, variance_slope = (each[0, 0] for each in model.predict_with_gradient(x))
+        mean, variance, mean_gradient, variance_gradient = (each[0, 0] for each in model.predict_with_gradient(x))
         z = (limit - mean) / math.sqrt(variance)
-        value, slope = LogProbabilityBelow(model, limit).with_gradient(x)
+        value, gradient = LogProbabilityBelow(model, limit).with_gradient(x)
         assert value[0] == pytest.approx(log_ndtr(z))
         ratio = math.sqrt(2.0 / math.pi) / erfcx(-z / math.sqrt(2.0))
-        by_hand = -ratio * (mean_slope + z * variance_slope / (2.0 * math.sqrt(variance))) / math.sqrt(variance)
-        assert slope[0] == pytest.approx(by_hand)
+        expected = (
+            -ratio * (mean_gradient + z * variance_gradient / (2.0 * math.sqrt(variance))) / math.sqrt(variance)
+        )
+        assert gradient[0] == pytest.approx(expected)
 
 
-def test_worth_is_the_sum_of_its_terms_and_tells_what_the_objectives_model_expects() -> None:
+def test_the_acquisition_is_the_sum_of_its_terms() -> None:
     case = problem([1, 2], warp=True, earlier_count=1, n=6)
     model, one = models(case)
     objective = LogEI(model, np.zeros(2))
-    worth, mean, variance = Acquisition(objective, [NegativeLogCost(one, 0.5)], model).with_moments(case.others)
+    acquisition, mean, variance = Acquisition(objective, [NegativeLogCost(one, 0.5)], model).with_moments(
+        case.others
+    )
     expected = model.predict(case.others)
-    assert worth == pytest.approx(objective(case.others) - 0.5 * one.predict(case.others)[0][0])
+    assert acquisition == pytest.approx(objective(case.others) - 0.5 * one.predict(case.others)[0][0])
     assert mean == pytest.approx(expected[0])
     assert variance == pytest.approx(expected[1])
     assert Acquisition(None, [], model)(case.others).tolist() == [0.0] * 4

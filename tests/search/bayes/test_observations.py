@@ -1,4 +1,4 @@
-"""The trials of a past as arrays."""
+"""Tests the conversion of a past to arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from thriftune.state.trial_record import State
 
 
 def filled(count: int = 6, space: Space = INFINITE, **settings: object) -> FakePast:
-    """That many trials, all of which run."""
+    """Return a past with `count` running trials."""
     past = FakePast(space, **settings)  # type: ignore[arg-type]
     rng = np.random.default_rng(0)
     for _ in range(count):
@@ -39,16 +39,16 @@ def filled(count: int = 6, space: Space = INFINITE, **settings: object) -> FakeP
 
 
 def ids(past: FakePast, points: Array) -> list[int]:
-    """The trials that an array's rows are the points of."""
+    """Return the ids of the trials at these points."""
     encoded = [past.space.encode(trial.config).tolist() for trial in past.trials]
     return [encoded.index(row) for row in points.tolist()]
 
 
-def plain(level: StepLevel) -> list[Any]:
+def as_lists(level: StepLevel) -> list[Any]:
     return [[trial.id for trial in level.trials], level.X.tolist(), level.values.tolist()]
 
 
-def test_in_the_order_in_which_they_ended() -> None:
+def test_trials_are_in_the_order_in_which_they_ended() -> None:
     past = filled()
     for number, value in ((3, 0.3), (0, 0.1), (4, 0.4)):
         past.end(past.trials[number], value)
@@ -61,7 +61,7 @@ def test_in_the_order_in_which_they_ended() -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
-def test_without_a_finite_value_it_has_failed(value: float | None) -> None:
+def test_a_trial_without_a_finite_value_counts_as_failed(value: float | None) -> None:
     past = filled(3)
     past.end(past.trials[1], value)
     past.end(past.trials[0], 1.0)
@@ -71,16 +71,16 @@ def test_without_a_finite_value_it_has_failed(value: float | None) -> None:
     assert ids(past, seen.pending) == [2]
 
 
-def test_a_failed_trial_counts_for_nothing_but_its_failure() -> None:
+def test_the_value_of_a_failed_trial_does_not_count() -> None:
     past = filled(2)
     past.end(past.trials[0], 0.5)
-    past.trials[0].state = State.FAILED  # it had reported before it failed
+    past.trials[0].state = State.FAILED  # it reported before it failed
     seen = ObservationReader().read(past)
     assert (len(seen.target.trials), ids(past, seen.failed)) == (0, [0])
 
 
 @pytest.mark.parametrize(("state", "pending"), [(State.WAITING, 1), (State.RUNNING, 1), (State.PAUSED, 0)])
-def test_what_has_not_ended_is_pending_unless_it_is_set_aside(state: State, pending: int) -> None:
+def test_a_trial_that_has_not_ended_is_pending_unless_it_is_paused(state: State, pending: int) -> None:
     past = filled(1)
     past.trials[0].state = state
     assert len(ObservationReader().read(past).pending) == pending
@@ -93,7 +93,7 @@ def test_several_objectives() -> None:
     past.end(past.trials[2], 0.3, size=30.0)  # one is missing
     seen = ObservationReader().read(past)
     assert seen.target.values.tolist() == [[0.5, -0.9, 10.0]]
-    assert ids(past, seen.failed) == [1], "what was stopped before it told all is no failure"
+    assert ids(past, seen.failed) == [1], "a trial that was stopped before it reported all metrics has not failed"
 
 
 def test_constraints() -> None:
@@ -106,44 +106,44 @@ def test_constraints() -> None:
     assert len(seen.failed) == 0
 
 
-def test_nothing_yet() -> None:
+def test_an_empty_past_gives_empty_arrays() -> None:
     seen = ObservationReader().read(FakePast(INFINITE))
     D = INFINITE.dimensions
     assert (seen.X.shape, seen.failed.shape, seen.pending.shape) == ((0, D), (0, D), (0, D))
     assert (seen.target.values.shape, seen.feasible.shape) == ((0, 1), (0,))
 
 
-def test_a_reader_that_has_seen_another_past_tells_the_same_as_a_fresh_one() -> None:
+def test_a_reader_of_other_pasts_gives_the_same_as_a_new_one() -> None:
     reader = ObservationReader()
     pasts = [filled(4), filled(6), filled(5, FINITE), filled(4)]
-    shifted = FakePast(INFINITE)  # other trials by the same numbers
+    shifted = FakePast(INFINITE)  # other trials with the same ids
     for trial in reversed(pasts[1].trials):
         shifted.add(trial.config)
     for past in [*pasts, shifted, pasts[0].copy()]:
         past.end(past.trials[2], 1.0)
         past.end(past.trials[0], None)
-        found, expected = reader.read(past), ObservationReader().read(past)
-        assert found.ended == expected.ended
+        read, expected = reader.read(past), ObservationReader().read(past)
+        assert read.ended == expected.ended
         for name in ("X", "feasible", "failed", "pending"):
-            assert getattr(found, name).tolist() == getattr(expected, name).tolist()
-        assert [plain(level) for level in found.levels] == [plain(level) for level in expected.levels]
+            assert getattr(read, name).tolist() == getattr(expected, name).tolist()
+        assert [as_lists(level) for level in read.levels] == [as_lists(level) for level in expected.levels]
 
 
-# --- trials that were cut -----------------------------------------------------------------------------------
+# --- trials that were cut short -----------------------------------------------------------------------------
 
 STOPPED, PAUSED, COMPLETED = State.STOPPED, State.PAUSED, State.COMPLETED
 Story = tuple[float, int, State]
-"""When a trial was started, for how many seconds and steps it ran, and how that ended."""
+"""The start time of a trial, its length in steps of one second, and its final state."""
 
 
-def told(stories: Sequence[Story], now: float = math.inf, **settings: object) -> FakePast:
-    """What was known of these trials at that time. Each value tells of which trial and which step it is."""
+def past_of(stories: Sequence[Story], now: float = math.inf, **settings: object) -> FakePast:
+    """Return the past at time `now`. The value of a report is 100 times the trial id plus the step."""
     past = filled(len(stories), **settings)  # type: ignore[arg-type]
     for number in sorted(range(len(stories)), key=lambda i: (sum(stories[i][:2]), i)):
         start, length, state = stories[number]
         done = int(min(length, max(0.0, now - start)))
         values = [100.0 * number + step for step in range(1, done + 1)]
-        past.tell(past.trials[number], values, state if done == length else State.RUNNING, start)
+        past.report(past.trials[number], values, state if done == length else State.RUNNING, start)
     return past
 
 
@@ -152,47 +152,49 @@ def values_of(past: FakePast) -> list[list[float]]:
 
 
 THREE: list[Story] = [(0.0, 1, STOPPED)] * 4 + [(10.0, 3, PAUSED)] * 4 + [(20.0, 9, COMPLETED)] * 4
-"""Levels at the steps 1 and 3, and at the end."""
+"""Trials that give levels at the steps 1 and 3, and at the end."""
 
 
-def test_the_steps_at_which_trials_were_cut_are_levels() -> None:
-    first, second, last = values_of(told(THREE))
+def test_the_steps_at_which_trials_were_cut_short_are_levels() -> None:
+    first, second, last = values_of(past_of(THREE))
     assert first == [100 * trial + 1 for trial in range(12)]
     assert second == [100 * trial + 3 for trial in range(4, 12)]
     assert last == [100 * trial + 9 for trial in range(8, 12)]
-    upside_down = ObservationReader().read(told(THREE, maximize=True)).target
-    assert upside_down.values[:, 0].tolist() == [-value for value in last]
+    maximised = ObservationReader().read(past_of(THREE, maximize=True)).target
+    assert maximised.values[:, 0].tolist() == [-value for value in last]
 
 
-def test_until_a_few_have_come_so_far_the_search_is_for_what_more_have_come_to() -> None:
+def test_a_level_with_too_few_values_is_left_out() -> None:
     assert MIN_TRIALS_AT_LEVEL == 4
-    assert [len(values) for values in values_of(told(THREE, now=28))] == [12, 8]
-    assert [len(values) for values in values_of(told(THREE[:-1]))] == [11, 7]
-    assert [len(values) for values in values_of(told(THREE[:2] + THREE[-1:]))] == [3], "the most, if few anywhere"
+    assert [len(values) for values in values_of(past_of(THREE, now=28))] == [12, 8]
+    assert [len(values) for values in values_of(past_of(THREE[:-1]))] == [11, 7]
+    assert [len(values) for values in values_of(past_of(THREE[:2] + THREE[-1:]))] == [3], (
+        "the largest level, if all have too few"
+    )
 
 
 @QUICK
 @given(st.dictionaries(st.integers(1, 200), st.integers(1, 9), max_size=12))
-def test_levels_are_where_trials_were_cut_and_none_is_near_another(cut: dict[int, int]) -> None:
-    steps = _level_steps(Counter(cut))
-    assert steps == sorted(set(steps) & set(cut))
+def test_levels_are_steps_of_trials_cut_short_and_not_near_each_other(cut_short: dict[int, int]) -> None:
+    steps = _level_steps(Counter(cut_short))
+    assert steps == sorted(set(steps) & set(cut_short))
     assert len(steps) <= MAX_LEVELS
     assert all(high >= LEVEL_SPACING * low for low, high in pairwise(steps))
-    if 0 < len(steps) < MAX_LEVELS:  # none was left out, so each counts as the highest that is not above it
-        assert steps[0] == min(cut)
-        assert all(step < LEVEL_SPACING * max(c for c in steps if c <= step) for step in cut)
+    if 0 < len(steps) < MAX_LEVELS:  # no step was left out, so each counts for the highest level below it
+        assert steps[0] == min(cut_short)
+        assert all(step < LEVEL_SPACING * max(c for c in steps if c <= step) for step in cut_short)
 
 
-def test_a_value_that_is_no_number_is_not_one_of_its_level() -> None:
-    past = told(THREE)
-    past.tell(past.trials[4], [1.0, 2.0, math.nan], PAUSED, 10)
+def test_a_level_leaves_out_values_that_are_not_finite() -> None:
+    past = past_of(THREE)
+    past.report(past.trials[4], [1.0, 2.0, math.nan], PAUSED, 10)
     first, second, _ = ObservationReader().read(past).levels
     assert 4 in [trial.id for trial in first.trials]
     assert 4 not in [trial.id for trial in second.trials]
 
 
-def test_a_level_that_a_trial_did_not_report_at_is_told_of_by_the_next_that_it_did() -> None:
-    past = told(THREE)
+def test_a_trial_without_a_report_at_a_level_counts_with_its_next_report() -> None:
+    past = past_of(THREE)
     reports = past.trials[8].reports
     del reports[0]
     reports[1] = reports[1]._replace(metrics={"other": 1.0}, value=None)  # at step 3
@@ -201,24 +203,24 @@ def test_a_level_that_a_trial_did_not_report_at_is_told_of_by_the_next_that_it_d
     assert not {801.0, 803.0} & {*first, *second}
 
 
-def test_who_ended_well_before_a_level_has_come_there_and_who_failed_has_not() -> None:
+def test_a_trial_that_completed_before_a_level_counts_there_and_a_failed_one_does_not() -> None:
     short, failed = (30.0, 2, COMPLETED), (40.0, 9, State.FAILED)
-    first, second, last = values_of(told([*THREE, short, failed]))
+    first, second, last = values_of(past_of([*THREE, short, failed]))
     assert first == [100 * trial + 1 for trial in range(13)]
     assert second == [*(100 * trial + 3 for trial in range(4, 12)), 1202]
     assert last[-1] == 1202
-    past = told([*THREE, failed])
+    past = past_of([*THREE, failed])
     assert ids(past, ObservationReader().read(past).failed) == [12]
 
 
-def test_what_was_told_without_reports_is_of_all_levels() -> None:
-    past = told(THREE)
+def test_a_result_without_reports_counts_at_all_levels() -> None:
+    past = past_of(THREE)
     past.add(INFINITE.sample(np.random.default_rng(5)), 7.0)
     assert all(7.0 in values for values in values_of(past))
 
 
-def test_of_several_objectives_the_last_values_count() -> None:
-    past = told(THREE, objectives=(Objective("loss", False), Objective("size", False)))
+def test_with_several_objectives_the_last_values_count() -> None:
+    past = past_of(THREE, objectives=(Objective("loss", False), Objective("size", False)))
     for trial in past.ended:
         trial.values = (trial.value or 0.0, 1.0)
     seen = ObservationReader().read(past)
@@ -226,18 +228,18 @@ def test_of_several_objectives_the_last_values_count() -> None:
     assert seen.target.trials == seen.ended == past.ended
 
 
-def test_a_trial_is_pending_until_it_comes_to_the_last_level_or_is_set_aside() -> None:
+def test_a_trial_is_pending_until_it_reaches_the_last_level_or_is_paused() -> None:
     running: list[Story] = [(30, 9, COMPLETED), (32, 9, COMPLETED), (33, 9, COMPLETED)]
-    past = told([*THREE, *running], now=34)
+    past = past_of([*THREE, *running], now=34)
     assert ids(past, ObservationReader().read(past).pending) == [12, 13, 14]
     past.trials[14].state = PAUSED
     assert ids(past, ObservationReader().read(past).pending) == [12, 13]
-    past = told([*THREE[:8], *running], now=34)
-    assert ids(past, ObservationReader().read(past).pending) == [9, 10], "the search is for what was at step 3"
+    past = past_of([*THREE[:8], *running], now=34)
+    assert ids(past, ObservationReader().read(past).pending) == [9, 10], "the search is for the best at step 3"
 
 
-def test_what_was_stopped_still_tells_of_what_else_it_measured() -> None:
-    seen = ObservationReader().read(told(THREE))
+def test_stopped_trials_count_for_constraints() -> None:
+    seen = ObservationReader().read(past_of(THREE))
     assert [trial.id for trial in seen.ended] == [0, 1, 2, 3, 8, 9, 10, 11]
     assert len(seen.X) == 8
 
@@ -253,9 +255,9 @@ def test_what_was_stopped_still_tells_of_what_else_it_measured() -> None:
     ),
     st.integers(30, 70),
 )
-def test_what_was_seen_first_is_what_was_seen_then(later: list[tuple[float, tuple[int, State]]], now: int) -> None:
+def test_later_trials_do_not_change_earlier_values(later: list[tuple[float, tuple[int, State]]], now: int) -> None:
     stories = THREE + [(start, *rest) for start, rest in later]
-    seen, then = ObservationReader().read(told(stories)), ObservationReader().read(told(stories, now))
-    for early, level in zip(then.levels, seen.levels, strict=True):
-        n = len(early.trials)
-        assert plain(early) == [part[:n] for part in plain(level)]
+    final, early = ObservationReader().read(past_of(stories)), ObservationReader().read(past_of(stories, now))
+    for early_level, level in zip(early.levels, final.levels, strict=True):
+        n = len(early_level.trials)
+        assert as_lists(early_level) == [column[:n] for column in as_lists(level)]

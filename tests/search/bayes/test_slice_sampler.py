@@ -1,4 +1,4 @@
-"""Draws by slice sampling, from densities that are known."""
+"""Tests slice sampling with known densities."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bimodal(x: Array) -> float:
 
 
 def holed(x: Array) -> float:
-    """Uniform where it is not -inf."""
+    """Return the log density of a uniform distribution on [0, 1] and [2, 3]."""
     return 0.0 if 0.0 <= x[0] <= 1.0 or 2.0 <= x[0] <= 3.0 else -INF
 
 
@@ -63,7 +63,7 @@ KNOWN: dict[str, tuple[Callable[[Array], float], float, float, float, Callable[[
 
 
 @pytest.mark.parametrize(("log_density", "start", "low", "high", "cdf"), KNOWN.values(), ids=KNOWN)
-def test_draws_are_of_the_density(
+def test_draws_follow_the_density(
     log_density: Callable[[Array], float], start: float, low: float, high: float, cdf: Callable[[Array], Array]
 ) -> None:
     drawn = chain(log_density, [start], 3040, low=low, high=high)[40:, 0]
@@ -73,7 +73,7 @@ def test_draws_are_of_the_density(
 
 
 @pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
-def test_the_scale_need_not_be_right(scale: float) -> None:
+def test_the_scale_need_not_be_exact(scale: float) -> None:
     drawn = chain(normal, [0.0], 3000, scale=scale)[:, 0]
     assert stats.kstest(drawn[::6], stats.norm.cdf).pvalue > 1e-3
 
@@ -99,19 +99,19 @@ def test_many_dimensions_and_a_corner() -> None:
     assert drawn.mean(axis=0) == pytest.approx(np.full(8, math.sqrt(2.0 / math.pi)), abs=0.1)
 
 
-def test_a_coordinate_without_a_scale_stays() -> None:
+def test_a_coordinate_with_scale_zero_does_not_change() -> None:
     drawn = chain(normal, [0.5, 1.0], 500, scale=[1.0, 0.0])
     assert set(drawn[:, 1]) == {1.0}
     assert len(set(drawn[:, 0])) > 400
 
 
 @pytest.mark.parametrize("elsewhere", [-INF, -1e300])
-def test_a_density_of_one_point_stays_there(elsewhere: float) -> None:
+def test_the_chain_stays_at_the_only_point_with_a_density(elsewhere: float) -> None:
     drawn = chain(lambda x: 0.0 if x[0] == 0.25 else elsewhere, [0.25], 5)
     assert drawn.tolist() == [[0.25]] * 5
 
 
-def test_from_where_there_is_no_density_it_goes_to_where_there_is() -> None:
+def test_a_chain_that_starts_without_a_density_finds_one() -> None:
     drawn = chain(lambda x: 0.0 if x[0] > 0.5 else -INF, [0.4], 200, low=0.0, high=1.0)
     assert drawn[20:].min() > 0.5
     assert chain(lambda x: -INF, [0.4], 3).tolist() == [[0.4]] * 3

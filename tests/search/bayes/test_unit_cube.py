@@ -1,4 +1,4 @@
-"""A space as an array sees it: the same points that the space itself encodes."""
+"""Tests that the arrays of a cube have the same points that the space itself encodes."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def encoded(space: Space, U: Array) -> Array:
 
 
 def some_points(p: int, count: int, seed: int) -> Array:
-    """With many at the very ends."""
+    """Return random points, many of whose coordinates are exactly 0 or 1."""
     rng = np.random.default_rng(seed)
     U = rng.random((count, p))
     ends = rng.random((count, p))
     return np.where(ends < 0.2, 0.0, np.where(ends > 0.8, 1.0, U))
 
 
-def known(space: Space, cube: Cube, seed: int) -> Array:
-    """Points that are configurations for certain."""
+def configuration_points(space: Space, cube: Cube, seed: int) -> Array:
+    """Return points that are certainly configurations."""
     U = cube.snap(some_points(cube.p, 20, seed))
-    # Once more, as the middle, where a row has what is inactive, may be no choice.
+    # Snap again: an inactive parameter is at 0.5 in the unit cube, which may not be one of its values.
     return cube.snap(np.array([space.to_unit(space.from_unit(row)) for row in U.tolist()]))
 
 
-# --- the same as the space --------------------------------------------------------------------------------
+# --- comparison with the space ----------------------------------------------------------------------------
 
 
-def test_columns_are_what_the_space_encodes() -> None:
+def test_the_cube_encodes_as_the_space_does() -> None:
     cube = Cube(MIXED)
     U = cube.snap(some_points(cube.p, 500, 0))
     X, active = cube.encode(U)
@@ -65,9 +65,9 @@ def test_columns_are_what_the_space_encodes() -> None:
 @QUICK
 @example(Space({"n": Int(1, 180085556752, log=True), "c": Choice([None], when={"n": [180085556751]})}), 0)
 @given(spaces(), st.integers(0, 2**32))
-def test_columns_of_configurations_are_what_the_space_encodes(space: Space, seed: int) -> None:
+def test_the_cube_encodes_any_space_as_the_space_does(space: Space, seed: int) -> None:
     cube = Cube(space)
-    U = known(space, cube, seed)
+    U = configuration_points(space, cube, seed)
     X, active = cube.encode(U)
     assert pytest.approx(encoded(space, U), abs=1e-9) == X
     assert active.tolist() == [[name in space.from_unit(row) for name in space.searched] for row in U.tolist()]
@@ -111,7 +111,7 @@ def test_a_configuration_survives_the_round_trip(space: Space, seed: int) -> Non
 
 @QUICK
 @given(spaces(), st.integers(0, 2**32))
-def test_to_snap_is_to_stay_in_the_cube_and_once_is_enough(space: Space, seed: int) -> None:
+def test_snapped_points_are_in_the_cube_and_do_not_change_again(space: Space, seed: int) -> None:
     cube = Cube(space)
     U = np.random.default_rng(seed).uniform(-0.2, 1.2, (30, cube.p))
     before = U.copy()
@@ -122,7 +122,7 @@ def test_to_snap_is_to_stay_in_the_cube_and_once_is_enough(space: Space, seed: i
     assert (cube.snap(snapped) == snapped).all()
 
 
-# --- what can be varied how -------------------------------------------------------------------------------
+# --- variation of points ----------------------------------------------------------------------------------
 
 
 def test_the_layout_of_a_mixed_space() -> None:
@@ -149,7 +149,7 @@ def test_the_layout_of_a_mixed_space() -> None:
         (Choice([*range(100)]), False),
     ],
 )
-def test_what_is_climbed_by_its_slope(parameter: Float | Int | Choice, smooth: bool) -> None:
+def test_floats_and_large_ints_are_smooth(parameter: Float | Int | Choice, smooth: bool) -> None:
     assert Cube(Space({"p": parameter})).smooth.tolist() == [smooth]
 
 
@@ -157,7 +157,7 @@ def test_what_is_climbed_by_its_slope(parameter: Float | Int | Choice, smooth: b
 @given(spaces(), st.integers(0, 2**32))
 def test_neighbours_differ_in_one_active_parameter(space: Space, seed: int) -> None:
     cube = Cube(space)
-    U = known(space, cube, seed)[:4]
+    U = configuration_points(space, cube, seed)[:4]
     _, active = cube.encode(U)
     others, owners = cube.neighbours(U, active, np.random.default_rng(0))
     assert (cube.snap(others) == others).all()
@@ -168,7 +168,7 @@ def test_neighbours_differ_in_one_active_parameter(space: Space, seed: int) -> N
         assert not same(space.from_unit(row.tolist()), space.from_unit(U[owner].tolist()))
 
 
-def test_neighbours_are_all_values_of_what_has_few_and_the_nearest_of_what_has_many() -> None:
+def test_neighbours_are_all_values_of_small_ints_and_the_nearest_of_large_ones() -> None:
     space = Space({"a": Choice(["x", "y", "z"]), "n": Int(1, 3), "m": Int(1, 100), "x": Float(0, 1)})
     cube = Cube(space)
     for m, nearest in ((50, {48, 49, 51, 52}), (1, {2, 3}), (99, {97, 98, 100})):
@@ -185,9 +185,9 @@ def test_neighbours_are_all_values_of_what_has_few_and_the_nearest_of_what_has_m
 
 @QUICK
 @given(spaces(), st.integers(0, 2**32))
-def test_around_a_point_is_in_the_cube(space: Space, seed: int) -> None:
+def test_samples_near_a_point_are_in_the_cube(space: Space, seed: int) -> None:
     cube = Cube(space)
-    centres = known(space, cube, seed)[:3]
+    centres = configuration_points(space, cube, seed)[:3]
     U = cube.sample_near(centres, 200, np.random.default_rng(seed))
     assert U.shape == (600, cube.p)
     assert (U >= 0.0).all()
@@ -196,7 +196,7 @@ def test_around_a_point_is_in_the_cube(space: Space, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("p", "changed"), [(1, 1.0), (3, 3.0), (6, 3.5), (30, 3.9)])
-def test_around_a_corner_is_near_it_and_in_the_cube(p: int, changed: float) -> None:
+def test_samples_near_a_corner_are_close_and_in_the_cube(p: int, changed: float) -> None:
     cube = Cube(Space({f"x{i}": Float(0, 1) for i in range(p)}))
     for corner in (0.0, 1.0):
         U = cube.sample_near(np.full((1, p), corner), 20_000, np.random.default_rng(0))
