@@ -1,8 +1,9 @@
-"""How good is the search? Simple regret after 25, 50 and 100 evaluations, one and four at a time, against peers.
+"""Measures simple regret after 25, 50 and 100 evaluations, one and four at a time, compared with peers.
 
-Runs what is missing in out/search/results, which takes peers hours, and reports all there is. It can be
-interrupted and started again at any time. Average rank: per problem and seed, 1 is best, ties averaged. Normalised
-regret: 0 is the optimum, 1 the median random configuration; with a standard error by bootstrap over seeds.
+It does the runs that are missing in out/search/results, which takes the peers hours, and reports all runs. It can
+be interrupted and started again at any time. The average rank is over problems and seeds; 1 is best, and ties
+share the mean rank. Normalised regret is 0 at the optimum and 1 for the median random configuration. Its standard
+error is by bootstrap over seeds.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import Row, main, say
+from benchmarks.run_files import cases_of, parse_numbers, read, remove
 from benchmarks.search import make_tables, methods, problems, results, runs
 from benchmarks.search.report import Comparison
 
 BUDGETS = (25, 50, 100)
-SEEDS = results.numbers("0-9")
+SEEDS = parse_numbers("0-9")
 SHARE_BAR = 0.8  # of the best peer's mean normalised regret at 50
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=("test", "dev"), default="test")
-    parser.add_argument("--methods", default="", help="names with commas; several variants: separated by spaces")
-    parser.add_argument("--problems", default="", help="names with commas, instead of a whole split")
-    parser.add_argument("--seeds", type=results.numbers, default=SEEDS, help="such as 0-9 (the default) or 0,3")
-    parser.add_argument("--parallel", type=results.numbers, default=[1, 4], help="1,4 is the default")
+    parser.add_argument(
+        "--methods", default="", help="names separated by commas, or by spaces if one is a variant with options"
+    )
+    parser.add_argument("--problems", default="", help="names separated by commas, instead of a whole split")
+    parser.add_argument("--seeds", type=parse_numbers, default=SEEDS, help="such as 0-9 (the default) or 0,3")
+    parser.add_argument("--parallel", type=parse_numbers, default=[1, 4], help="1,4 is the default")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
-    parser.add_argument("--redo", action="store_true", help="make the chosen runs of thriftune's own methods anew")
+    parser.add_argument("--redo", action="store_true", help="do the chosen runs of thriftune's own methods again")
     parser.add_argument("--by-problem", action="store_true", help="also the mean regret at 50 on each problem")
 
 
@@ -53,19 +57,20 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
             make_tables.make()
         for name in chosen:
             if options.redo and name.startswith(methods.OURS):
-                results.forget(results.file_of(folder, name), named, options.seeds, options.parallel)
+                cases = frozenset(cases_of(named, options.seeds, options.parallel))
+                remove(results.file_of(folder, name), results.KEYS, cases)
         runs.complete(chosen, named, options.seeds, options.parallel, budgets[-1], folder, options.jobs)
     scales = {name: (problems.get(name).optimum, problems.get(name).median) for name in named}
     judged = not options.quick and options.split == "test" and not options.problems and len(options.seeds) >= 10
     rows = []
     for parallel in options.parallel:
-        found = {name: results.read(results.file_of(folder, name)) for name in chosen}
-        there = {name: done for name, done in found.items() if any(key[2] == parallel for key in done)}
+        runs_of = {name: read(results.file_of(folder, name), results.KEYS) for name in chosen}
+        there = {name: done for name, done in runs_of.items() if any(key[2] == parallel for key in done)}
         for name in chosen:
             if name not in there:
                 rows.append(Row(f"{parallel} at a time: {name}", "no runs yet"))
             elif len({run["version"] for run in there[name].values()}) > 1:
-                say(f"{name}: its runs are of several versions; --redo makes them anew")
+                say(f"{name}: its runs are of several versions; --redo does them again")
         if there:
             compared = Comparison(there, scales, options.seeds, parallel, budgets)
             complete = judged and compared.cases == len(named) * len(options.seeds) and set(there) == set(chosen)
@@ -75,9 +80,9 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
 
 def _methods(options: argparse.Namespace) -> list[str]:
     if options.methods:
-        # A variant's options have commas themselves: variants are separated by spaces, or come one by one.
-        given: str = options.methods
-        names = given.split() if " " in given or ":" in given else given.split(",")
+        # The options of a variant contain commas, so variants are separated by spaces.
+        text: str = options.methods
+        names = text.split() if " " in text or ":" in text else text.split(",")
     else:
         names = list(methods.ENTRIES)
     return [name for name in names if not (options.without_peers and methods.find(name).peer)]
@@ -86,19 +91,24 @@ def _methods(options: argparse.Namespace) -> list[str]:
 def _rows(compared: Comparison, parallel: int, budgets: Sequence[int], judge: bool, by_problem: bool) -> list[Row]:
     where = f"{parallel} at a time"
     if not compared.cases:
-        return [Row(where, "no problem and seed that all methods have done; choose --methods")]
+        return [Row(where, "no problem and seed that all methods have finished; choose fewer with --methods")]
     ranked = {n: compared.average_rank(n) for n in budgets}
     regret = {n: compared.mean_regret(n) for n in budgets}
     error = {n: compared.standard_error(n) for n in budgets}
     each = {n: compared.by_problem(n).tolist() for n in budgets}
     at = " / ".join(map(str, budgets))
-    rows = [Row(f"{where}: problems and seeds that all have done, of {_possible(compared)}", str(compared.cases))]
+    rows = [
+        Row(
+            f"{where}: problems and seeds that all methods have finished, of {_possible(compared)}",
+            str(compared.cases),
+        )
+    ]
     for m in np.argsort(regret[budgets[1]]):
         name = compared.methods[m]
         figure = (
             f"rank {' / '.join(f'{ranked[n][m]:.2f}' for n in budgets)}; "
             f"regret {' / '.join(f'{regret[n][m]:.4f} ± {error[n][m]:.4f}' for n in budgets)}; "
-            f"{compared.seconds[name]:.3f} s a suggestion"
+            f"{compared.seconds[name]:.3f} s for a suggestion"
         )
         data = {
             "method": name,

@@ -1,13 +1,13 @@
-"""Which parts of the Bayesian search help? Each is switched, one at a time, and held against the default.
+"""Measures the effect of each part of the Bayesian search by switching it, one part at a time.
 
-On the `dev` problems: regret after 25 and 50 evaluations, and the default's advantage, paired by problem and seed,
-with a 95 % interval by bootstrap over the seeds of each problem. "helps": the interval is above 0; "hurts": below.
-Fantasies are judged with 4 trials at a time, the output transform also where bad values explode. Cost-awareness is
-judged on problems whose trials take longer or shorter by a parameter, after as many seconds as 25 and 50 random
-trials take on average.
+On the `dev` problems, it compares regret after 25 and 50 evaluations with that of the default, paired by problem
+and seed. The default's advantage has a 95 % interval by bootstrap over the seeds of each problem. A part "helps"
+if the interval is above 0, and "hurts" if it is below. Fantasies are judged with 4 trials at a time, the output
+transform also where bad values explode. Cost-awareness is judged on problems where a parameter changes the
+duration of a trial, after the mean duration of 25 and 50 random trials.
 
-Runs what is not in out/search/ablation.jsonl yet for this state of the searcher's code, about an hour of one core,
-and reports all there is; it can be interrupted and started again at any time.
+It does the runs that are not in out/search/ablation.jsonl yet for this state of the searcher's code, which takes
+about an hour of one core, and reports all runs. It can be interrupted and started again at any time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 import thriftune as tt
 from benchmarks.common import Row, main, say
-from benchmarks.search import make_tables, methods, problems, results, worker
+from benchmarks.run_files import Entry, append
+from benchmarks.search import make_tables, methods, problems, worker
 from benchmarks.search.peer_thriftune import Method
 from benchmarks.search.report import best_so_far
 from thriftune.search.protocol import Past, Searcher
@@ -43,21 +44,21 @@ Case = tuple[str, int]
 
 BUDGETS = (25, 50)
 DRAWS = 2000
-MOST = 4
-"""Trials at most where seconds count, as a multiple of the random trials that take as long."""
+MAX_TRIALS_FACTOR = 4
+"""If seconds count, a run has at most this many times the random trials that fit into its time."""
 
 ONE, FOUR, SECONDS, TAILS = "1 at a time", "4 at a time", "by seconds", "where training diverges"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What the default has and Bayes(**options) has not."""
+    """A part of the search that the default has and Bayes(**options) lacks."""
 
     part: str
     options: Mapping[str, Any]
     setting: str = ONE
     costs: bool = True
-    """Whether the default is the dearer or the less simple of the two, so that it has to help."""
+    """True if the default is slower or less simple than the variant, so that it has to help."""
 
     @property
     def name(self) -> str:
@@ -76,7 +77,7 @@ VARIANTS = (
 )
 
 
-# --- how long a trial takes
+# --- the duration of a trial
 
 
 def _trees_seconds(config: Mapping[str, Any]) -> float:
@@ -84,7 +85,7 @@ def _trees_seconds(config: Mapping[str, Any]) -> float:
 
 
 def _mlp_seconds(config: Mapping[str, Any]) -> float:
-    """Its levels of width go from 16 to 1024 by equal factors."""
+    """Return the seconds of a network; the levels of its width go from 16 to 1024 by equal factors."""
     width = 16.0 * math.pow(64.0, config["width"] / 9)
     return 2.0 + 1e-4 * float(config["depth"] + 1) * width * math.sqrt(width)
 
@@ -102,14 +103,14 @@ SECONDS_OF: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
 
 @cache
 def typical_seconds(name: str) -> float:
-    """Of a random trial of that problem, on average."""
+    """Return the mean seconds of a random trial of the problem."""
     rng = np.random.default_rng(20260801)
     draws = [problems.draw(problems.get(name).parameters, rng) for _ in range(2000)]
     return float(np.mean([SECONDS_OF[name](config) for config in draws]))
 
 
 class Timed:
-    """A searcher that is told how long its trials would have taken, as no time passes here."""
+    """A searcher whose trials get the seconds that they would have taken, because no time passes here."""
 
     def __init__(self, searcher: Searcher, seconds_of: Callable[[Mapping[str, Any]], float]) -> None:
         self._searcher = searcher
@@ -121,11 +122,11 @@ class Timed:
         return self._searcher.suggest(past, rng)
 
 
-# --- what diverges
+# --- diverging values
 
 
 def diverging(problem: problems.Problem) -> problems.Problem:
-    """The same up to the median random value; above it, values explode as a loss does where training diverges."""
+    """Return the problem with values above the median that explode, as a loss does when training diverges."""
     spread = problem.median - problem.optimum
 
     def function(config: Mapping[str, Any]) -> float:
@@ -141,7 +142,7 @@ def diverging(problem: problems.Problem) -> problems.Problem:
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a variant; the default is that without options."""
+    """One run of a variant, or of the default, which has no options."""
 
     options: Mapping[str, Any]
     setting: str
@@ -160,7 +161,7 @@ def run(job: Job) -> Run:
     if job.setting == SECONDS:
         done = _run_by_seconds(job, problem)
     else:
-        entry = methods.Entry("ablation", methods.OURS, options={"bayes": dict(job.options)})
+        entry = Entry("ablation", methods.OURS, options={"bayes": dict(job.options)})
         posed = diverging(problem) if job.setting == TAILS else problem
         done = worker.run(entry, posed, job.seed, 4 if job.setting == FOUR else 1, job.evaluations)
     return done | {"key": job.key, "version": version()}
@@ -175,7 +176,7 @@ def _run_by_seconds(job: Job, problem: problems.Problem) -> Run:
     values: list[float] = []
     seconds: list[float] = []
     asking: list[float] = []
-    while sum(seconds) < limit and len(values) < MOST * job.evaluations:
+    while sum(seconds) < limit and len(values) < MAX_TRIALS_FACTOR * job.evaluations:
         started = time.process_time()
         trial = study.ask()
         asking.append(round(time.process_time() - started, 5))
@@ -187,28 +188,28 @@ def _run_by_seconds(job: Job, problem: problems.Problem) -> Run:
 
 @cache
 def version() -> str:
-    """Of the searcher's code, as it was when first asked for: this process goes on with that."""
+    """Return the version of the searcher's code that this process has imported."""
     return Method({"x": {"type": "float", "low": 0.0, "high": 1.0}}, 0, 1, 1, {}).version
 
 
 def complete(wanted: Sequence[Job], file: Path, processes: int) -> dict[tuple[str, ...], Run]:
-    """The runs of these jobs: those in the file, and what was missing, which is added to it one by one."""
+    """Return the runs of these jobs; do the runs that are not in the file, and append each of them to it."""
     found = _read(file)
     missing = [job for job in wanted if job.key not in found]
     say(f"{len(missing)} of {len(wanted)} runs to do")
-    # Spawned, so that they begin with the one thread that worker.py asks for.
+    # Spawned processes, so that they start with the single thread that worker.py sets.
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         running = [pool.submit(run, job) for job in missing]
         try:
             for number, done in enumerate(as_completed(running), 1):
-                results.append(file, done.result())
+                append(file, done.result())
                 if number % 50 == 0:
                     say(f"{number} of {len(missing)} done")
         finally:
             pool.shutdown(cancel_futures=True)
     found = _read(file)
     if not all(job.key in found for job in wanted):
-        raise SystemExit("the searcher's code has changed while this ran; start it again")
+        raise SystemExit("the searcher's code changed during the runs; start again")
     return found
 
 
@@ -237,9 +238,10 @@ def regret(done: Run, budget: int) -> float:
 
 
 def advantage(default: Mapping[Case, float], variant: Mapping[Case, float]) -> tuple[float, float, float, float]:
-    """How much lower the default's regret is: mean, standard error, and the ends of its 95 % interval.
+    """Return the reduction of regret by the default: mean, standard error, and the ends of its 95 % interval.
 
-    Over the cases that both have done. Seeds are drawn anew within each problem, so that each counts the same.
+    Only cases that both have finished count. The bootstrap draws seeds within each problem, so that each problem
+    counts the same.
     """
     both: dict[str, list[float]] = {}
     for case in default.keys() & variant.keys():
@@ -252,24 +254,24 @@ def advantage(default: Mapping[Case, float], variant: Mapping[Case, float]) -> t
 
 
 def verdict(low: float, high: float) -> str:
-    """On the default, by the 95 % interval of its advantage."""
+    """Return what the 95 % interval of the default's advantage says about it."""
     return "helps" if low > 0 else "hurts" if high < 0 else "no difference"
 
 
 def met(verdicts: Sequence[str], costs: bool) -> bool | None:
-    """Whether the default is right; None where it would have to help, and cannot be told to."""
+    """Return whether the default is right; None if it has to help and the runs do not show that it does."""
     if "hurts" in verdicts:
         return False
     return True if "helps" in verdicts or not costs else None
 
 
-# --- as a whole
+# --- the benchmark
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=int, default=10, help="how many; 10 is the default")
+    parser.add_argument("--seeds", type=int, default=10, help="the number of seeds; 10 by default")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
-    parser.add_argument("--only", default="", help="part of a variant's name, such as warp")
+    parser.add_argument("--only", default="", help="a part of a variant's name, such as warp")
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -285,7 +287,9 @@ def _measure(
 ) -> list[Row]:
     chosen = [variant for variant in VARIANTS if options.only in variant.name]
     if not chosen:
-        raise SystemExit(f"--only {options.only}: there are {', '.join(v.name for v in VARIANTS)}")
+        raise SystemExit(
+            f"--only {options.only}: no such variant; use one of {', '.join(v.name for v in VARIANTS)}"
+        )
 
     def jobs(settings: Mapping[str, Any], setting: str) -> list[Job]:
         there = [name for name in names if setting != SECONDS or name in SECONDS_OF]
@@ -294,7 +298,7 @@ def _measure(
     settings = dict.fromkeys(variant.setting for variant in chosen)
     wanted = [job for setting in settings for job in jobs({}, setting)]
     wanted += [job for variant in chosen for job in jobs(variant.options, variant.setting)]
-    # Seeds outermost: whatever is done is balanced over the variants.
+    # Sorted by seed, so that a partial result is balanced over the variants.
     done = complete(sorted(wanted, key=lambda job: job.seed), file, options.jobs)
     rows = []
     for setting in settings:
@@ -317,7 +321,7 @@ def _row(
         )
         verdicts.append(verdict(low, high))
         found[n] = {"mean": mean, "standard_error": error, "low": low, "high": high}
-        # Of few seeds an interval is too narrow to tell anything.
+        # With few seeds, an interval is too narrow for a verdict.
         told = f"{verdicts[-1]}, " if judge else ""
         parts.append(f"at {n}: {told}{mean:+.4f} ± {error:.4f} ({low:+.4f} to {high:+.4f})")
     return Row(
@@ -332,7 +336,7 @@ def _row(
 def _figure(runs: Mapping[Case, Run], budgets: Sequence[int]) -> str:
     means = [np.mean([regret(done, n) for done in runs.values()]) for n in budgets]
     milliseconds = 1000 * np.mean([np.mean(done["ask_seconds"]) for done in runs.values()])
-    return f"regret {' / '.join(f'{mean:.4f}' for mean in means)}, {milliseconds:.0f} ms a suggestion"
+    return f"regret {' / '.join(f'{mean:.4f}' for mean in means)}, {milliseconds:.0f} ms for a suggestion"
 
 
 def _data(runs: Mapping[Case, Run], budgets: Sequence[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How many trials does `stop_when_converged` save, and how much regret does it cost?
+"""Measures how many trials `stop_when_converged` saves, and how much regret it costs.
 
 Each run has a fixed number of trials, one at a time. Where the study would have stopped is noted on the way, by
 the rule that studies use. Regret is normalised: 0 is the optimum, 1 the median random configuration. Runs on test
@@ -15,27 +15,27 @@ import numpy as np
 
 import thriftune as tt
 from benchmarks.common import Row, main, say
+from benchmarks.run_files import parse_numbers
 from benchmarks.search import problems
-from benchmarks.search.results import numbers
 from thriftune.loop.completion import converged
 
 NAMES = ("branin", "hartmann6", "ackley5", "rosenbrock4", "levy8", "network", "optimizer")
-SEEDS = numbers("0-4")
+SEEDS = parse_numbers("0-4")
 TRIALS = 80
 REGRET_LOST_BAR = 0.01
-"""Of a function's runs on average; as much as one per cent of what a search gains over a random configuration."""
+"""The bar for the mean loss of a function's runs: 1 % of the gain over a random configuration."""
 
 
 class Run(NamedTuple):
-    """Where a study stopped, and the regret of its best trial there and at the last trial."""
+    """The trial at which a study converged, and the regret of its best trial there and at the last trial."""
 
-    stopped_at: int  # trials
+    stopped_at: int  # the number of trials
     regret_there: float
     regret_at_last: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seeds", type=numbers, default=SEEDS, help="such as 0-4 (the default) or 0,3")
+    parser.add_argument("--seeds", type=parse_numbers, default=SEEDS, help="such as 0-4 (the default) or 0,3")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
 
 
@@ -60,7 +60,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
     names, seeds, trials = (NAMES[:1], [0], 12) if options.quick else (NAMES, options.seeds, TRIALS)
     jobs = [(name, seed, trials) for name in names for seed in seeds]
     for name in names:
-        say(f"{name}: the median of its values is {problems.get(name).median:.4g}")  # made here once, not by each
+        say(
+            f"{name}: the median of its values is {problems.get(name).median:.4g}"
+        )  # computed once here, not in each process
     with ProcessPoolExecutor(max_workers=options.jobs) as pool:
         found = list(pool.map(run_one, jobs))
     rows = []

@@ -1,4 +1,4 @@
-"""Which functions? Standard ones of the literature, and mixed-type ones whose optimum is known by construction."""
+"""Standard test functions, and mixed-type functions whose optimum is known by construction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Function:
-    """Called with a configuration. `optimum` is the least value, or less than it by rounding in the last digit."""
+    """A function of a configuration; `optimum` is its lowest value, except for rounding in the last digit."""
 
     kind: str
     parameters: Mapping[str, Mapping[str, Any]]
@@ -132,7 +132,7 @@ def _sphere(x: Array) -> float:
 
 BRANIN = _on_box([(-5, 10), (0, 15)], _branin, 0.39788735772973816)
 HARTMANN6 = _on_box([(0, 1)] * 6, _hartmann(_HARTMANN6_A, _HARTMANN6_P), -3.3223680114155147)
-# Its optimum is 0, the centre of the usual box, where some peers begin: hence this one.
+# The optimum is 0, the centre of the usual box, where some peers start; so this box is not centred.
 ACKLEY5 = _on_box([(-10, 30)] * 5, _ackley, 0.0)
 ROSENBROCK4 = _on_box([(-5, 10)] * 4, _rosenbrock, 0.0)
 LEVY8 = _on_box([(-10, 10)] * 8, _levy, 0.0)
@@ -154,7 +154,7 @@ _NETWORK_ACTIVATION = {"sigmoid": (0.45, -0.8), "tanh": (0.12, -0.3), "relu": (0
 
 
 def _network(c: Mapping[str, Any]) -> Any:
-    """A made-up validation loss of a network: the best rate depends on depth and activation, dropout on width."""
+    """Return a made-up validation loss: the best rate depends on depth and activation, dropout on width."""
     cost, shift = _NETWORK_ACTIVATION[c["activation"]]
     rate = math.log10(c["rate"]) + 2.6 + 0.25 * (c["layers"] - 4) + shift
     width = math.log2(c["width"] / 96)
@@ -179,11 +179,11 @@ NETWORK = Function(
 
 
 def _optimizer(c: Mapping[str, Any]) -> Any:
-    """Three ways to train, each with parameters of its own, and two that all share."""
+    """Return a made-up loss of three optimizers, each with parameters of its own, and two shared ones."""
     decay = math.log10(c["decay"]) + 4.2
     loss = 0.06 * decay**2 + {"constant": 0.25, "cosine": 0.0, "step": 0.1}[c["schedule"]]
     if c["method"] == "sgd":
-        # What counts is the effective rate, rate / (1 - momentum).
+        # The loss depends on the effective rate, rate / (1 - momentum).
         effective = math.log10(c["sgd_rate"]) - math.log10(1 - c["momentum"]) - 0.1
         return loss + 0.5 * abs(effective) + 2.0 * (c["momentum"] - 0.87) ** 2 + 0.08 * (not c["nesterov"])
     if c["method"] == "adam":
@@ -216,7 +216,7 @@ _KILN_GLAZE = {"none": 0.5, "ash": 0.2, "salt": 0.0, "lead": 0.9, "tin": 0.35}
 
 
 def _kiln(c: Mapping[str, Any]) -> Any:
-    """Bumps over two floats, integers that trade off against each other, choices that move the bumps."""
+    """Return bumps over two floats, with integers that compensate each other and choices that move the bumps."""
     cost, shift, steep = _KILN_CLAY[c["clay"]]
     heat = (c["heat"] - 1150) / 150 - (shift - 0.3)
     hours = math.log2(c["hours"] / 14)
@@ -243,7 +243,7 @@ KILN = Function(
 
 
 def _pipeline(c: Mapping[str, Any]) -> Any:
-    """A model of three with its own parameters; one of them has a part that is tuned only when switched on."""
+    """Return a made-up loss of three models with their own parameters; one has a part that can be switched on."""
     loss = {"none": 0.15, "standard": 0.0, "quantile": 0.04}[c["scaling"]]
     if c["model"] == "linear":
         return loss + 0.25 + 0.03 * (math.log10(c["penalty"]) - 0.5) ** 2 + 0.2 * (c["ratio"] - 0.15) ** 2

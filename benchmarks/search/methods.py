@@ -1,39 +1,29 @@
-"""Who competes? Each method by name: whose environment it runs in, which file adapts it, with which options.
+"""The methods of the search benchmarks by name: environment, adapter and options.
 
-An adapter is a file peer_<adapter>.py with a class `Method(parameters, seed, budget, parallel, options)`, see the
-protocol below; it runs its peer at the peer's documented defaults, minimising.
+An adapter is a file peer_<adapter>.py with a class `Method(parameters, seed, budget, parallel, options)` that has
+the protocol below. It runs its peer with the peer's documented defaults and minimises.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from benchmarks.run_files import Entry, parse_options
 
 
 class Method(Protocol):
     version: str
-    """Of what ran, to be kept with the results."""
+    """The version of the method's code, which is stored with the results."""
 
     def ask(self) -> tuple[Any, dict[str, Any]]:
-        """Something to tell the value with, and the active parameters."""
+        """Return a key for tell(), and the active parameters of the suggestion."""
         ...
 
     def tell(self, key: Any, value: float) -> None: ...
 
     def add(self, config: dict[str, Any]) -> Any:
-        """Makes a given configuration a pending one, before anything is asked; its key. For `gaussian` ones."""
+        """Make a configuration a pending one, and return its key; only for `gaussian` entries, before ask()."""
         ...
-
-
-@dataclass(frozen=True)
-class Entry:
-    name: str
-    adapter: str
-    peer: str | None = None
-    """Its environment, see benchmarks/peers.py; None: this one."""
-    options: dict[str, Any] = field(default_factory=dict)
-    gaussian: bool = False
-    """Whether it fits a Gaussian process, and so is held against ours for speed."""
 
 
 _ENTRIES = (
@@ -44,7 +34,7 @@ _ENTRIES = (
     Entry("smac", "smac", "smac"),
     Entry("optuna-gp", "optuna", "optuna-gp", {"sampler": "gp"}, gaussian=True),
     Entry("syne-tune", "syne_tune", "syne-tune", gaussian=True),
-    # Ax's default is BoTorch's recommended model and acquisition, by the same people: it stands for both.
+    # Ax's default is BoTorch's recommended model and acquisition, by the same authors: it stands for both.
     Entry("ax", "ax", "ax", gaussian=True),
     Entry("hebo", "hebo", "hebo", gaussian=True),
 )
@@ -53,22 +43,9 @@ OURS = "thriftune"
 
 
 def find(name: str) -> Entry:
-    """By name; `thriftune:key=value,key=value` is thriftune.search.Bayes(key=value, ...), for ablations."""
+    """Return a method by name; `thriftune:key=value,key=value` is Bayes(key=value, ...), for ablations."""
     if name.startswith(f"{OURS}:"):
-        pairs = (pair.partition("=") for pair in name.partition(":")[2].split(","))
-        return Entry(name, OURS, options={"bayes": {key: _plain(value) for key, _, value in pairs}})
+        return Entry(name, OURS, options={"bayes": parse_options(name.partition(":")[2])})
     if name not in ENTRIES:
-        raise SystemExit(f"method {name!r} is not known; there are {', '.join(ENTRIES)} and {OURS}:key=value,...")
+        raise SystemExit(f"method {name!r} is not known; use one of {', '.join(ENTRIES)} or {OURS}:key=value,...")
     return ENTRIES[name]
-
-
-def _plain(written: str) -> Any:
-    words: dict[str, Any] = {"True": True, "False": False, "None": None}
-    if written in words:
-        return words[written]
-    for kind in (int, float):
-        try:
-            return kind(written)
-        except ValueError:
-            continue
-    return written

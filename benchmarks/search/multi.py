@@ -1,4 +1,4 @@
-"""How good is the search with several objectives, and under constraints?
+"""Measures the search with several objectives, and with constraints, compared with peers.
 
 Two objectives: the hypervolume of the front after 50 evaluations, as a part of that of the best front there is.
 It is measured from the reference point that is, in each objective, the worst of that front or the median random
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 Config = Mapping[str, Any]
 Run = list[list[float]]
-"""Of every evaluation both values: the objectives, or an objective and what is constrained."""
+"""The two values of every evaluation: two objectives, or an objective and a constrained metric."""
 
 EVALUATIONS, SEEDS = 50, 10
 DRAWS = 2000
@@ -41,23 +41,23 @@ METHODS: Mapping[str, str | None] = {
     "thriftune": None,
     "thriftune-random": None,
     "optuna-tpe": "optuna-gp",  # Optuna 5's default for several objectives
-    "optuna-nsga2": "optuna-gp",  # its default before
+    "optuna-nsga2": "optuna-gp",  # the default of earlier versions
     "optuna-gp": "optuna-gp",
 }
-"""And the environment each runs in, see benchmarks/peers.py; None: this one."""
+"""The methods with the names of their environments in benchmarks/peers.py; None for this environment."""
 
 
-# --- what is to be searched
+# --- the problems
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Both values are minimised; or, with a limit, the first one while the second is at most that."""
+    """A problem with two minimised values; or, with a limit, one while the other is at most the limit."""
 
     parameters: problems.Parameters
     function: Callable[[Config], tuple[float, float]]
     best: Callable[[], Array]
-    """(n, 2) the values of the best front, or of enough points to hold the optimum."""
+    """Return the values (n, 2) of the best front, or of enough points to contain the optimum."""
     limit: float | None = None
 
     def random_values(self) -> Array:
@@ -70,7 +70,7 @@ def _cube(dimensions: int, high: float = 1.0) -> problems.Parameters:
 
 
 def _zdt1(c: Config) -> tuple[float, float]:
-    """Zitzler, Deb and Thiele's first, but with the front off the edge of the box, where searches look anyway."""
+    """Return ZDT1 with its front away from the edge of the box, where searches look in any case."""
     g = 1 + 9 * float(np.mean([((c[f"x{i}"] - 0.3) / 0.7) ** 2 for i in range(2, 6)]))
     return float(c["x1"]), g * (1 - math.sqrt(c["x1"] / g))
 
@@ -81,7 +81,7 @@ def _zdt1_front() -> Array:
 
 
 def _dtlz2(c: Config) -> tuple[float, float]:
-    """Deb, Thiele, Laumanns and Zitzler's second, also moved: the front is a quarter of a circle."""
+    """Return DTLZ2, also moved away from the edge; its front is a quarter of a circle."""
     g = 1 + 4 * float(np.sum([(c[f"x{i}"] - 0.4) ** 2 for i in range(2, 6)]))
     angle = 0.5 * math.pi * float(c["x1"])
     return g * math.cos(angle), g * math.sin(angle)
@@ -93,7 +93,7 @@ def _dtlz2_front() -> Array:
 
 
 def _latency(depth: Any, width: Any) -> Any:
-    """Made up: milliseconds of a network, whose levels of width go from 16 to 1024 by equal factors."""
+    """Return made-up milliseconds of a network; the levels of its width go from 16 to 1024 by equal factors."""
     return 0.2 + 2e-5 * (depth + 1) * (16.0 * 64.0 ** (width / 9)) ** 2
 
 
@@ -115,7 +115,7 @@ def _mlp_all() -> Array:
 
 
 def _narrow(c: Config) -> tuple[float, float]:
-    """Gardner et al. 2014, their second: two percent of the square are feasible."""
+    """Return the second problem of Gardner et al. 2014; 2 % of the square are feasible."""
     return math.sin(c["x1"]) + c["x2"], math.sin(c["x1"]) * math.sin(c["x2"])
 
 
@@ -137,7 +137,7 @@ NAMED = FRONTS | CONSTRAINED
 WITHOUT_TABLES = ("zdt1", "dtlz2", "gardner")
 
 
-# --- who searches: this part runs in the method's environment
+# --- the methods; this part runs in the method's environment
 
 
 class Method(Protocol):
@@ -168,7 +168,7 @@ class Thriftune:
 
 
 class Optuna:
-    """Two objectives only."""
+    """Run an Optuna sampler; only for two objectives."""
 
     def __init__(self, problem: Problem, seed: int, sampler: str) -> None:
         import optuna
@@ -203,7 +203,7 @@ def run(name: str, problem: Problem, seed: int, evaluations: int) -> Run:
 
 
 def print_runs(name: str, names: Sequence[str], seeds: int, evaluations: int) -> None:
-    """What the method's own process does; a line of JSON a problem."""
+    """Print a line of JSON for each problem; called in the method's own process."""
     import warnings
 
     warnings.simplefilter("ignore")
@@ -211,11 +211,11 @@ def print_runs(name: str, names: Sequence[str], seeds: int, evaluations: int) ->
         print(json.dumps([run(name, NAMED[each], seed, evaluations) for seed in range(seeds)]), flush=True)
 
 
-# --- how good it is
+# --- the figures
 
 
 def hypervolume(values: Array, reference: Array) -> float:
-    """The area that points (n, 2) dominate, both values minimised, as far as the reference point."""
+    """Return the area between the reference point and points (n, 2) that minimise both values."""
     inside = values[(values < reference).all(axis=1)]
     area, lowest = 0.0, float(reference[1])
     for first, second in inside[np.lexsort((inside[:, 1], inside[:, 0]))]:
@@ -226,14 +226,14 @@ def hypervolume(values: Array, reference: Array) -> float:
 
 
 def front(values: Array) -> Array:
-    """Those of the points (n, 2) that no other one dominates, by the first value."""
+    """Return the points (n, 2) that no other point dominates, sorted by the first value."""
     rising = values[np.lexsort((values[:, 1], values[:, 0]))]
     before = np.minimum.accumulate(np.append(math.inf, rising[:-1, 1]))
     return np.asarray(rising[rising[:, 1] < before])
 
 
 def share_of(problem: Problem) -> Callable[[Array], float]:
-    """The part of the best hypervolume that points have."""
+    """Return the hypervolume of points as a share of the best front's."""
     best = front(problem.best())
     reference = np.maximum(best.max(axis=0), np.median(problem.random_values(), axis=0))
     most = hypervolume(best, reference)
@@ -241,7 +241,7 @@ def share_of(problem: Problem) -> Callable[[Array], float]:
 
 
 def regret_of(problem: Problem) -> Callable[[Array], float]:
-    """The normalised regret of the best feasible of the points; 1 where there is none."""
+    """Return the normalised regret of the best feasible point; 1 without a feasible point."""
 
     limit = math.inf if problem.limit is None else problem.limit
 
@@ -254,7 +254,7 @@ def regret_of(problem: Problem) -> Callable[[Array], float]:
     return lambda values: min(max((lowest(values) - optimum) / (median - optimum), 0.0), 1.0)
 
 
-# --- as a whole
+# --- the benchmark
 
 
 def runs_of(name: str, names: Sequence[str], seeds: int, evaluations: int) -> dict[str, list[Run]]:
@@ -269,7 +269,7 @@ def runs_of(name: str, names: Sequence[str], seeds: int, evaluations: int) -> di
         f"from benchmarks.search import multi\nmulti.print_runs({name!r}, {list(names)!r}, {seeds}, {evaluations})"
     )
     one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    # -P: the names of our modules shall not be found by the peer's imports
+    # With -P, the peer's imports cannot find our modules by accident.
     done = subprocess.run(
         [python, "-P", "-c", code], capture_output=True, text=True, env=os.environ | one_thread, check=False
     )

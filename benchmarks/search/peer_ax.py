@@ -1,4 +1,4 @@
-"""Ax's Client, which is BoTorch with its recommended settings. Conditions as its dependent parameters."""
+"""Runs Ax's Client, which is BoTorch with its recommended settings; conditions are its dependent parameters."""
 
 # mypy: disable-error-code="import-not-found, import-untyped"
 
@@ -50,10 +50,10 @@ def _parameter(name: str, parameters: Any) -> Any:
     if p["type"] != "choice":
         scaling = "log" if p.get("log") else None
         return RangeParameterConfig(name, (p["low"], p["high"]), p["type"], scaling=scaling)
-    # By number, as words, since it takes no list of mixed types.
+    # Choices are given as their index in text, because Ax takes no list of mixed types.
     dependent: dict[str, list[str]] = {}
     for other, q in parameters.items():
-        # A parameter may hang on one only; of several the last one, which itself hangs on those before.
+        # A parameter can depend on only one other: the last one of several, which itself depends on those before.
         if q.get("when") and list(q["when"])[-1] == name:
             for value in wanted(q["when"][name]):
                 dependent.setdefault(f"c{p['choices'].index(value)}", []).append(other)

@@ -1,4 +1,4 @@
-"""HEBO: a Gaussian process with input and output warping, three acquisition functions at once.
+"""Runs HEBO: a Gaussian process with input and output warping, three acquisition functions at once.
 
 It knows no conditions (inactive parameters are suggested too and ignored) and nothing of pending evaluations.
 """
@@ -26,7 +26,7 @@ class Method:
     def __init__(self, parameters: Any, seed: int, budget: int, parallel: int, options: dict[str, Any]) -> None:  # noqa: ARG002
         self._parameters = parameters
         random.seed(seed)
-        np.random.seed(seed)  # what it draws from
+        np.random.seed(seed)  # HEBO draws from this generator
         torch.manual_seed(seed)
         space = DesignSpace().parse([_parameter(name, p) for name, p in parameters.items()])
         self._hebo = HEBO(space, scramble_seed=seed)

@@ -1,4 +1,4 @@
-"""Optuna's TPE (its default) and GP samplers. Conditions define-by-run, as its manual has it."""
+"""Runs Optuna's TPE (its default) and GP samplers; conditions are define-by-run, as in its manual."""
 
 # mypy: disable-error-code="import-not-found, import-untyped"
 

@@ -1,4 +1,4 @@
-"""SMAC's facade for hyperparameters: random forest, EI. Conditions as ConfigSpace has them."""
+"""Runs SMAC's facade for hyperparameters (random forest, EI); conditions are ConfigSpace's."""
 
 # mypy: disable-error-code="import-not-found, import-untyped"
 
@@ -23,8 +23,8 @@ class Method:
 
     def __init__(self, parameters: Any, seed: int, budget: int, parallel: int, options: dict[str, Any]) -> None:  # noqa: ARG002
         self._parameters = parameters
-        self._folder = tempfile.TemporaryDirectory(prefix="smac-")  # it writes files whether one wants them or not
-        # Its default takes every function to be noisy and would evaluate the best ones again and again.
+        self._folder = tempfile.TemporaryDirectory(prefix="smac-")  # SMAC always writes files
+        # By default SMAC assumes noise and would evaluate the best configurations repeatedly.
         scenario = Scenario(
             _space(parameters, seed),
             deterministic=True,
@@ -60,7 +60,7 @@ def _space(parameters: Any, seed: int) -> Any:
     made: dict[str, Any] = {}
     for name, p in parameters.items():
         if p["type"] == "choice":
-            # By number, since ConfigSpace is particular about the types of choices.
+            # Choices are given by index, because ConfigSpace restricts their types.
             made[name] = cs.CategoricalHyperparameter(name, list(range(len(p["choices"]))))
         else:
             kind = cs.UniformIntegerHyperparameter if p["type"] == "int" else cs.UniformFloatHyperparameter

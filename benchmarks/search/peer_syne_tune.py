@@ -1,4 +1,5 @@
-"""Syne Tune's Bayesian optimization, the heir of AMT: a Gaussian process that fantasises pending evaluations.
+"""Runs Syne Tune's Bayesian optimization, the successor of AMT: a Gaussian process that fantasises pending
+evaluations.
 
 It knows no conditions: inactive parameters are suggested too and ignored.
 """
@@ -60,7 +61,7 @@ class Method:
 
 def domain(p: Any) -> Any:
     if p["type"] == "choice":
-        # By number, as words: a list of numbers would be taken for ordered.
+        # Choices are given as their index in text; Syne Tune would treat a list of numbers as ordered.
         return cs.choice([str(i) for i in range(len(p["choices"]))])
     if p["type"] == "int":
         return (cs.lograndint if p.get("log") else cs.randint)(p["low"], p["high"])

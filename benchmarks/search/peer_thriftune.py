@@ -1,4 +1,4 @@
-"""thriftune itself, through its public ask and tell. Conditions as they are."""
+"""Runs thriftune's searchers through its public ask-and-tell interface."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Method:
         if "bayes" in options:
             self._searcher = tt.search.Bayes(**options["bayes"])
         self._study = self._new(self._searcher)
-        self._given: _Given | None = None
+        self._given: _WithGivenConfigs | None = None
         self.version = _version(self._searcher)
 
     def _new(self, searcher: str | Searcher) -> tt.Study:
@@ -37,7 +37,7 @@ class Method:
 
     def add(self, config: dict[str, Any]) -> int:
         if self._given is None:
-            self._given = _Given(
+            self._given = _WithGivenConfigs(
                 SEARCHERS.make(self._searcher, {}) if isinstance(self._searcher, str) else self._searcher
             )
             self._study = self._new(self._given)
@@ -45,8 +45,8 @@ class Method:
         return self.ask()[0]
 
 
-class _Given:
-    """Suggests what it was given, if anything, and otherwise what the searcher does."""
+class _WithGivenConfigs:
+    """Suggests the configuration in `next`, if any, and otherwise that of the searcher."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.next: dict[str, Any] | None = None
@@ -60,7 +60,7 @@ class _Given:
 
 
 def _version(searcher: str | Searcher) -> str:
-    """Of the searcher's own code, so that a report can tell runs of another state of it."""
+    """Return a version with a digest of the searcher's code, which tells its states apart."""
     if isinstance(searcher, str):
         searcher = SEARCHERS.make(searcher, {})
     module = type(searcher).__module__.split(".")

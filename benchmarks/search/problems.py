@@ -1,10 +1,11 @@
-"""What is there to minimise? Test functions, mixed-type problems and real tuning tables, by name.
+"""The problems by name: test functions, mixed-type problems and real tuning tables.
 
-Two splits. `dev` may be looked at while the search is designed, `test` only to judge it; they share no function
-and no dataset. NumPy and the standard library only, since this runs in every peer's environment.
+The problems are in two splits, which share no function and no dataset: `dev` is for the design of the search, and
+`test` only for judging it. This module needs only NumPy and the standard library, because it runs in every peer's
+environment.
 
-Some peers begin at the centre of the space, so no problem has its optimum there: where the usual box is centred
-on it, another one is used.
+Some peers start at the centre of the space. No problem therefore has its optimum there: if the usual box is
+centred on the optimum, another box is used.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ class Problem:
     """The value without noise; takes the active parameters only."""
     optimum: float
     noise: float = 0.0
-    """Standard deviation of what is added to each observed value; regret is taken without it."""
+    """The standard deviation of the noise on each observed value; regret is computed without noise."""
 
     @cached_property
     def median(self) -> float:
-        """Of random configurations, each parameter uniform on its own scale: what normalised regret 1 means."""
+        """Return the median value of random configurations, at which normalised regret is 1.
+
+        Each parameter is uniform on its own scale. The median is stored in a file, as it takes long to compute.
+        """
         rng = np.random.default_rng(20260801)
         first = [self.function(draw(self.parameters, rng)) for _ in range(64)]
         seen = hashlib.sha256(json.dumps([repr(value) for value in first]).encode()).hexdigest()[:12]
@@ -61,7 +65,7 @@ class Problem:
         return float(json.loads(file.read_text()))
 
     def regret(self, value: float) -> float:
-        """Normalised: 0 at the optimum, 1 at the median random configuration."""
+        """Return the normalised regret: 0 at the optimum, 1 at the median random configuration."""
         return (value - self.optimum) / (self.median - self.optimum)
 
 
@@ -69,7 +73,7 @@ class Problem:
 
 
 def draw(parameters: Parameters, rng: np.random.Generator) -> dict[str, Any]:
-    """A random configuration, each parameter uniform on its own scale, the active ones only."""
+    """Return the active parameters of a random configuration, each uniform on its own scale."""
     return active(parameters, {name: _draw(p, rng) for name, p in parameters.items()})
 
 
@@ -77,34 +81,34 @@ def _draw(parameter: Mapping[str, Any], rng: np.random.Generator) -> Any:
     if parameter["type"] == "choice":
         return parameter["choices"][int(rng.integers(len(parameter["choices"])))]
     low, high = parameter["low"], parameter["high"]
-    whole = parameter["type"] == "int"
-    if whole:
+    is_int = parameter["type"] == "int"
+    if is_int:
         low, high = low - 0.5, high + 0.5
     if parameter.get("log"):
         value = math.exp(rng.uniform(math.log(low), math.log(high)))
     else:
         value = rng.uniform(low, high)
-    value = round(value) if whole else value
+    value = round(value) if is_int else value
     return min(max(value, parameter["low"]), parameter["high"])
 
 
 def active(parameters: Parameters, config: Config) -> dict[str, Any]:
-    """What of a flat configuration counts: parameters whose conditions hold, in the order of the space."""
-    kept: dict[str, Any] = {}
+    """Return the parameters of a configuration whose conditions hold, in the order of the space."""
+    active_config: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        if holds(parameter, kept):
-            kept[name] = config[name]
-    return kept
+        if holds(parameter, active_config):
+            active_config[name] = config[name]
+    return active_config
 
 
 def holds(parameter: Mapping[str, Any], config: Config) -> bool:
-    """Whether the parameter is active in a configuration that has those before it."""
+    """Return whether a parameter is active, given a configuration of the parameters before it."""
     when = parameter.get("when", {})
     return all(other in config and config[other] in wanted(value) for other, value in when.items())
 
 
 def wanted(value: Any) -> list[Any]:
-    """The values a condition allows; a single one may be written without a list."""
+    """Return the values that a condition allows; a single one may be given without a list."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -113,11 +117,11 @@ def wanted(value: Any) -> list[Any]:
 _TEST: dict[str, Callable[[], Problem]] = {}
 _DEV: dict[str, Callable[[], Problem]] = {}
 TABLES: set[str] = set()
-"""Problems whose table has to be made first, see make_tables.py."""
+"""The problems whose tables make_tables.py makes."""
 
 
 def names(split: str) -> list[str]:
-    """All problems of a split that can be had here."""
+    """Return the problems of a split whose data is available."""
     if split == "test":
         return list(_TEST)
     return [name for name in _DEV if not name.startswith(("taskset", "lcbench")) or tables.data().is_dir()]
@@ -125,10 +129,10 @@ def names(split: str) -> list[str]:
 
 @cache
 def get(name: str) -> Problem:
-    """The problem of that name; its table is made first if need be."""
+    """Return a problem by name; its table must exist, see make_tables.py."""
     made = _TEST.get(name) or _DEV.get(name)
     if made is None:
-        raise SystemExit(f"problem {name!r} is not known; there are {', '.join([*_TEST, *_DEV])}")
+        raise SystemExit(f"problem {name!r} is not known; use one of {', '.join([*_TEST, *_DEV])}")
     return made()
 
 

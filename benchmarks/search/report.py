@@ -1,4 +1,4 @@
-"""What do the runs say? Simple regret, its mean over problems with an error, and average ranks."""
+"""Comparison of finished runs: simple regret, its mean over problems with an error, and average ranks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.search.results import Runs
+from benchmarks.run_files import Runs
 
 Array = npt.NDArray[np.float64]
 
 DIGITS = 9
-"""Normalised regrets that agree in so many decimals are a tie: both have found the optimum."""
+"""Normalised regrets that agree in this many decimals are a tie: both methods have found the optimum."""
 
 
 def best_so_far(values: Sequence[float], observed: Sequence[float] | None = None) -> Array:
-    """After each evaluation the value of the configuration that looks best; under noise it may not be the best."""
+    """Return after each evaluation the value of the configuration with the best observed value.
+
+    With noise, it may not be the best configuration.
+    """
     seen = np.asarray(values if observed is None else observed, dtype=float)
     leaders = [0]
     for i in range(1, len(seen)):
@@ -26,7 +29,7 @@ def best_so_far(values: Sequence[float], observed: Sequence[float] | None = None
 
 
 def ranks(values: npt.ArrayLike) -> Array:
-    """1 for the least; those that tie share the mean of their places."""
+    """Return ranks, 1 for the lowest value; ties share the mean of their ranks."""
     array = np.round(np.asarray(values, dtype=float), DIGITS)
     below = np.sum(array[None, :] < array[:, None], axis=1)
     equal = np.sum(array[None, :] == array[:, None], axis=1)
@@ -34,7 +37,7 @@ def ranks(values: npt.ArrayLike) -> Array:
 
 
 class Comparison:
-    """Methods side by side, on the problems and seeds that all of them have done at this parallelism.
+    """A comparison of methods on the problems and seeds that all of them have finished with this parallelism.
 
     `regret[n]` has shape (methods, problems, seeds): normalised simple regret after n evaluations, NaN where any
     method lacks the run.
@@ -48,7 +51,7 @@ class Comparison:
         parallel: int,
         budgets: Sequence[int],
     ) -> None:
-        """`scales`: of each problem its optimum and the median random value."""
+        """Compare runs; `scales` has the optimum and the median random value of each problem."""
         self.methods = list(runs)
         self.problems = list(scales)
         self.seeds = list(seeds)
@@ -74,28 +77,29 @@ class Comparison:
 
     @property
     def cases(self) -> int:
-        """Pairs of problem and seed that all methods have done."""
+        """Return the number of pairs of problem and seed that all methods have finished."""
         return min(int(np.sum(~np.isnan(array[0]))) for array in self.regret.values())
 
     def average_rank(self, n: int) -> Array:
-        """Of each method, over problems and seeds."""
+        """Return the average rank of each method over problems and seeds."""
         flat = self.regret[n].reshape(len(self.methods), -1)
         flat = flat[:, ~np.isnan(flat).any(axis=0)]
         return np.asarray(np.mean([ranks(column) for column in flat.T], axis=0))
 
     def mean_regret(self, n: int) -> Array:
-        """Of each method: mean over seeds, then over problems, so that each problem counts the same."""
+        """Return each method's mean over seeds, then over problems, so that each problem counts the same."""
         return _mean(self.regret[n])
 
     def standard_error(self, n: int, draws: int = 500) -> Array:
-        """Of mean_regret, by drawing seeds anew, the same ones for all problems and methods."""
+        """Return the standard error of mean_regret() by bootstrap, with the same seeds for all problems and
+        methods."""
         rng = np.random.default_rng(0)
         array = self.regret[n]
         drawn = [_mean(array[:, :, rng.integers(array.shape[2], size=array.shape[2])]) for _ in range(draws)]
         return np.asarray(np.nanstd(drawn, axis=0))
 
     def by_problem(self, n: int) -> Array:
-        """Shape (methods, problems): mean over seeds."""
+        """Return the mean over seeds, (methods, problems)."""
         return _over_seeds(self.regret[n])
 
 

@@ -1,4 +1,4 @@
-"""How long does a suggestion take? CPU seconds at n = 50, 200, 500 observations, 6 and 12 parameters, 4 pending.
+"""Measures the CPU time of a suggestion at 50, 200 and 500 observations of 6 and 12 parameters, 4 pending.
 
 Thriftune and the peers that fit a Gaussian process, each in a process of its own with one thread, interleaved, at
 the same history; see speed_worker.py. What counts is the median of the suggestions after the first one; the first,
@@ -45,11 +45,11 @@ CASES = tuple(
 
 
 def times_of(name: str, case: Case, rounds: int, seed: int) -> dict[str, Any]:
-    """Of one fresh process: cold, the first suggestion's seconds, and warm, those of the following."""
+    """Return the times of one new process: "cold" of the first suggestion, "warm" of the others, in seconds."""
     entry = methods.find(name)
     python = peers.python(entry.peer) if entry.peer else sys.executable
     script = Path(__file__).with_name("speed_worker.py")
-    # -P: the names of our modules shall not be found by the peer's imports
+    # With -P, the peer's imports cannot find our modules by accident.
     command = [str(python), "-P", str(script), "--method", name, "--observations", str(case.observations)]
     command += ["--dimensions", str(case.dimensions), "--rounds", str(rounds), "--seed", str(seed)]
     run = subprocess.run([*command, *["--mixed"] * case.mixed], capture_output=True, text=True, check=False)

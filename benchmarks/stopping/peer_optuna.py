@@ -1,4 +1,4 @@
-"""Optuna's samplers with its pruners, through ask and tell.
+"""Runs Optuna's samplers with its pruners, through ask and tell.
 
 A trial that diverges reports NaN and is pruned. TPE ignores failed trials, which a returned NaN makes of them; but
 a pruned one whose last value is NaN it takes for the worst of those that got as far.
@@ -22,18 +22,18 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Near(optuna.samplers.BaseSampler):
-    """What a sampler gives, replaced by the nearest of a table before the study takes note of it."""
+    """Replaces the suggestions of a sampler by the nearest of a table, before the study records them."""
 
     def __init__(self, sampler: optuna.samplers.BaseSampler, parameters: Any, nearest: Snap) -> None:
         self._sampler, self._nearest = sampler, nearest
         self._space = {name: _distribution(parameter) for name, parameter in parameters.items()}
 
     def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:  # noqa: ARG002
-        """All at once, so that all are there when the nearest is looked for."""
+        """Return all parameters, so that the nearest configuration can be found for all of them at once."""
         return self._space
 
     def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
-        """As a trial would be given them: together those that the sampler gives together, then the others."""
+        """Return the parameters as a trial gets them: first those sampled jointly, then the others."""
         together = self._sampler.infer_relative_search_space(study, trial)
         config = self._sampler.sample_relative(study, trial, together)
         for name, distribution in search_space.items():
@@ -83,7 +83,7 @@ class Method:
         return int(trial.number)
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """Its manual: "pruners assume that step starts at zero"."""
+        """Report with steps from 0; Optuna's manual says "pruners assume that step starts at zero"."""
         running = self._trials[trial]
         running.report(value, step - 1)
         if running.should_prune():

@@ -1,4 +1,4 @@
-"""Syne Tune's multi-fidelity schedulers, called as its Tuner calls them.
+"""Runs Syne Tune's multi-fidelity schedulers, called as its Tuner calls them.
 
 A trial that diverges is told of by on_trial_error, as its Tuner does when a script fails: its configuration is not
 suggested again, and it takes no place on further rungs. A large value instead would be seen at rungs only, and
@@ -25,7 +25,7 @@ from benchmarks.stopping.methods import Snap
 
 logging.disable(logging.WARNING)  # a line for every trial
 
-_STEPS = "steps"  # of a trial at most; those that pause are told of the next rung by it
+_STEPS = "steps"  # the most steps of a trial; a scheduler that pauses sets it to the next rung
 _STEP = "step"
 
 
@@ -49,7 +49,8 @@ class Method:
             search_options=search_options,
             **given,
         )
-        # Before the scheduler takes note of it: some register a configuration as soon as their searcher gives it.
+        # Replace it before the scheduler records it: some register a configuration as soon as the searcher returns
+        # it.
         self._get_config = self._scheduler.searcher.get_config
         self._scheduler.searcher.get_config = self._near
         self._trials: list[Trial] = []
@@ -76,7 +77,7 @@ class Method:
         return int(trial.trial_id)
 
     def _value(self, name: str, given: Any) -> Any:
-        """Ours, of its own."""
+        """Return our value for Syne Tune's."""
         p = self._parameters[name]
         if name in self._logs:
             value = min(max(math.exp(given), p["low"]), p["high"])
@@ -84,7 +85,7 @@ class Method:
         return p["choices"][int(given)] if p["type"] == "choice" else given
 
     def _given(self, name: str, value: Any) -> Any:
-        """Its own, of ours."""
+        """Return Syne Tune's value for ours."""
         p = self._parameters[name]
         if name in self._logs:
             return math.log(value)

@@ -1,4 +1,4 @@
-"""thriftune itself, in its own simulation: the conductor that runs real trials, on a virtual clock."""
+"""Runs thriftune's own methods in its simulation: the conductor of real trials, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOSS = "loss"
 def study(
     table: CurveTable, seed: int, workers: int, options: dict[str, Any]
 ) -> tuple[Spec, Curves, Searcher, Stopper]:
-    """The arguments of simulated_driver.run(); `options`: the searcher and rule, each a name and its options."""
+    """Return the arguments of simulated_driver.run(); `options` has (name, options) of searcher and rule."""
     (searcher, searcher_options), (rule, rule_options) = options["searcher"], options["rule"]
     spec = Spec(
         table.name,
@@ -46,16 +46,16 @@ def study(
         retries=0,
         workers=workers,
     )
-    near = _Near(SEARCHERS.make(searcher, searcher_options), table)
+    searcher_on_table = _TableSearcher(SEARCHERS.make(searcher, searcher_options), table)
 
     def curve(config: Config) -> Curve:
-        return _curve(table, near.rows[spec.space.key(config)])
+        return _curve(table, searcher_on_table.rows[spec.space.key(config)])
 
-    return spec, curve, near, STOPPERS.make(rule, rule_options)
+    return spec, curve, searcher_on_table, STOPPERS.make(rule, rule_options)
 
 
-class _Near:
-    """What a searcher suggests, replaced by the nearest of the table; `rows`, of all that were."""
+class _TableSearcher:
+    """Replaces the suggestions of a searcher by the nearest configurations of a table; `rows` has their rows."""
 
     def __init__(self, searcher: Searcher, table: CurveTable) -> None:
         self._searcher, self._nearest = searcher, Nearest(table)
@@ -71,7 +71,7 @@ class _Near:
 
 
 def _curve(table: CurveTable, row: int) -> Curve:
-    """As a real trial does, one that diverges reports a NaN first, which the rule sees, and fails."""
+    """Return the curve of a row; a diverging one reports NaN and fails, as a real trial does."""
     values: list[float] = table.values[row].tolist()
     ends = next((i + 1 for i, value in enumerate(values) if math.isnan(value)), None)
     error = None if ends is None else f"{_LOSS} is nan at step {ends}"
@@ -79,7 +79,7 @@ def _curve(table: CurveTable, row: int) -> Curve:
     return Curve(range(1, len(reported) + 1), reported, table.seconds[row, :ends].tolist(), error)
 
 
-def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
+def simulate(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) -> Trace:
     limit = seconds_limit(table, workers)
     result = simulated_driver.run(*study(table, seed, workers, options))
     reports = [
@@ -96,7 +96,7 @@ def race(table: CurveTable, seed: int, workers: int, options: dict[str, Any]) ->
 
 
 def version() -> str:
-    """Of the code that decides, so that a report can tell runs of another state of it."""
+    """Return a version with a digest of the searchers, rules and simulation, which tells their states apart."""
     home = Path(tt.__file__).parent
     files = [*(home / "search").rglob("*.py"), *(home / "stopping").rglob("*.py")]
     files += [Path(simulated_driver.__file__), Path(simulated.__file__)]

@@ -1,4 +1,4 @@
-"""How does the regret fall over time? A panel for each number of workers."""
+"""A plot of regret over time, with a panel for each number of workers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from benchmarks.common import OUT, say
 from benchmarks.stopping import methods
 from benchmarks.stopping.report import TIMES, Comparison
 
-_LEAST = 1e-4  # of what is shown, on a logarithmic axis
+_LOWEST_SHOWN = 1e-4  # lower regrets are drawn here, on a logarithmic axis
 
 
 def plot(compared: Mapping[int, Comparison], path: Path = OUT / "benchmarks" / "stopping.png") -> None:
-    """Mean regret over all tables; ours with whole lines, peers dashed."""
+    """Draw mean regret over all tables; our methods have solid lines, peers dashed ones."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def plot(compared: Mapping[int, Comparison], path: Path = OUT / "benchmarks" / "
             theirs = name in methods.PEERS
             panel.plot(
                 TIMES,
-                np.maximum(each.mean(name), _LEAST),
+                np.maximum(each.mean(name), _LOWEST_SHOWN),
                 "--" if theirs else "-",
                 color="black" if name == methods.BASELINE else colours(names.index(name)),
                 linewidth=1.2 if theirs else 1.8,

@@ -1,4 +1,4 @@
-"""What do rules save on real trials? The digits example, trained on this machine with each rule and without.
+"""Measures what rules save on real trials: the digits example, trained on this machine with and without rules.
 
 The same random configurations each time, a study a seed. Rules that set trials aside take them up again from the
 checkpoints that the example saves. As good as without a rule: the best validation loss, averaged over the seeds,
@@ -70,13 +70,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 
 def _example() -> ModuleType:
-    """Imported by its name, so that workers find it, too."""
+    """Import the example by name, so that workers find it, too."""
     sys.path.insert(0, str(ROOT / "examples"))
     return importlib.import_module("digits")
 
 
 def _noise(example: ModuleType, config: Any, steps: int, again: int, folder: Path) -> float:
-    """The standard deviation of the last validation loss of one configuration, trained again and again."""
+    """Return the standard deviation of the final validation loss over repeated trainings of a configuration."""
     space = {name: tt.Choice([value]) for name, value in config.items()}
     result = tt.tune(
         example.train,

@@ -1,4 +1,4 @@
-"""What comes of a method whose trials replay the curves of a table? On a virtual clock, with an event heap.
+"""Simulation of a method whose trials replay the curves of a table, on a virtual clock with an event heap.
 
 What a method suggests is replaced by the configuration of the nearest row, in the unit cube of the searched
 parameters, of those that no trial of the run has replayed yet; the method is told so, and learns from what was
@@ -22,8 +22,8 @@ from benchmarks.stopping.tables import CROSSING, CurveTable, Parameters
 Array = npt.NDArray[np.float64]
 
 FULL_TRAININGS, FULL_TRAININGS_EACH, FULL_TRAININGS_CROSSING = 32, 4, 64
-"""What the time of a race suffices for, at the mean seconds of the table's rows: all workers together, each of
-them at least, and where curves cross: what it costs to stop the wrong ones shows late."""
+"""The time limit in whole trainings of mean duration: for all workers together, at least for each worker, and for
+tables whose curves cross. The cost of stopping wrong trials appears late there."""
 
 
 def seconds_limit(table: CurveTable, workers: int) -> float:
@@ -32,7 +32,7 @@ def seconds_limit(table: CurveTable, workers: int) -> float:
 
 
 class Nearest:
-    """From a suggested configuration to that of the row which a trial of it replays: `row`, of the last one."""
+    """Maps a suggestion to the configuration of the row that its trial replays; `row` is the last such row."""
 
     def __init__(self, table: CurveTable) -> None:
         self._parameters = table.parameters
@@ -42,7 +42,7 @@ class Nearest:
         self.row = -1
 
     def __call__(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Of another row each time, until all were replayed."""
+        """Return the configuration of the nearest row that was not replayed; of any row once all were."""
         apart = self._points - _unit(self._parameters, config)
         if self._taken.all():
             self._taken[:] = False
@@ -52,7 +52,7 @@ class Nearest:
 
 
 def _unit(parameters: Parameters, config: Mapping[str, Any]) -> Array:
-    """In the unit cube, on each parameter's own scale; two different choices are 1 apart."""
+    """Return a point of the unit cube, on each parameter's own scale; two different choices are 1 apart."""
     point: list[float] = []
     for name, parameter in parameters.items():
         value = config[name]
@@ -67,14 +67,14 @@ def _unit(parameters: Parameters, config: Mapping[str, Any]) -> Array:
 
 @dataclass
 class Trace:
-    """The running best, only where it improves: `regret` from `at` on, which is a share of the time; before, 1."""
+    """The best regret over time: `regret[i]` from `at[i]` on, a share of the time limit; 1 before the first."""
 
     at: list[float] = field(default_factory=list)
     regret: list[float] = field(default_factory=list)
     steps: int = 0
     trials: int = 0
     finished: bool = False
-    """Whether the method ended by itself, before its time was over."""
+    """True if the method ended by itself before the time limit."""
 
     def see(self, at: float, regret: float) -> None:
         if regret < (self.regret[-1] if self.regret else 1.0):
@@ -83,12 +83,12 @@ class Trace:
 
 
 def replay(method: Method, table: CurveTable, nearest: Nearest, workers: int) -> Trace:
-    """Drives the method, made with `nearest`, until its time is over, or it has nothing more to do."""
+    """Run a method, made with `nearest`, until the time limit or until it has nothing more to do."""
     limit = seconds_limit(table, workers)
     trace = Trace()
     rows: dict[int, int] = {}
     done: dict[int, int] = {}  # steps of each trial
-    due: list[tuple[float, int, int]] = []  # a heap: when, how many were due before, and which trial ends a step
+    due: list[tuple[float, int, int]] = []  # a heap of (time, serial number, trial that ends a step)
     now, free, count = 0.0, workers, 0
 
     def begin_step(trial: int) -> None:
@@ -104,14 +104,14 @@ def replay(method: Method, table: CurveTable, nearest: Nearest, workers: int) ->
                 raise RuntimeError(f"trial {trial} is to go on, but has done all of its {table.steps} steps")
             free -= 1
             begin_step(trial)
-        if not due or due[0][0] >= limit:  # what comes just then is too late
+        if not due or due[0][0] >= limit:  # an event at the limit is too late
             trace.trials, trace.finished = len(rows), not due
             return trace
         now, _, trial = heappop(due)
         value, step = float(table.values[rows[trial], done[trial]]), done[trial] + 1
         trace.steps += 1
         if math.isnan(value):
-            method.failed(trial, step)  # the step has taken its time, and left nothing to go on from
+            method.failed(trial, step)  # the step took its time, but the trial cannot go on
             goes_on = False
         else:
             done[trial] = step

@@ -1,4 +1,4 @@
-"""How many steps a second does the simulator replay, with each rule? On one core, in process time.
+"""Measures how many steps per second the simulator replays with each rule, on one core in process time.
 
 A step is one report of a trial, all the way: the virtual clock goes on to it, the conductor and the history take
 it in, and the rule judges it. Counted is the whole of simulation.run(), which also makes and ends the trials; not
@@ -31,7 +31,7 @@ from thriftune.stopping import STOPPERS
 
 STEPS, CURVES, REPEATS = 1000, 128, 7
 STEPS_BAR, SECONDS_BAR = 200_000, 30.0
-RULES: dict[str, tuple[str, dict[str, Any], int]] = {  # its name, its options, trials
+RULES: dict[str, tuple[str, dict[str, Any], int]] = {  # rule, options, number of trials
     "no rule": ("none", {}, 200),
     "asha": ("asha", {}, 1000),
     "median": ("median", {}, 1000),
@@ -43,7 +43,7 @@ JUDGED = ("no rule", "asha", "median")
 
 
 def made_curves() -> Curves:
-    """Of a configuration's one parameter: how good it is, and how slow."""
+    """Return the curve of a configuration, whose only parameter sets its loss and its duration."""
     steps = range(1, STEPS + 1)
     curves = [
         Curve(steps, [{"loss": x + 1.0 / step} for step in steps], [1.0 + x] * STEPS)
@@ -51,7 +51,7 @@ def made_curves() -> Curves:
     ]
 
     gc.collect()
-    gc.freeze()  # nor is it counted that the collector looks through them
+    gc.freeze()  # the garbage collector's scans of the curves are not counted either
 
     def nearest(config: Config) -> Curve:
         return curves[int(config["x"] * (CURVES - 1))]
@@ -60,7 +60,7 @@ def made_curves() -> Curves:
 
 
 def simulated(curves: Curves, rule: str, options: dict[str, Any], trials: int, workers: int) -> tuple[int, float]:
-    """The steps that were taken, and the process time of all."""
+    """Return the number of steps and their process time in seconds."""
     objectives = (Objective("loss", maximize=False),)
     space = Space({"x": Float(0.0, 1.0)})
     spec = Spec("speed", space, objectives, 0, trials=trials, max_steps=STEPS, workers=workers)

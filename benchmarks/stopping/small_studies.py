@@ -1,4 +1,4 @@
-"""What does giving up early cost in a study of few trials? Regret and steps at the same number of trials.
+"""Measures the cost of stopping early in studies of few trials: regret and steps at the same number of trials.
 
 Over time a greedy rule makes up by the number of trials for those that it wrongly gives up on. Where the number is
 given, as most users give it, it cannot. Random search, two trials at a time, on the tables of benchmarks.stopping.
@@ -42,7 +42,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
                 told = np.array([[_once(table, rule, trials, seed) for seed in range(seeds)] for table in those])
                 regret, share = told[:, :, 0], float(told[:, :, 1].mean())
                 whole = regret if label == "none" else whole
-                worse = (regret - whole).mean(axis=0)  # of each seed, over the tables
+                worse = (regret - whole).mean(axis=0)  # for each seed, the mean over the tables
                 figure = f"regret {regret.mean():.3f} ({worse.mean():+.3f} ± {standard_error(worse):.3f})"
                 rows.append(Row(f"{trials} trials, {kind}: {label}", f"{figure}, {share:.0%} of the steps"))
             say(f"{trials} trials, {kind}: done")
@@ -52,7 +52,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 def _once(
     table: tables.CurveTable, rule: tuple[str, dict[str, Any]], trials: int, seed: int
 ) -> tuple[float, float]:
-    """The regret of the best trial's value, and the steps that were done, as a share of all."""
+    """Return the regret of the best trial, and the share of all steps that were done."""
     spec, curve, searcher, _ = study(table, seed, 2, {"searcher": ("random", {}), "rule": rule})
     spec = replace(spec, trials=trials, deadline_seconds=None)
     result = run(spec, curve, searcher, STOPPERS.make(*rule))

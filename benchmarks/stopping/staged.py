@@ -1,4 +1,4 @@
-"""Which learning curves have stages, since the learning rate drops? Trained ones; others come with thriftune."""
+"""Learning curves with stages, because the learning rate drops; trained here, others come with thriftune."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 
 def trained(count: int = 64, epochs: int = 60) -> Array:
-    """Validation losses of networks with a hidden layer, whose learning rate drops once or twice."""
+    """Return validation losses of networks with a hidden layer, whose learning rate drops once or twice."""
     file = FOLDER / "staged-fashion.npz"
     if not file.exists():
         say(f"training {count} networks, once")

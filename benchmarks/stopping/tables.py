@@ -1,4 +1,4 @@
-"""Which learning curves? Recorded and trained ones, as tables: a row a configuration, a column a step.
+"""Recorded and trained learning curves as tables, with a row for each configuration and a column for each step.
 
 TaskSet's and LCBench's come from the recorded data (LCBench's by its surrogate, at random configurations). Boosted
 trees are trained with scikit-learn, some minutes each: with the learning rate and the subsampling searched, their
@@ -48,14 +48,14 @@ LCBENCH_STEPS = 52
 
 @dataclass(frozen=True)
 class CurveTable:
-    """What was recorded. Values are to be minimised; NaN: the training had diverged by then."""
+    """Recorded learning curves. Values are minimised; NaN means that the training had diverged."""
 
     name: str
     kind: str
     parameters: Parameters
     configs: list[dict[str, Any]]
     values: Array  # (n, steps)
-    seconds: Array  # (n, steps) of each step
+    seconds: Array  # (n, steps), for each step
 
     @property
     def steps(self) -> int:
@@ -67,23 +67,23 @@ class CurveTable:
 
     @cached_property
     def median(self) -> float:
-        """Of the last values: what a random configuration comes to."""
+        """Return the median final value, that of a typical random configuration."""
         last = self.values[:, -1]
         return float(np.median(np.where(np.isfinite(last), last, np.inf)))
 
     def regret(self, value: float) -> float:
-        """Normalised: 0 is the least value of all, 1 the median of the last ones."""
+        """Return the normalised regret: 0 at the lowest value, 1 at the median of the final values."""
         return (value - self.optimum) / (self.median - self.optimum)
 
 
 CROSSING = "trees"
 KINDS = ("taskset", "lcbench", CROSSING)
 TOY = "toy-0"
-"""Made up in a moment, to see that something runs."""
+"""A made-up table for quick tests."""
 
 
 def names() -> list[str]:
-    """Of every kind, those that are made already or can be made here."""
+    """Return all tables that exist or can be made here."""
     found = [f"trees-{dataset}" for dataset in ("cancer", "diabetes", "wine", "friedman")]
     if not importlib.util.find_spec("sklearn"):
         found = [name for name in found if _file(name).exists()]
@@ -96,7 +96,7 @@ def names() -> list[str]:
 
 
 def named(written: str) -> list[str]:
-    """Names or kinds, with commas; nothing: all of names()."""
+    """Return the tables of names or kinds separated by commas; all of names() for an empty text."""
     found: list[str] = []
     for given in written.split(",") if written else KINDS:
         found += [name for name in names() if name.partition("-")[0] == given] if given in KINDS else [given]
@@ -109,7 +109,7 @@ def get(name: str) -> CurveTable:
     if name == TOY:
         return _toy()
     if kind not in KINDS:
-        raise SystemExit(f"table {name!r} is not known; there are {', '.join(names())}")
+        raise SystemExit(f"table {name!r} is not known; use one of {', '.join(names())}")
     file = _file(name)
     if not file.exists():
         print(f"making the curves {name}, once", file=sys.stderr, flush=True)
@@ -135,7 +135,7 @@ def _file(name: str) -> Path:
 
 
 def _toy() -> CurveTable:
-    """Losses that settle at a distance from the best point, sooner or later; near an edge they diverge."""
+    """Return made-up losses that converge at different speeds, and diverge near an edge of the space."""
     parameters: Parameters = {
         "rate": {"type": "float", "low": 1e-4, "high": 1.0, "log": True},
         "depth": {"type": "int", "low": 1, "high": 8},
@@ -157,7 +157,7 @@ def _toy() -> CurveTable:
 
 
 def _copy_taskset(which: str) -> Curves:
-    """Validation loss of an RNN; every step takes as long."""
+    """Return validation losses of an RNN; all steps take equally long."""
     task = int(which)
     with np.load(data() / "taskset_text_rnn_6x1000x51.npz") as found:
         hp, values = found["hp"].copy(), found["valid_loss"][task].astype(float)
@@ -183,7 +183,7 @@ def lcbench_tasks() -> list[str]:
 
 
 def _ask_lcbench(task: str, count: int = 1000) -> Curves:
-    """Validation error, and the seconds of each epoch."""
+    """Return validation errors, and the seconds of each epoch."""
     from benchmarks import peers
 
     home = data() / "lcbench_surrogate"
@@ -208,7 +208,7 @@ def _ask_lcbench(task: str, count: int = 1000) -> Curves:
 
 
 def _train_trees(dataset: str, count: int = 1000) -> Curves:
-    """Held-out log loss or mean squared error after every fifth tree, and the seconds of so many trees."""
+    """Return held-out log losses or mean squared errors after every fifth tree, and the seconds of each step."""
     rng = np.random.default_rng(sum(dataset.encode()))
     configs = [dict(draw(TREES, rng)) for _ in range(count)]
     values, seconds = [], []

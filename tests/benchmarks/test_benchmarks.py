@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import large_store, peers, throughput
 from benchmarks.cluster import driver, placement
+from benchmarks.run_files import Runs, append, cases_of, parse_numbers, read, remove
 from benchmarks.search import ablation, functions, methods, multi, problems, results, tables
 from benchmarks.search.report import Comparison, best_so_far, ranks
 from benchmarks.system import stream, studies
@@ -310,7 +311,7 @@ def made_up(problem: str, seed: int, values: list[float], parallel: int = 1) -> 
     }
 
 
-def by_key(*runs: dict[str, Any]) -> results.Runs:
+def by_key(*runs: dict[str, Any]) -> Runs:
     return {(run["problem"], run["seed"], run["parallel"]): run for run in runs}
 
 
@@ -335,21 +336,21 @@ def test_a_comparison_of_made_up_results() -> None:
     assert compared.seconds == {"ours": 0.5, "theirs": 0.5}
 
 
-def test_results_are_resumed_and_forgotten(tmp_path: Path) -> None:
+def test_finished_runs_are_read_and_removed(tmp_path: Path) -> None:
     file = results.file_of(tmp_path, "made up")
     for seed in (0, 1):
-        results.append(file, made_up("p", seed, [1.0]))
-    results.append(file, made_up("p", 1, [2.0]))
+        append(file, made_up("p", seed, [1.0]))
+    append(file, made_up("p", 1, [2.0]))
     with file.open("a") as lines:
         lines.write('{"problem": "p", "se')  # killed in the middle of it
-    assert {key: run["values"] for key, run in results.read(file).items()} == {
+    assert {key: run["values"] for key, run in read(file, results.KEYS).items()} == {
         ("p", 0, 1): [1.0],
         ("p", 1, 1): [2.0],
     }
-    results.forget(file, ["p"], [1], [1, 4])
-    assert list(results.read(file)) == [("p", 0, 1)]
-    assert results.numbers("0-2") == [0, 1, 2]
-    assert results.numbers("1,4") == [1, 4]
+    remove(file, results.KEYS, cases_of(["p"], [1], [1, 4]))
+    assert list(read(file, results.KEYS)) == [("p", 0, 1)]
+    assert parse_numbers("0-2") == [0, 1, 2]
+    assert parse_numbers("1,4") == [1, 4]
 
 
 def test_every_method_has_its_adapter_and_its_environment() -> None:

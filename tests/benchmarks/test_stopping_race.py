@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import thriftune as tt
 from benchmarks import peers
+from benchmarks.run_files import Runs, append, cases_of, read, remove
 from benchmarks.search.tables import TASKSET, data
 from benchmarks.stopping import methods, peer_thriftune, results, tables
-from benchmarks.stopping.race_worker import run, share
 from benchmarks.stopping.replay import FULL_TRAININGS, Nearest, replay, seconds_limit
+from benchmarks.stopping.replay_worker import run, share
 from benchmarks.stopping.report import TIMES, compare, over_time, reached_at, share_of_time
 from thriftune.search import SEARCHERS
 from thriftune.search.protocol import Past
@@ -210,7 +211,7 @@ def test_our_simulation_and_the_clock_of_the_peers_agree(workers: int) -> None:
     table = tables.get(tables.TOY)
     method = OurRandom(table, 3)
     theirs = replay(method, table, method.nearest, workers)
-    ours = peer_thriftune.race(table, 3, workers, methods.find("random").options)
+    ours = peer_thriftune.simulate(table, 3, workers, methods.find("random").options)
     assert np.isnan(table.values).any()
     assert ours.at == pytest.approx(theirs.at)
     assert ours.regret == theirs.regret
@@ -222,13 +223,13 @@ def test_our_simulation_and_the_clock_of_the_peers_agree(workers: int) -> None:
 def test_a_run_of_ours_is_a_line_of_json(name: str, tmp_path: Path) -> None:
     done = run(methods.find(name), tables.get(tables.TOY), 0, 4)
     file = results.file_of(tmp_path, name)
-    results.append(file, done)
+    append(file, done)
     with file.open("a") as lines:
         lines.write('{"table": "toy-0", "se')  # killed in the middle of it
-    assert results.read(file) == {(tables.TOY, 0, 4): done}
+    assert read(file, results.KEYS) == {(tables.TOY, 0, 4): done}
     assert done == {**run(methods.find(name), tables.get(tables.TOY), 0, 4), "cpu_seconds": done["cpu_seconds"]}
-    results.forget(file, {(tables.TOY, 0, 4)})
-    assert results.read(file) == {}
+    remove(file, results.KEYS, {(tables.TOY, 0, 4)})
+    assert read(file, results.KEYS) == {}
 
 
 class Learner:
@@ -246,7 +247,7 @@ def test_our_searcher_is_told_of_the_rows_that_were_replayed(monkeypatch: pytest
     table = line_table([[2.0], [1.0], [3.0]], [[1], [1], [1]])
     learner = Learner()
     monkeypatch.setattr(SEARCHERS, "make", lambda *_: learner)
-    peer_thriftune.race(table, 0, 1, methods.find("random").options)
+    peer_thriftune.simulate(table, 0, 1, methods.find("random").options)
     assert learner.seen[:4] == [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}, {"x": 0.0}]
 
 
@@ -318,15 +319,15 @@ def test_ours_are_named_by_their_parts() -> None:
         "searcher": ("bayes", {"warp": False}),
         "rule": ("asha", {"eta": 2, "how": "pause"}),
     }
-    assert methods.split("random,bayes+auto") == ["random", "bayes+auto"]
-    assert methods.split("random bayes+asha:eta=2,how=pause") == ["random", "bayes+asha:eta=2,how=pause"]
+    assert methods.split_names("random,bayes+auto") == ["random", "bayes+auto"]
+    assert methods.split_names("random bayes+asha:eta=2,how=pause") == ["random", "bayes+asha:eta=2,how=pause"]
     with pytest.raises(SystemExit, match="'nobody\\+asha' is not known"):
         methods.find("nobody+asha")
 
 
 @given(tables_count=st.integers(1, 16), seeds=st.integers(1, 4), of=st.integers(1, 20))
 def test_shares_are_everything_and_of_all_tables(tables_count: int, seeds: int, of: int) -> None:
-    cases = results.cases([f"t-{i}" for i in range(tables_count)], range(seeds), [1, 4, 16])
+    cases = cases_of([f"t-{i}" for i in range(tables_count)], range(seeds), [1, 4, 16])
     shares = [share(cases, number, of) for number in range(of)]
     assert sorted(case for each in shares for case in each) == sorted(cases)
     if of == tables_count > 1:
@@ -336,7 +337,7 @@ def test_shares_are_everything_and_of_all_tables(tables_count: int, seeds: int, 
 # --- the arithmetic
 
 
-def made_up(table: str, seed: int, at: list[float], regret: list[float], workers: int = 1) -> results.Runs:
+def made_up(table: str, seed: int, at: list[float], regret: list[float], workers: int = 1) -> Runs:
     return {(table, seed, workers): {"at": at, "regret": regret}}
 
 
