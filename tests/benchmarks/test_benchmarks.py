@@ -389,7 +389,10 @@ def test_regret_after_evaluations_and_after_seconds(line: problems.Problem) -> N
 def test_a_run_by_seconds_ends_with_its_seconds(line: problems.Problem) -> None:
     done = ablation.run(ablation.Job({"cost_aware": True}, ablation.SECONDS, line.name, 0, 4))
     assert done["seconds"] == done["values"]
-    assert sum(done["seconds"]) >= 4 > sum(done["seconds"][:-1]) or len(done["values"]) == 4 * ablation.MAX_TRIALS_FACTOR
+    assert (
+        sum(done["seconds"]) >= 4 > sum(done["seconds"][:-1])
+        or len(done["values"]) == 4 * ablation.MAX_TRIALS_FACTOR
+    )
 
 
 def test_the_default_is_judged_by_the_difference_on_the_same_problem_and_seed() -> None:
