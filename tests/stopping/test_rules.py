@@ -94,7 +94,7 @@ def first_steps(table: Table, losses: Sequence[float], step: int = 1) -> list[li
     return [table.report(trial, step, loss, saved=True) for trial, loss in enumerate(losses)]
 
 
-def test_asha_stops_trials_outside_the_best_third_so_far() -> None:
+def test_asha_stops_trials_that_are_not_in_the_best_third_at_a_rung() -> None:
     table = Table(slots=6, trials=6, max_steps=27, stopper=stopping.ASHA())
     decisions = first_steps(table, [0.5, 0.6, 0.4, 0.7, 0.45, 0.1])
     # Two trials are too few to judge. Of three, the best goes on; of six, the best two.

@@ -1,4 +1,4 @@
-"""The stopping rules by name; their protocol is in protocol.py."""
+"""Is this trial worth another step? The stopping rules by name; protocol.py defines their protocol."""
 
 from __future__ import annotations
 

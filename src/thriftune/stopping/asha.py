@@ -12,7 +12,7 @@ from thriftune.stopping.rungs import Rungs
 
 
 class ASHA(RungRule):
-    """Let the best 1 / `eta` of the trials at each rung so far go on.
+    """Let the best 1 / `eta` of the trials that have reached a rung go on.
 
     The rungs are at steps `min_steps`, `min_steps` * `eta`, ...; `min_steps` None puts the first one at a
     twenty-fifth of `max_steps`.

@@ -59,7 +59,7 @@ def predict(steps: Steps, values: Values, at: int) -> Prediction:
     # A change that is hardly larger than its error is followed less: the present value misleads less.
     uncertain = change**2 + std**2 / 4
     followed = _FOLLOWED_SHARE * change * change**2 / uncertain if uncertain else 0.0
-    most = float(np.ptp(z))  # no change is larger than the range of the values so far
+    most = float(np.ptp(z))  # no change is larger than the range of the values
     followed = min(max(followed, -most), most)
     return _prediction(float(fitted_z[-1]) + followed, _STD_FACTOR * float(np.hypot(std, change)), unit, y)
 
@@ -116,7 +116,7 @@ def _seen(steps: Steps, values: Values) -> tuple[Array, Array]:
 
 
 def _known(x: Array, y: Array, at: int) -> Prediction | None:
-    """Return the prediction if there is nothing to fit."""
+    """Return the prediction for a curve that cannot be fitted."""
     if len(y) == 0:
         return Prediction(float("nan"), float("inf"))
     if at <= x[-1]:

@@ -43,9 +43,9 @@ def stage_starts(
 def level_starts(values: Array) -> list[int]:
     """Return the indices at which a curve changes to another level.
 
-    The change meets Eq. 7, or is five times the median of the ten before it and a twentieth of the range so far.
-    The three values on either side do not overlap, and the levels differ by seven standard errors. A single value
-    is no level, so the curve's last value starts none.
+    The change meets Eq. 7, or is five times the median of the ten before it and a twentieth of the range until
+    then. The three values on either side do not overlap, and the levels differ by seven standard errors. A single
+    value is no level, so the curve's last value starts none.
     """
     n = len(values)
     if n < _MIN_BEFORE + _MIN_AFTER:

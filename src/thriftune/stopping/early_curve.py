@@ -47,7 +47,7 @@ class EarlyCurve:
         return self._of(history).trial_to_promote(more)
 
     def predict(self, steps: Sequence[int], values: Sequence[float], *, at: int) -> Prediction:
-        """Return the value expected at the later step `at`, given the values so far."""
+        """Return the value expected at the later step `at`, given the values up to now."""
         if len(steps) != len(values):
             raise SettingError(f"predict: got {len(steps)} steps but {len(values)} values; give one value a step")
         return predict(steps, values, at)

@@ -37,7 +37,7 @@ class RungRule(ABC):
         self._min_steps = min_steps
         self._eta = eta
         self._rungs: Rungs | None = None
-        # By rung: (value, trial id) of the trials paused there or asked to pause, best first.
+        # By rung: (value, trial id) of the trials that are paused there or about to pause, best first.
         self._paused: list[list[tuple[float, int]]] = []
 
     @abstractmethod

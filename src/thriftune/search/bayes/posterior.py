@@ -144,7 +144,7 @@ def centred(trend: Array) -> Array:
 def inverse_factor(K: Array, noise: float | Array, signal: float) -> Array:
     """Return L^-1, where K + noise I = L L'; `noise` may differ by row.
 
-    Adds the smallest of JITTERS with which a factor exists. Raises LinAlgError if there is none.
+    Adds the smallest of JITTERS with which a factor exists. Raises LinAlgError if none suffices.
     """
     for jitter in JITTERS:
         noisy = K.copy()

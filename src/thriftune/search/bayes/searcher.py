@@ -56,9 +56,10 @@ MAX_ESTIMATED = 200
 """The most trials that were cut short in the model."""
 
 MAX_TOTAL_ROWS = 1000
-"""The models of all draws of theta have about this many rows in total, but there are at least MIN_DRAWS draws."""
+"""The models of all draws of theta have about this many rows in total. At least MIN_DRAWS draws are used."""
 
 MIN_DRAWS = 2
+"""With fewer draws, theta would not be integrated out at all."""
 
 NEAR_BEST = 4
 """The number of best observations near which more points are tried."""
