@@ -1,4 +1,4 @@
-"""What is wanted: how it is written, what meets it, and what nobody beats, against the plain definitions."""
+"""Tests of objectives and constraints: parsing, feasibility and fronts, against plain definitions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_objectives_in_their_order(minimize: Any, maximize: Any, expected: list[
         (None, {"a"}, "maximize: {'a'} must be the name of a metric, or a list of such"),
     ],
 )
-def test_objectives_that_cannot_be(minimize: Any, maximize: Any, message: str) -> None:
+def test_invalid_objectives(minimize: Any, maximize: Any, message: str) -> None:
     with pytest.raises(SettingError) as error:
         parse_objectives(minimize, maximize)
     assert str(error.value) == message
@@ -82,7 +82,7 @@ def test_constraints(text: str, expected: Constraint) -> None:
         *("x >= inf", "x <= 1 2", "x <== 3", "3", 3, None, ("x", 3)),
     ],
 )
-def test_constraints_that_are_none(text: Any) -> None:
+def test_invalid_constraints(text: Any) -> None:
     message = (
         f"constraints: {text!r} is not a constraint; write NAME <= NUMBER or NAME >= NUMBER, "
         "such as 'latency_ms <= 10'"
@@ -109,7 +109,7 @@ def test_a_constraint_is_read_back_as_it_is_shown(limit: float, upper: bool) -> 
 # --- in words ---------------------------------------------------------------------------------------------
 
 
-def test_words() -> None:
+def test_text_of_objectives_and_constraints() -> None:
     assert goal(parse_objectives("loss", None)) == "minimize loss"
     assert goal(parse_objectives(["loss", "size"], "acc")) == "minimize loss, size, maximize acc"
     bounds = parse_constraints(["size <= 5", "acc >= 0.5", "acc <= 1"])
@@ -143,8 +143,8 @@ def test_feasible(metrics: dict[str, float], expected: bool | None) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.sampled_from([-1.0, 0.0, 1.0, 2.0, math.nan])))
-def test_feasible_is_what_more_metrics_cannot_change(metrics: dict[str, float]) -> None:
-    """By every way in which the rest may turn out: True or False if all agree, else not known."""
+def test_more_metrics_cannot_change_a_known_feasibility(metrics: dict[str, float]) -> None:
+    """Try all possible values of the missing metrics: the result is known only if all of them agree."""
     ways = [{"a": a, "b": b, **metrics} for a in (0.0, 9.0) for b in (0.0, -9.0)]
     answers = {way["a"] <= 1 and way["b"] >= 0 for way in ways}
     assert feasible(metrics, BOUNDS) is (answers.pop() if len(answers) == 1 else None)
@@ -154,7 +154,7 @@ def test_feasible_is_what_more_metrics_cannot_change(metrics: dict[str, float]) 
     ("rows", "expected"),
     [
         ([(2.0, 0.0), (1.5, 0.0), (1.5, 0.0)], 1),
-        ([(1.0, -5.0), (900.0, 0.0), (2.0, -1.0)], 2),  # each by its own scale
+        ([(1.0, -5.0), (900.0, 0.0), (2.0, -1.0)], 2),  # each constraint on its own scale
         ([(1.0, -1e308), (1e308, 0.0), (1e308, -1e308)], 0),
         ([(3.0, 1.0)], 0),
     ],
@@ -171,7 +171,7 @@ numbers = st.integers(0, 3).map(float) | st.floats(allow_nan=False, allow_infini
 
 
 @given(st.integers(1, 4).flatmap(lambda width: st.lists(st.tuples(*[numbers] * width), max_size=40)))
-def test_undominated_is_what_comparing_all_with_all_gives(losses: list[tuple[float, ...]]) -> None:
+def test_undominated_matches_a_comparison_of_all_with_all(losses: list[tuple[float, ...]]) -> None:
     expected = [i for i, mine in enumerate(losses) if not any(dominates(each, mine) for each in losses)]
     assert undominated(losses) == expected
 
@@ -191,8 +191,8 @@ def test_fronts(losses: list[tuple[float, ...]], expected: list[int]) -> None:
     assert undominated(losses) == expected
 
 
-def test_thousands_are_no_matter() -> None:
-    """All of them on the front, which is the most there can be to compare."""
+def test_a_front_of_thousands_is_fast() -> None:
+    """All points are on the front, which needs the most comparisons."""
     line = [(float(i), float(-i)) for i in range(50_000)]
     assert undominated(line) == list(range(50_000))
     surface = [(float(i), float(-i), float(i % 7)) for i in range(3_000)]

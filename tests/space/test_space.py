@@ -1,4 +1,4 @@
-"""Spaces: what goes into the unit cube comes out again, and what is wrong is said by name."""
+"""Tests of spaces: configurations survive the unit cube and JSON, and errors name the parameter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thriftune.space.space import Space
 from thriftune.space.values import identity
 
 PATIENT = settings(deadline=None)
-"""A busy machine is no reason to fail."""
+"""No deadline: a test must not fail because the machine is busy."""
 
 # --- random spaces ----------------------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ def stepped(draw: st.DrawFn, when: Any = None, most: int = 10_000) -> Float | In
 
 
 NESTED = st.recursive(SCALARS, lambda each: st.lists(each, max_size=2) | st.lists(each, max_size=2).map(tuple))
-"""Values of a choice, and fixed ones."""
+"""Values of choices and fixed parameters."""
 
 
 def choices(when: Any = None) -> st.SearchStrategy[Choice]:
@@ -112,7 +112,7 @@ def spaces(draw: st.DrawFn, finite: bool = False) -> Space:
 
 
 def built(parameters: Mapping[str, Parameter]) -> Space:
-    """The space of drawn parameters, unless their values happen to make none."""
+    """Return the space of drawn parameters, unless they are not valid together."""
     try:
         return Space(parameters)
     except SpaceError as error:
@@ -121,12 +121,12 @@ def built(parameters: Mapping[str, Parameter]) -> Space:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal in value, order and type: 1, 1.0 and True are three things."""
+    """Return whether two configurations are equal in values, order and types; 1, 1.0 and True differ."""
     return repr(a) == repr(b)
 
 
 def brute_force(space: Space, levels: Callable[[Parameter], list[Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination, less what is inactive, each once, by the definition of a condition."""
+    """Return every combination of active parameters once, by the definition of a condition."""
     seen = []
     for values in product(*(levels(p) for p in space.parameters)):
         config: dict[str, Any] = {}
@@ -228,7 +228,7 @@ def test_inactive_parameters_leave_the_config_and_blank_columns() -> None:
 
 
 @pytest.mark.parametrize("point", [[0.1], [0.1, math.nan], [[0.1, 0.2]]])
-def test_decode_refuses_what_is_no_point(point: Any) -> None:
+def test_decode_refuses_invalid_points(point: Any) -> None:
     with pytest.raises(SpaceError, match=r"no point of the unit cube; give 2 numbers"):
         Space({"x": Float(0, 1), "y": Float(0, 1)}).decode(point)
 
@@ -309,7 +309,7 @@ def test_grid_of_an_int_is_distinct_and_reaches_both_bounds(parameter: Int, poin
 
 @PATIENT
 @given(spaces(), st.integers(1, 3))
-def test_no_grid_holds_a_config_twice_or_a_wrong_one(space: Space, points: int) -> None:
+def test_a_grid_has_only_valid_and_distinct_configurations(space: Space, points: int) -> None:
     configs = list(space.grid(points))
     assert len({space.key(c) for c in configs}) == len(configs)
     assert all(same(space.check(c), c) for c in configs)

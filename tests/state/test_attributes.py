@@ -1,4 +1,4 @@
-"""What users attach to trials and studies, as they do it and as it is checked."""
+"""Tests of attributes: how users attach them, and how they are checked."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def failing(trial: tt.Trial) -> float:
     return 1.0
 
 
-def test_what_is_no_json_fails_the_trial_with_a_reason(tmp_path: Path) -> None:
+def test_a_value_that_json_cannot_hold_fails_the_trial(tmp_path: Path) -> None:
     result = tune(tmp_path, failing, trials=1, retries=0, on_failure="go_on")
     assert "attribute 'model': a value of type object cannot be written as JSON" in (result.trials[0].error or "")
 
@@ -112,7 +112,7 @@ def test_a_command_attaches_values(tmp_path: Path) -> None:
     assert study.attrs == {"purpose": "baseline"}
 
 
-def test_columns_of_attributes_give_way_to_others() -> None:
+def test_columns_of_attributes_do_not_replace_other_columns() -> None:
     pytest.importorskip("pandas")
     spec = studies.spec()
     entries = [*studies.log(), *(ev.AttributeSet(111.0, name, [1], 0) for name in ("lr", "note", "state"))]
@@ -124,18 +124,18 @@ def test_columns_of_attributes_give_way_to_others() -> None:
 
 
 @pytest.mark.parametrize("value", [1, 0.5, "a", None, True, [1, [2]], {"a": {"b": 1}}])
-def test_json_stays_as_it_is(value: object) -> None:
+def test_json_values_do_not_change(value: object) -> None:
     assert checked_attribute("a", value) == value
 
 
-def test_values_become_what_json_holds() -> None:
+def test_values_are_converted_to_json() -> None:
     assert checked_attribute("a", np.float32(0.5)) == 0.5
     assert checked_attribute("a", np.arange(3)) == [0, 1, 2]
     assert checked_attribute("a", {1: (2,)}) == {"1": [2]}
     assert math.isnan(checked_attribute("a", float("nan")))
 
 
-def test_wrong_attributes_are_refused_with_a_way_out() -> None:
+def test_invalid_attributes_are_refused_with_a_hint() -> None:
     with pytest.raises(SettingError, match="attribute: 3 is not a name"):
         checked_attribute(3, 1)
     with pytest.raises(SettingError, match="attribute: '' is not a name"):
@@ -155,7 +155,7 @@ def test_wrong_attributes_are_refused_with_a_way_out() -> None:
     assert checked_attributes(None) == {}
 
 
-def test_only_what_changes_something_is_news() -> None:
+def test_setting_an_equal_attribute_changes_nothing() -> None:
     attributes: dict[str, Any] = {}
     assert set_attribute(attributes, "a", 1)
     assert not set_attribute(attributes, "a", 1)
@@ -164,7 +164,7 @@ def test_only_what_changes_something_is_news() -> None:
     assert not set_attribute(attributes, "b", math.nan)
 
 
-def test_an_attempt_that_is_over_attaches_nothing_more() -> None:
+def test_an_ended_attempt_cannot_set_attributes() -> None:
     table = Table(retries=1)
     table(ev.AttributeSet(table.now, "note", 1, 0, 1))
     table.fail(0)

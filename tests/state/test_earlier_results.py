@@ -1,4 +1,4 @@
-"""What an earlier study tells in another space: tables of spaces and values, and random pairs of spaces."""
+"""Tests of the translation of earlier results: tables of values, and random pairs of spaces."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LINEAR, LOG = Float(0, 1), Float(1e-5, 1, log=True)
 
 
 def earlier(space: Mapping[str, Parameter], *configs: Config) -> EarlierStudy:
-    """Its trials' values are their numbers, and the last one failed."""
+    """Return an earlier study. The value of each trial is its number, and the last trial failed."""
     values = [*map(float, range(len(configs) - 1)), None]
     return EarlierStudy("old", Space(space), "loss", False, tuple(zip(configs, values, strict=True)))
 
 
 def one(old: Parameter, new: Parameter, *values: Any) -> tuple[list[Any], list[str]]:
-    """A parameter that changes, beside another that does not: what became of its values, and what is said."""
+    """Translate values of one changed parameter; return its new values and the notes."""
     still = {"still": Float(0, 1)}
     found = translate(
         earlier({"x": old, **still}, *({"x": value, "still": 0.5} for value in values)), Space({"x": new, **still})
@@ -35,7 +35,7 @@ def one(old: Parameter, new: Parameter, *values: Any) -> tuple[list[Any], list[s
     return [config["x"] for config in found.configs], found.notes
 
 
-def test_what_fits_is_taken_as_it_is() -> None:
+def test_valid_values_do_not_change() -> None:
     space = Space({"lr": LOG, "width": Int(16, 256), "act": Choice(["relu", None, 1.5])})
     configs: list[dict[str, Any]] = [
         {"lr": 1e-5, "width": 256, "act": 1.5},
@@ -49,11 +49,11 @@ def test_what_fits_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "values", "taken", "notes"),
     [
-        # The value counts, not its place in the range.
+        # The value stays the same, not its position in the range.
         (LINEAR, LOG, [0.5, 1.0], [0.5, 1.0], []),
         (LOG, LINEAR, [1e-5, 0.1], [1e-5, 0.1], []),
         (LOG, Float(1e-9, 10, log=True), [1e-5], [1e-5], []),
-        # A little outside is the end.
+        # A value slightly outside the range becomes the bound.
         (Float(-1, 2), LINEAR, [-0.1, 1.09], [0.0, 1.0],
          ["x: 1 value below 0 taken as 0", "x: 1 value above 1 taken as 1"]),
         (Float(-1, 2), LINEAR, [-0.11, 0.5], [0.5], ["1 trial dropped: x -0.11 is outside 0 to 1"]),
@@ -63,7 +63,7 @@ def test_what_fits_is_taken_as_it_is() -> None:
          ["1 trial dropped: x 0.0004 is outside 0.001 to 1"]),
         (Float(1, 99, log=True), Float(1, 10, log=True), [12, 13], [10.0],
          ["x: 1 value above 10 taken as 10", "1 trial dropped: x 13 is outside 1 to 10"]),
-        # What has no logarithm, or is far below on a log scale but was right beside the end where it comes from.
+        # 0 has no logarithm. Other values are far below on the log scale, but close to the bound on the old scale.
         (LINEAR, LOG, [0.0, 0.0, 0.2], [1e-5, 1e-5, 0.2],
          ["x: 2 values of 0, which has no logarithm, taken as 1e-05"]),
         (LINEAR, LOG, [1e-9], [1e-5], ["x: 1 value below 1e-05 taken as 1e-05"]),
@@ -77,7 +77,7 @@ def test_what_fits_is_taken_as_it_is() -> None:
          ["x: 1 value below 2 taken as 2", "2 trials dropped: x 0 and 1 are outside 2 to 100"]),
         (Int(0, 64), Int(1, 64, log=True), [0, 3], [1, 3],
          ["x: 1 value of 0, which has no logarithm, taken as 1"]),
-        # Whole numbers and others.
+        # Whole numbers and floats.
         (Float(0, 9), Int(0, 9), [2.5, 3.4, 4.0], [3, 3, 4], ["x: 2 values rounded"]),
         (Float(0, 9), Int(0, 2), [2.4, 2.5], [2],
          ["x: 1 value rounded", "1 trial dropped: x 2.5 is outside 0 to 2"]),
@@ -97,7 +97,7 @@ def test_what_fits_is_taken_as_it_is() -> None:
         (Choice([True, None, "1"]), Float(0, 2), [True, None, "1"], [],
          ["3 trials dropped: x True, None and '1' are outside 0 to 2"]),
         (Choice([10**400, 1]), Float(0, 2), [1], [1.0], []),
-        # What does not vary on one side.
+        # Parameters with a single value in one of the spaces.
         (Float(0, 1), Float(0.5, 0.5), [0.5, 0.7], [0.5, 0.5], ["x: 1 value taken as 0.5, the only one here"]),
         (Choice(["a", "b"]), Int(3, 3), ["a"], [3], ["x: 1 value taken as 3, the only one here"]),
         (Float(1, 1), Float(0, 2), [1.0, 1.0], [1.0, 1.0], ["x did not vary there"]),
@@ -109,13 +109,13 @@ def test_values(old: Parameter, new: Parameter, values: list[Any], taken: list[A
     assert same(found, (taken, notes))
 
 
-def test_a_value_that_no_float_holds_is_outside() -> None:
+def test_a_value_too_large_for_a_float_is_outside() -> None:
     found, (note,) = one(Choice([10**400, 1]), Float(0, 2), 10**400, 1)
     assert found == [1.0]
     assert note.startswith("1 trial dropped: x 1000")
 
 
-def test_what_is_new_and_what_is_gone() -> None:
+def test_new_and_removed_parameters() -> None:
     old = {"lr": LOG, "depth": Int(1, 9), "act": Choice(["a", "b"]), "fixed": Int(3, 3)}
     new = Space({"lr": LOG, "momentum": LINEAR, "width": Int(1, 100, log=True), "opt": Choice(["sgd", "adam"])})
     found = translate(earlier(old, {"lr": 0.1, "depth": 2, "act": "b", "fixed": 3}), new)
@@ -129,7 +129,7 @@ def test_what_is_new_and_what_is_gone() -> None:
     assert (found.missing, found.notes) == (frozenset(), ["depth is gone here, the effect counts as noise"])
 
 
-def test_what_did_not_vary_there_is_missing_here() -> None:
+def test_a_parameter_that_did_not_vary_is_missing() -> None:
     old = {"lr": LOG, "fixed": Int(3, 3), "act": Choice(["a"])}
     new = Space({"lr": LOG, "fixed": Int(1, 5), "act": Choice(["a", "b"])})
     found = translate(earlier(old, {"lr": 0.1, "fixed": 3, "act": "a"}), new)
@@ -143,7 +143,7 @@ def test_nothing_in_common() -> None:
     assert found == TranslatedTrials([], [], frozenset({"b"}), ["no parameter in common"], [])
 
 
-def test_conditions_are_those_of_the_new_space() -> None:
+def test_conditions_of_the_new_space_apply() -> None:
     opt = Choice(["sgd", "adam"])
     old = {"opt": opt, "momentum": Float(0, 0.9, when={"opt": "sgd"}), "beta": Float(0, 1, when={"opt": "adam"})}
     trials = [{"opt": "sgd", "momentum": 0.3}, {"opt": "adam", "beta": 0.2}, {"opt": "sgd", "momentum": 2.0}]
@@ -159,13 +159,13 @@ def test_conditions_are_those_of_the_new_space() -> None:
     ]
 
 
-def test_a_condition_on_what_was_moved_to_the_end_holds() -> None:
+def test_a_condition_holds_for_a_value_moved_to_a_bound() -> None:
     old = {"x": Int(0, 100), "y": LINEAR}
     new = Space({"x": Int(0, 99), "y": LINEAR, "z": Float(0, 1, when={"x": 99})})
     assert translate(earlier(old, {"x": 100, "y": 0.1}), new).configs == [{"x": 99, "y": 0.1, "z": 0.5}]
 
 
-def test_a_trial_is_dropped_once_and_what_was_done_to_it_is_not_said() -> None:
+def test_a_trial_is_dropped_once_and_its_changes_are_not_noted() -> None:
     old = {"a": LINEAR, "b": LINEAR, "c": Float(0, 9)}
     new = Space({"a": LOG, "b": Float(0.5, 1), "c": Int(0, 1)})
     found = translate(earlier(old, {"a": 0.0, "b": 0.0, "c": 9.0}, {"a": 0.1, "b": 1.0, "c": 7.5}), new)
@@ -182,7 +182,7 @@ def test_a_trial_is_dropped_once_and_what_was_done_to_it_is_not_said() -> None:
 
 @st.composite
 def related(draw: st.DrawFn) -> Space:
-    """A space over a few names, so that two of them have some in common."""
+    """Draw a space with a few names, so that two spaces share some of them."""
     parameters: dict[str, Parameter] = {}
     for name in draw(st.lists(st.sampled_from("abcd"), min_size=1, unique=True)):
         when = draw(conditions(parameters))
@@ -195,7 +195,7 @@ def related(draw: st.DrawFn) -> Space:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(related(), related(), st.integers(0, 2**32))
-def test_any_space_reads_in_any_other(old: Space, new: Space, seed: int) -> None:
+def test_any_space_can_be_translated_to_any_other(old: Space, new: Space, seed: int) -> None:
     rng = np.random.default_rng(seed)
     past = earlier(old, *(old.sample(rng) for _ in range(5)), *old.grid(1))
     found = translate(past, new)
@@ -210,7 +210,7 @@ def test_any_space_reads_in_any_other(old: Space, new: Space, seed: int) -> None
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(related(), st.integers(0, 2**32))
-def test_the_same_space_reads_as_it_is(space: Space, seed: int) -> None:
+def test_translation_to_the_same_space_changes_nothing(space: Space, seed: int) -> None:
     rng = np.random.default_rng(seed)
     configs = [space.sample(rng) for _ in range(5)]
     past = earlier(space, *configs)

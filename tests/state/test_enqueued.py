@@ -1,4 +1,4 @@
-"""Configurations that the user wants tried first, as users enqueue them and as the conductor takes them."""
+"""Tests of enqueued configurations: how users enqueue them, and how the conductor takes them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_running_the_script_again_does_not_try_the_baseline_again(tmp_path: Path
     assert again.trials[2].config == {"lr": 0.3, "width": 20}
 
 
-def test_what_has_no_room_among_the_trials_waits_for_a_higher_limit(tmp_path: Path) -> None:
+def test_configurations_beyond_the_limit_wait_for_a_higher_limit(tmp_path: Path) -> None:
     three = [{"lr": lr, "width": 16} for lr in (0.1, 0.2, 0.3)]
     tune(tmp_path, trials=1, enqueue=three)
     assert tt.load("s", tmp_path / "s.db").history.queue == three[1:]
@@ -88,7 +88,7 @@ def test_parameters_left_open_are_drawn(tmp_path: Path) -> None:
         ([3], "a configuration maps names to values, which 3 does not"),
     ],
 )
-def test_a_wrong_configuration_is_refused_before_there_is_a_study(
+def test_an_invalid_configuration_is_refused_before_the_study_is_created(
     enqueue: Any, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises((SpaceError, SettingError), match=message):
@@ -141,7 +141,7 @@ def test_a_driver_killed_among_enqueued_trials_runs_each_of_them_once(how: str, 
     assert [ran[str(x)] for x in (0.1, 0.2, 0.3, 0.4)] == [1, 2, 1, 1]  # the second was killed with the driver
 
 
-def test_a_study_file_has_tables_of_them(tmp_path: Path) -> None:
+def test_a_study_file_has_tables_of_enqueued_configurations(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(
         """
@@ -176,7 +176,7 @@ def test_a_study_file_has_tables_of_them(tmp_path: Path) -> None:
     assert "enqueue: configuration 2, {'lr': 5}: lr: " in refused.output
 
 
-def test_ask_gives_what_was_enqueued_first_also_after_a_restart(tmp_path: Path) -> None:
+def test_ask_returns_enqueued_configurations_first_also_after_a_restart(tmp_path: Path) -> None:
     def study() -> tt.Study:
         return tt.Study({"x": tt.Float(0, 1)}, minimize="loss", seed=0, name="s", store=tmp_path / "s.db")
 
@@ -195,7 +195,7 @@ def test_ask_gives_what_was_enqueued_first_also_after_a_restart(tmp_path: Path) 
         again.enqueue({"x": 2})
 
 
-def test_a_grid_that_is_used_up_takes_what_is_enqueued_but_nothing_twice() -> None:
+def test_a_used_up_grid_still_runs_enqueued_configurations_once() -> None:
     study = tt.Study({"x": tt.Choice([1, 2])}, minimize="loss", searcher="grid")
     study.enqueue({"x": 2})
     assert [study.ask()["x"], study.ask()["x"]] == [2, 1]
@@ -216,7 +216,7 @@ def test_a_log_with_a_configuration_of_another_space_is_damaged(tmp_path: Path) 
 # --- the conductor ----------------------------------------------------------------------------------------
 
 
-def test_the_queue_goes_before_the_searcher_and_after_what_waits() -> None:
+def test_the_queue_comes_before_the_searcher_and_after_waiting_trials() -> None:
     table = Table(slots=2, trials=5, retries=1)
     table(ev.Enqueued(table.now, {"lr": 0.01, "act": "relu"}))
     assert table.fail(0) == ["create 2", "place 2/1"]
@@ -227,7 +227,7 @@ def test_the_queue_goes_before_the_searcher_and_after_what_waits() -> None:
     assert not table.history.queue
 
 
-def test_a_searcher_that_has_nothing_left_does_not_end_a_study_with_a_queue() -> None:
+def test_an_exhausted_searcher_does_not_end_a_study_with_a_queue() -> None:
     table = Table(space=Space({"act": tt.Choice(["relu", "tanh"])}), searcher=Grid(), trials=9)
     for number in range(2):
         table.report(number, 1, 0.5)
@@ -238,7 +238,7 @@ def test_a_searcher_that_has_nothing_left_does_not_end_a_study_with_a_queue() ->
     assert table.end(2) == ["finish: the searcher has nothing left to suggest"]
 
 
-def test_what_is_enqueued_between_drives_is_not_time_that_the_study_ran() -> None:
+def test_enqueueing_between_drives_adds_no_driven_time() -> None:
     table = Table(trials=3)
     table.report(0, 1, 0.5)
     table.kill_driver()
@@ -252,7 +252,7 @@ def test_what_is_enqueued_between_drives_is_not_time_that_the_study_ran() -> Non
 # --- spaces -----------------------------------------------------------------------------------------------
 
 
-def test_a_part_of_a_configuration_is_checked() -> None:
+def test_a_partial_configuration_is_checked() -> None:
     assert LAYERS.check_part({"width": 3, "optimizer": "sgd"}) == {"optimizer": "sgd", "width": 3}
     with pytest.raises(
         SpaceError, match=r"momentum: is 0.5, but applies only when optimizer is 'sgd'; give optimizer"
@@ -262,7 +262,7 @@ def test_a_part_of_a_configuration_is_checked() -> None:
         LAYERS.check_part({"optimizer": "adam", "momentum": 0.5})
 
 
-def test_what_is_open_is_filled_with_what_the_space_takes_and_by_the_rng_alone() -> None:
+def test_open_parameters_get_valid_values_that_depend_only_on_the_rng() -> None:
     for seed in range(30):
         config = complete_config(
             LAYERS, {"optimizer": "sgd", "momentum": 0.5}, np.random.default_rng(seed), lambda _: 0
@@ -274,7 +274,7 @@ def test_what_is_open_is_filled_with_what_the_space_takes_and_by_the_rng_alone()
         )
 
 
-def test_an_untried_configuration_is_preferred_while_there_is_one() -> None:
+def test_an_untried_configuration_is_preferred() -> None:
     space = Space({"k": tt.Int(1, 3)})
     tried = [{"k": 1}, {"k": 3}]
     assert complete_config(space, {}, np.random.default_rng(0), lambda config: int(config in tried)) == {"k": 2}

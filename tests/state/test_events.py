@@ -1,4 +1,4 @@
-"""Events are values: whatever way each kind is made, it is equal to its like, copied whole, and never changed."""
+"""Tests of events: equal fields make equal events, copies are equal, and events cannot be changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thriftune.state.events import Event, Reported
 
 
 @given(any_event())
-def test_an_event_is_what_its_fields_are(event: Event) -> None:
+def test_events_with_equal_fields_are_equal(event: Event) -> None:
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     kind = type(event)
     for made in (kind(*values.values()), kind(**values), replace(event), copy.copy(event)):
@@ -27,7 +27,7 @@ def test_an_event_is_what_its_fields_are(event: Event) -> None:
 
 
 @given(any_event())
-def test_nothing_of_an_event_can_be_changed(event: Event) -> None:
+def test_events_cannot_be_changed(event: Event) -> None:
     for field in fields(event):
         with pytest.raises(FrozenInstanceError):
             setattr(event, field.name, None)
@@ -37,7 +37,7 @@ def test_nothing_of_an_event_can_be_changed(event: Event) -> None:
         event.more = 1  # type: ignore[attr-defined]
 
 
-def test_a_report_is_told_apart_by_each_field() -> None:
+def test_reports_differ_if_any_field_differs() -> None:
     report = Reported(1.0, 2, 3, 4, 5, {"loss": 6.0}, saved=True)
     others = [
         replace(report, at=0.0),

@@ -1,4 +1,4 @@
-"""The fold of the log: under whatever engines, clouds, users and kills can do to it; and what it tells."""
+"""Tests of the history: random sequences of events, and the questions that it answers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from thriftune.state.trial_record import State
 
 LOSS = (Objective("loss", False),)
 
-# --- the world --------------------------------------------------------------------------------------------
+# --- the engine -------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Attempt:
-    """What an engine knows of one attempt it runs."""
+    """An attempt that the simulated engine runs."""
 
     trial: int
     attempt: int
@@ -43,7 +43,7 @@ class Attempt:
 
 @dataclass
 class World:
-    """An engine that obeys and checks what it is told, around a table."""
+    """A simulated engine around a table. It obeys decisions and checks that they are consistent."""
 
     table: Table
     live: dict[int, Attempt] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class World:
         self.ended |= {trial.id for trial in history.trials if trial.state.ended}
 
     def of(self, decision: Any) -> Attempt | None:
-        """None: it died with its driver, and only its last words are being heard."""
+        """Return the running attempt of a decision; None if it died with its driver."""
         one = self.live.get(decision.trial)
         assert one is None or one.attempt == decision.attempt
         return one
 
-    # What an attempt does; each ends the attempt but report().
+    # Actions of an attempt. All but report() end the attempt.
 
     def report(self, one: Attempt, loss: float | None, saved: bool, latency: float | None = 0.5) -> None:
         one.step += 1
@@ -120,7 +120,7 @@ LATENCY = Objective("latency", True)
 
 
 class Walk(RuleBasedStateMachine):
-    """Any order of what can happen, with what cannot in between."""
+    """Random sequences of possible events, with impossible events between them."""
 
     world: World
     slots: int
@@ -186,7 +186,7 @@ class Walk(RuleBasedStateMachine):
         live = list(self.world.live.values())
         return data.draw(st.sampled_from(live)) if live else None
 
-    # --- what can happen
+    # --- possible events
 
     @precondition(is_driven)
     @rule(data=st.data(), loss=st.none() | LOSSES, saved=st.booleans(), latency=LATENCIES)
@@ -266,7 +266,7 @@ class Walk(RuleBasedStateMachine):
 
     @rule(data=st.data(), away=st.sampled_from([0.0, 10_000.0]), loss=LOSSES, clock=st.sampled_from([0.0, -50.0]))
     def the_driver_is_killed(self, data: st.DataObject, away: float, loss: float, clock: float) -> None:
-        """Its workers say a last word to their spools; the next driver reads those, perhaps twice, and goes on."""
+        """Workers write last events to their spool files. The next driver reads them, once or twice."""
         unheard: list[ev.Event] = []
         for one in list(self.world.live.values()):
             last = data.draw(st.sampled_from(["nothing", "report", "end", "fail"]))
@@ -288,7 +288,7 @@ class Walk(RuleBasedStateMachine):
         assert self.table.dropped(*unheard)
         self.world.start(self.slots)
 
-    # --- what cannot
+    # --- repeated and late events
 
     @rule(data=st.data())
     def something_comes_twice(self, data: st.DataObject) -> None:
@@ -309,7 +309,7 @@ class Walk(RuleBasedStateMachine):
         }
         assert self.table.dropped(late[kind])
 
-    # --- what must hold
+    # --- resuming, and invariants
 
     @precondition(lambda self: self.table.history.finish_reason and self.raised < 2)
     @rule()
@@ -326,7 +326,7 @@ class Walk(RuleBasedStateMachine):
     @precondition(lambda self: not self.table.history.running and self.raised < 2)
     @rule()
     def failed_trials_are_retried(self) -> None:
-        """The user has mended what failed. It is recorded between two drives."""
+        """The user has fixed the cause of failures. The retries are recorded between two drives."""
         self.raised += 1
         self.table.stop()
         self.table.kill_driver()
@@ -361,7 +361,7 @@ class Walk(RuleBasedStateMachine):
     def a_target_that_was_reached_is_the_best(self) -> None:
         history, target = self.table.history, self.table.spec.target_value
         if target is not None and (history.finish_reason or "").startswith("target"):
-            if history.best.origin == ev.KNOWN:  # told after the study had finished
+            if history.best.origin == ev.KNOWN:  # added after the study had finished
                 return
             value = history.best.value
             assert value is not None
@@ -369,7 +369,7 @@ class Walk(RuleBasedStateMachine):
             assert history.finish_reason == f"target {target:g} reached by trial {history.best.id}"
 
     def teardown(self) -> None:
-        """With an engine that obeys and trials that do nothing odd, every study finishes."""
+        """Check that every study finishes if the engine obeys and the trials do nothing unusual."""
         if not hasattr(self, "world"):
             return
         for _ in range(200):
@@ -392,7 +392,7 @@ class Walk(RuleBasedStateMachine):
 
 
 def suggestion(number: int) -> Any:
-    """Of an infinite space, and so whatever was tried before."""
+    """Return the suggestion for a trial. The space is infinite, so it does not depend on earlier trials."""
     return Random().suggest(History(SPACE, LOSS, 7), np.random.default_rng((7, number)))
 
 
@@ -402,10 +402,10 @@ TestWalk.settings = settings(
 )
 
 
-# --- what it tells ----------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------
 
 
-def test_the_best_is_the_earliest_of_equals_and_no_failed_one() -> None:
+def test_the_best_trial_is_the_earliest_of_equals_and_has_not_failed() -> None:
     table = Table(slots=4, trials=4, retries=0)
     with pytest.raises(NoBestTrial, match=r"no trial has reported 'loss' yet$"):
         _ = table.history.best
@@ -433,7 +433,7 @@ def test_the_best_of_a_study_that_maximizes() -> None:
     assert table.history.better(0.9, 0.5)
 
 
-def test_of_several_objectives_none_is_the_best_and_some_are_the_front() -> None:
+def test_several_objectives_have_a_front_and_no_best_trial() -> None:
     table = Table(slots=5, trials=5, retries=0, objectives=[Objective("loss", False), Objective("accuracy", True)])
     assert table.history.front == []
     for trial, (loss, accuracy) in enumerate([(0.5, 0.9), (0.1, 0.2), (0.5, 0.9), (0.6, 0.8), (0.0, 1.0)]):
@@ -444,11 +444,11 @@ def test_of_several_objectives_none_is_the_best_and_some_are_the_front() -> None
     assert [trial.id for trial in table.history.front] == [4]
     table.fail(4)
     assert [trial.id for trial in table.history.front] == [1, 0, 2]
-    table.report(1, 2, 0.7)  # of the other objective, the value of the step before stands
+    table.report(1, 2, 0.7)  # the other objective keeps the value of the step before
     assert table.trial(1).values == (0.7, 0.2)
     assert [trial.id for trial in table.history.front] == [1, 0, 2]  # all by their values at step 1
     table.report(1, 2, accuracy=0.3)
-    assert [trial.id for trial in table.history.front] == [1]  # the only one that has come so far
+    assert [trial.id for trial in table.history.front] == [1]  # the only trial with a step 2
     for trial in (0, 2):
         table.report(trial, 2, 0.5, accuracy=0.9)
     assert [trial.id for trial in table.history.front] == [0, 2]
@@ -456,7 +456,7 @@ def test_of_several_objectives_none_is_the_best_and_some_are_the_front() -> None
         _ = table.history.best
 
 
-def test_the_front_of_one_objective_is_all_that_have_the_best_value() -> None:
+def test_the_front_of_one_objective_has_all_trials_with_the_best_value() -> None:
     table = Table(slots=4, trials=4, constraints=parse_constraints("size <= 9"))
     for trial, (loss, size) in enumerate([(0.5, 1.0), (0.1, 2.0), (0.1, 3.0), (0.1, 10.0)]):
         table.report(trial, 1, loss, size=size)
@@ -464,7 +464,7 @@ def test_the_front_of_one_objective_is_all_that_have_the_best_value() -> None:
     assert table.history.best.id == 1
 
 
-def test_only_what_meets_the_constraints_may_be_the_best() -> None:
+def test_only_feasible_trials_can_be_the_best() -> None:
     table = Table(slots=3, trials=3, retries=0, constraints=parse_constraints("latency <= 10"))
     history = table.history
     table.report(0, 1, 0.1)
@@ -481,14 +481,14 @@ def test_only_what_meets_the_constraints_may_be_the_best() -> None:
     assert (history.best.id, history.feasible(table.trial(2))) == (2, True)
     table.report(1, 2, latency=9.0)
     assert history.best.id == 1
-    table.report(1, 3, latency=11.0)  # the best misses it again
+    table.report(1, 3, latency=11.0)  # the best trial misses the constraint again
     assert history.best.id == 2
     table.fail(2)
     with pytest.raises(NoBestTrial, match="the nearest is trial 1 with 11"):
         _ = history.best
 
 
-def test_the_nearest_by_several_constraints_and_what_it_misses() -> None:
+def test_the_trial_nearest_to_several_constraints_is_named() -> None:
     table = Table(slots=3, trials=3, constraints=parse_constraints(["size <= 1e6", "score >= 0.5"]))
     for trial, (size, score) in enumerate([(9e6, 0.6), (2e6, 0.4), (1e6, 0.1)]):
         table.report(trial, 1, 0.5, size=size, score=score)
@@ -498,7 +498,7 @@ def test_the_nearest_by_several_constraints_and_what_it_misses() -> None:
     assert table.history.why_infeasible() == ""
 
 
-def test_machines_that_are_gone_stay_on_the_bill() -> None:
+def test_ended_machines_stay_on_the_bill() -> None:
     table = Table(slots=0, trials=1)
     table(ev.DriverStarted(table.now, 1, "host"))
     for number in range(3):
@@ -510,7 +510,7 @@ def test_machines_that_are_gone_stay_on_the_bill() -> None:
     assert table.history.fleet.offers() == ["offer 0", "offer 1"]
 
 
-def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
+def test_an_unconfirmed_rental_is_remembered() -> None:
     table = Table(slots=0)
     history = table.history
     rent = ev.Rent(START, "a", "spot")
@@ -527,8 +527,8 @@ def test_a_rent_that_nobody_confirmed_is_remembered() -> None:
     history.validate()
 
 
-def test_entries_that_are_no_news_to_this_version_count_all_the_same() -> None:
-    """Or the next read would begin, and the next write be expected, at the wrong entry."""
+def test_entries_that_change_nothing_in_this_version_still_count() -> None:
+    """Otherwise the next read and the next write would use a wrong entry number."""
     started = ev.DriverStarted(START, 1, "host")
     log = [
         started,
@@ -558,7 +558,7 @@ def test_driven_seconds_leave_out_the_time_between_drives() -> None:
     assert table.trial(0).state is State.RUNNING
 
 
-def test_how_long_it_had_been_driven_at_any_moment() -> None:
+def test_driven_seconds_at_any_past_time() -> None:
     table = Table()
     table.now += 10
     table.stop()
@@ -575,7 +575,7 @@ def test_how_long_it_had_been_driven_at_any_moment() -> None:
     assert table.history.driven_seconds(table.now) == 35
 
 
-def test_a_stay_knows_how_long_its_steps_took_whatever_is_told_later() -> None:
+def test_timed_steps_of_a_past_attempt_do_not_change_later() -> None:
     table = Table(max_steps=9)
     for step, seconds in ((1, 30), (2, 4), (4, 8)):
         table.now += seconds
@@ -583,7 +583,7 @@ def test_a_stay_knows_how_long_its_steps_took_whatever_is_told_later() -> None:
     table.lose(0)
     assert [(stay.timed_steps, stay.timed_seconds) for stay in table.trial(0).past_attempts] == [(3, 12)]
     table.now += 50
-    table.report(0, 3, loss=0.5)  # which the first attempt left out
+    table.report(0, 3, loss=0.5)  # a step that the first attempt did not report
     table.now += 5
     table.report(0, 4, loss=0.5)
     table.now += 5

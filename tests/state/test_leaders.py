@@ -1,4 +1,4 @@
-"""Who is ahead, as trials change in any way and are looked at in between, against a comparison of all with all."""
+"""Tests of the leaders after random changes of trials, against a comparison of all trials with all."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ THEN = {"fail": State.FAILED, "end": State.COMPLETED, "stop": State.STOPPED, "pa
         max_size=60,
     ),
 )
-def test_leaders_are_who_a_comparison_of_all_with_all_gives(
+def test_leaders_match_a_comparison_of_all_trials_with_all(
     width: int, constraints: tuple[str, ...], story: list[tuple[int, dict[str, float], int, str]]
 ) -> None:
     known, objectives = trials(8), OBJECTIVES[:width]
     leaders = Leaders(known, objectives, parse_constraints(constraints))
     for number, metrics, step, then in story:
-        if known[number].state.ended:  # then nothing changes any more
+        if known[number].state.ended:  # an ended trial does not change
             continue
         if then in THEN:
             known[number].state = THEN[then]
@@ -70,7 +70,7 @@ def test_leaders_are_who_a_comparison_of_all_with_all_gives(
 
 @pytest.mark.parametrize("unfinished", ["RUNNING", "WAITING", "PAUSED", "STOPPED"])
 def test_while_a_trial_has_finished_only_finished_trials_compete(unfinished: str) -> None:
-    """A loss that rises while training is lower at an early step."""
+    """A loss that rises during training is lower at an early step, which must not count."""
     known, objectives = trials(3), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
@@ -87,7 +87,7 @@ def test_while_a_trial_has_finished_only_finished_trials_compete(unfinished: str
     leaders.validate()
 
 
-def test_while_none_has_finished_those_that_came_furthest_compete() -> None:
+def test_without_a_finished_trial_those_with_the_most_steps_compete() -> None:
     known, objectives = trials(3), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
     for trial, loss in zip(known, (1.0, 2.0, 3.0), strict=True):
@@ -101,7 +101,7 @@ def test_while_none_has_finished_those_that_came_furthest_compete() -> None:
     assert leaders.current() == [known[2]]
 
 
-def test_a_step_without_the_objective_brings_nobody_ahead() -> None:
+def test_a_step_without_the_objective_does_not_change_the_leaders() -> None:
     known, objectives = trials(2), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, ())
     tell(known[0], leaders, objectives, loss=2.0)
@@ -110,7 +110,7 @@ def test_a_step_without_the_objective_brings_nobody_ahead() -> None:
     assert leaders.current() == [known[1]]
 
 
-def test_a_finished_trial_that_misses_a_constraint_does_not_bar_the_others() -> None:
+def test_a_finished_infeasible_trial_does_not_exclude_unfinished_ones() -> None:
     known, objectives = trials(2), OBJECTIVES[:1]
     leaders = Leaders(known, objectives, parse_constraints("size <= 2"))
     tell(known[0], leaders, objectives, loss=1.0, size=9.0)
@@ -120,7 +120,7 @@ def test_a_finished_trial_that_misses_a_constraint_does_not_bar_the_others() -> 
     assert leaders.current() == [known[1]]
 
 
-def test_a_trial_that_comes_later_is_seen() -> None:
+def test_a_later_trial_is_compared() -> None:
     known, objectives = trials(1), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
     tell(known[0], leaders, objectives, loss=1.0, accuracy=1.0)
@@ -130,7 +130,7 @@ def test_a_trial_that_comes_later_is_seen() -> None:
     assert leaders.current() == [known[1], known[0]]
 
 
-def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
+def test_an_improving_leader_stays_ahead_and_is_compared_again() -> None:
     known, objectives = trials(3), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
     for trial, loss, accuracy in zip(known, (1.0, 2.0, 3.0), (1.0, 2.0, 1.0), strict=True):
@@ -138,7 +138,7 @@ def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
     assert leaders.current() == [known[0], known[1]]
     tell(known[0], leaders, objectives, accuracy=2.0)
     assert leaders.current() == [known[0]]
-    tell(known[0], leaders, objectives, accuracy=1.5)  # and back: whom it had beaten is there again
+    tell(known[0], leaders, objectives, accuracy=1.5)  # it gets worse again, and the trial it dominated returns
     assert leaders.current() == [known[0], known[1]]
 
 
@@ -155,7 +155,7 @@ def test_a_leader_that_improves_stays_ahead_and_is_compared_anew() -> None:
         ),
     ],
 )
-def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
+def test_reasons_for_having_no_leader(told: list[dict[str, float]], why: str) -> None:
     known = trials(3)
     leaders = Leaders(known, OBJECTIVES[:1], parse_constraints("size <= 2"))
     for trial, metrics in zip(known, told, strict=False):
@@ -164,7 +164,7 @@ def test_why_nobody_leads(told: list[dict[str, float]], why: str) -> None:
     assert leaders.why_none() == why
 
 
-def test_failed_trials_are_told_of_when_nobody_leads() -> None:
+def test_failed_trials_are_named_if_no_trial_leads() -> None:
     known = trials(2)
     known[1].state, known[1].error = State.FAILED, "ValueError: bad"
     leaders = Leaders(known, OBJECTIVES[:1], ())
@@ -172,15 +172,15 @@ def test_failed_trials_are_told_of_when_nobody_leads() -> None:
     assert leaders.why_infeasible() == ""
 
 
-def test_what_failed_trials_had_reported_before_is_not_denied() -> None:
+def test_values_of_failed_trials_are_mentioned() -> None:
     known = trials(1)
     known[0].state, known[0].error, known[0].metrics = State.FAILED, "ValueError: bad", {"loss": 1.0}
     why = Leaders(known, OBJECTIVES[:1], ()).why_none()
     assert why == "all trials that reported 'loss' have failed; 1 failed, the first with: ValueError: bad"
 
 
-def test_values_of_later_steps_do_not_count_against_trials_that_have_not_come_there() -> None:
-    """Two objectives, one of them measured every fifth step only."""
+def test_values_of_later_steps_do_not_count_against_trials_with_fewer_steps() -> None:
+    """One of two objectives is reported only at every fifth step."""
     known, objectives = trials(2), OBJECTIVES[:2]
     leaders = Leaders(known, objectives, ())
     for trial, pace in zip(known, (1.2, 1.0), strict=True):
@@ -194,10 +194,10 @@ def test_values_of_later_steps_do_not_count_against_trials_that_have_not_come_th
     assert leaders.current() == [known[0]]
 
 
-def test_a_trial_whose_value_at_the_common_step_is_no_number_does_not_lead() -> None:
+def test_a_trial_with_nan_at_the_common_step_does_not_lead() -> None:
     table = Table(slots=2, trials=2, objectives=[Objective("loss", False), Objective("accuracy", True)])
     table.report(0, 1, math.nan, accuracy=0.5)
-    table.report(0, 2, 0.4)  # its values are of step 1, as it has told no accuracy since
+    table.report(0, 2, 0.4)  # its values are of step 1, the last step with an accuracy
     assert table.history.front == []
     table.report(1, 1, 0.3, accuracy=0.2)
     assert [trial.id for trial in table.history.front] == [1]

@@ -1,4 +1,4 @@
-"""What was asked for: every setting that can be wrong, and the written form."""
+"""Tests of specs: invalid settings, JSON, and changes of a study."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "-a", "a/b", "a b", "a\n", "é", "x" * 101, None, 3])
-def test_names_that_cannot_be(name: Any) -> None:
+def test_invalid_names(name: Any) -> None:
     with pytest.raises(SettingError, match=r"name: .* must be letters, digits"):
         spec(name=name)
 
@@ -77,7 +77,7 @@ def test_names_that_cannot_be(name: Any) -> None:
         ({"disk_full": "panic"}, "disk_full: 'panic' must be 'stop' or 'go_on'"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError) as error:
         spec(**settings)
     assert str(error.value) == message
@@ -108,7 +108,7 @@ def test_durations(value: Any, expected: float | None) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "soon", "20 minutes", "-5m", "1h30", "m", "1,5h", "inf", True, [], b"90"])
-def test_durations_that_are_none(value: Any) -> None:
+def test_invalid_durations(value: Any) -> None:
     with pytest.raises(SettingError, match=r"deadline: .* is no duration; write seconds, or '90s', '20m'"):
         seconds("deadline", value)
 
@@ -141,18 +141,18 @@ def test_durations_that_are_none(value: Any) -> None:
         spec(target=Target("pickled", where="/tmp/f.pickle", folder="/tmp", paths=("/a", "/b"))),
     ],
 )
-def test_written_and_read_again(asked: Spec) -> None:
+def test_a_spec_survives_json(asked: Spec) -> None:
     assert Spec.from_json(json.loads(json.dumps(asked.to_json()))) == asked
 
 
-def test_how_objectives_and_constraints_are_written() -> None:
+def test_json_of_objectives_and_constraints() -> None:
     data = spec(objectives=SEVERAL, constraints=(FAST,)).to_json()
     assert data["objectives"] == [["loss", False], ["accuracy", True]]
     assert data["constraints"] == ["latency_ms <= 10"]
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-def test_studies_of_before_there_could_be_several_objectives_are_read(maximize: bool) -> None:
+def test_old_specs_with_a_single_metric_are_read(maximize: bool) -> None:
     data = spec(objectives=(Objective("loss", maximize),)).to_json()
     del data["objectives"], data["constraints"]
     read = Spec.from_json({**data, "metric": "loss", "maximize": maximize})
@@ -160,7 +160,7 @@ def test_studies_of_before_there_could_be_several_objectives_are_read(maximize: 
     assert (read.metric, read.maximize, read.needed_metrics) == ("loss", maximize, ("loss",))
 
 
-def test_settings_of_a_later_version_are_not_dropped() -> None:
+def test_settings_of_a_later_version_are_refused() -> None:
     data = {**spec().to_json(), "zeal": 3, "colour": "red"}
     with pytest.raises(SettingError, match="the study has settings this version does not know: colour, zeal"):
         Spec.from_json(data)
@@ -169,16 +169,16 @@ def test_settings_of_a_later_version_are_not_dropped() -> None:
 # --- the same question ------------------------------------------------------------------------------------
 
 
-def test_limits_and_means_may_change() -> None:
+def test_limits_may_change() -> None:
     there = spec(trials=5, seed=3, searcher="random")
     asked = spec(trials=9, seed=4, searcher="sobol", workers=4, retries=3, deadline_seconds=9.0)
     assert there.difference(asked) == []
     now = there.with_limits_of(asked)
     assert (now.trials, now.searcher, now.workers, now.retries, now.deadline_seconds) == (9, "sobol", 4, 3, 9.0)
-    assert now.seed == 3  # or the suggestions would begin anew
+    assert now.seed == 3  # another seed would repeat suggestions
 
 
-def test_the_question_may_not() -> None:
+def test_the_definition_may_not_change() -> None:
     error, upwards = (Objective("error", False),), (Objective("loss", True),)
     assert spec().difference(spec(objectives=error)) == ["metric: was loss, is now error"]
     assert spec().difference(spec(objectives=upwards)) == ["direction: was minimize, is now maximize"]
@@ -194,15 +194,15 @@ def test_the_question_may_not() -> None:
     assert len(everything) > 4
 
 
-def test_the_order_of_constraints_is_no_question() -> None:
+def test_the_order_of_constraints_may_change() -> None:
     bounds = (FAST, Constraint("accuracy", 0.5, False))
     there, asked = spec(constraints=bounds), spec(constraints=bounds[::-1])
     assert there.difference(asked) == []
     assert there.with_limits_of(asked) == there
 
 
-def test_whoever_runs_the_trials_runs_them_all() -> None:
-    """A driver would wait for ever for a trial that somebody asked for and never told of."""
+def test_a_study_is_run_either_by_the_user_or_by_a_driver() -> None:
+    """A driver would wait forever for a trial that a user asked for and never told."""
     asked, driven = spec(), spec(target=Target("pickled"))
     assert asked.difference(driven) == ["trials: were run by ask and tell, are now run by thriftune"]
     assert driven.difference(asked) == ["trials: were run by thriftune, are now run by ask and tell"]
@@ -231,7 +231,7 @@ def test_a_command(tmp_path: Path) -> None:
         (["train"], {"loss": "(.)"}, "metrics: none of loss is 'gap', which every trial must end with"),
     ],
 )
-def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_path: Path) -> None:
+def test_invalid_commands(command: Any, patterns: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=message):
         command_target(command, patterns, SPACE, ["loss", "gap"], tmp_path)
 
@@ -240,14 +240,14 @@ def test_commands_that_cannot_be(command: Any, patterns: Any, message: str, tmp_
     ("target", "text"),
     [(Target("outside"), "outside"), (Target("function", where="train.py:train"), "train.py:train")],
 )
-def test_a_target_in_words(target: Target, text: str) -> None:
+def test_a_target_as_text(target: Target, text: str) -> None:
     assert str(target) == text
 
 
 # --- giving up early --------------------------------------------------------------------------------------
 
 
-def test_what_comes_by_default_judges_only_where_it_is_sure_to_be_wanted() -> None:
+def test_the_default_stopping_rule_judges_only_single_objectives_with_max_steps() -> None:
     assert spec(stopping="auto", max_steps=9).judged
     assert not spec(stopping="auto").judged
     assert not spec(stopping="auto", max_steps=9, objectives=SEVERAL).judged
@@ -256,7 +256,7 @@ def test_what_comes_by_default_judges_only_where_it_is_sure_to_be_wanted() -> No
     assert not spec(stopping="none", max_steps=9).judged
 
 
-def test_a_study_that_was_written_before_there_were_rules_has_none() -> None:
+def test_old_specs_without_a_stopping_rule_are_not_judged() -> None:
     written = spec().to_json()
     del written["stopping"], written["stopping_options"]
     assert Spec.from_json(written).stopping == "none"

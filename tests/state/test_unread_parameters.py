@@ -1,4 +1,4 @@
-"""How a function reads its configuration: as a mapping; names that are wrong are told, and what it never reads."""
+"""Tests of reading a configuration: trials as mappings, unknown names, and unread parameters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_trial_is_a_mapping(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert "never read" not in shown("a", store)
 
 
-def test_a_trial_of_no_parameter_is_true() -> None:
+def test_a_trial_without_parameters_is_true() -> None:
     assert tt.TrialRecord(0, {}, 0.0)
 
 
@@ -98,9 +98,9 @@ def wrong_name(trial: tt.Trial) -> float:
     return float(len(dict(trial)))
 
 
-def test_get_of_an_unknown_name_warns_once_in_a_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_get_with_an_unknown_name_warns_once_in_a_study(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "s.db"
-    for trials in (4, 6):  # also when it goes on
+    for trials in (4, 6):  # also when the study is resumed
         tt.tune(wrong_name, SPACE, minimize="n", trials=trials, workers=2, store=store, name="a", progress=False)
     warning = (
         "trial.get('learning_rate') always gives the default: the space has no parameter of that name; "
@@ -132,7 +132,7 @@ def inactive(trial: tt.Trial) -> float:
     return float(trial["momentum"])
 
 
-def test_what_a_trial_says_of_a_missing_name(tmp_path: Path) -> None:
+def test_the_error_of_a_trial_for_a_missing_name(tmp_path: Path) -> None:
     errors = []
     for function in (misspelled, inactive):
         result = tt.tune(
@@ -158,7 +158,7 @@ def reads_some(trial: tt.Trial) -> float:
     return float(trial["lr"]) + float(trial.get("momentum", 0.0)) + len(trial["opt"])
 
 
-def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unread_parameters_are_reported_at_the_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "s.db"
     tt.tune(reads_some, SPACE, minimize="n", trials=3, enqueue=BOTH, store=store, name="a", progress=False)
     told = [
@@ -171,7 +171,7 @@ def test_what_no_trial_has_read_is_told_at_the_end(tmp_path: Path, capfd: pytest
     assert json.loads(shown("a", store, "--json"))["warnings"] == told
 
 
-def test_what_was_not_read_is_told_only_once_the_study_is_over() -> None:
+def test_unread_parameters_are_reported_only_at_the_end() -> None:
     history = tt.Study(SPACE, minimize="loss").history
     history.unread.add_attempt({"a": 1}, ["a"], cut=False)
     assert history.all_warnings == []
@@ -191,7 +191,7 @@ def branches(trial: tt.Trial) -> float:
     return float(trial.get("rate", 2.0))
 
 
-def test_a_parameter_that_a_condition_asks_of_need_not_be_read(
+def test_a_parameter_that_a_condition_depends_on_need_not_be_read(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     both = [{"kind": "tree"}, {"kind": "linear"}]
@@ -202,13 +202,13 @@ def test_a_parameter_that_a_condition_asks_of_need_not_be_read(
     assert [line for line in capfd.readouterr().err.splitlines() if "never read" in line] == told
 
 
-def test_nothing_is_told_of_ask_and_tell() -> None:
+def test_ask_and_tell_reports_no_unread_parameters() -> None:
     study = tt.Study(SPACE, minimize="loss")
     study.tell(study.ask(), 1.0)
     assert study.history.unread.sentences() == []
 
 
-def test_one_trial_that_reads_a_parameter_is_enough_and_a_cut_one_says_nothing() -> None:
+def test_one_reading_trial_is_enough_and_cut_attempts_do_not_count() -> None:
     unread = UnreadParameters()
     unread.add_attempt({"a": 1, "b": 2, "c": 3}, ["b", "c"], cut=True)
     assert unread.sentences() == []
@@ -222,7 +222,7 @@ def test_one_trial_that_reads_a_parameter_is_enough_and_a_cut_one_says_nothing()
     assert len(unread.sentences()) == 1
 
 
-def test_a_log_of_an_older_version_says_nothing_of_what_was_read() -> None:
+def test_an_old_log_has_no_unread_parameters() -> None:
     space = Space(SPACE)
     history = tt.Study(space, minimize="loss").history
     old = ev.Codec.event("Ended", '{"at":1.0,"trial":0,"attempt":1,"seconds":1.0,"cut":false}')
@@ -288,7 +288,7 @@ def raises_again(trial: tt.Trial) -> None:
 
 
 @pytest.mark.parametrize(("function", "left"), [(catches, []), (raises_again, ["cleaned"])])
-def test_what_handlers_in_a_loop_of_its_own_see(
+def test_exceptions_seen_by_a_loop_of_the_training_function(
     function: Callable[[tt.Trial], None], left: list[str], tmp_path: Path
 ) -> None:
     result = tt.tune(

@@ -29,14 +29,14 @@ def drive(store: Store, name: str) -> None:
 
 
 def drive_and_exec(store: Store, name: str) -> None:
-    """Drive the study with a running program beside it, which must not keep the lock."""
+    """Drive the study while a program that it started runs. The program must not keep the lock."""
     with store.drive(name):
         say(subprocess.Popen(["sleep", "600"], close_fds=False).pid)
         time.sleep(600)
 
 
 def drive_and_fork(store: Store, name: str) -> None:
-    """Drive the study with a forked child beside it, which must not keep the lock."""
+    """Drive the study with a forked child, which must not keep the lock."""
     with store.drive(name):
         if child := os.fork():
             say(child)
@@ -44,7 +44,7 @@ def drive_and_fork(store: Store, name: str) -> None:
 
 
 def write(store: Store, name: str) -> None:
-    """Drive the study and append batches of three until killed; says how many entries are surely there."""
+    """Drive the study and append batches of three until killed; print how many entries are confirmed."""
     with store.drive(name):
         number = store.length(name)
         while True:
@@ -54,14 +54,14 @@ def write(store: Store, name: str) -> None:
 
 
 def create(store: Store, name: str) -> None:
-    """Make studies whose logs begin with three entries, until killed; says which are surely there."""
+    """Create studies with three first entries until killed; print which are confirmed."""
     for number in itertools.count():
         store.create(f"{name}{number}", {}, 1.0, reports(1, 3))
         say(number)
 
 
 def write_some(store: Store, name: str) -> None:
-    """Append 500 batches, one after the other."""
+    """Append 500 batches."""
     with store.drive(name):
         for number in range(0, 2000, 4):
             store.append(name, number, reports(number + 1, number + 4))
@@ -69,7 +69,7 @@ def write_some(store: Store, name: str) -> None:
 
 
 def follow(store: Store, name: str) -> None:
-    """Read the log as it grows, until the summary tells to end; say how many entries there were."""
+    """Read the growing log until the summary says to end; print the number of entries."""
     say("following")
     seen = 0
     while True:
@@ -83,7 +83,7 @@ def follow(store: Store, name: str) -> None:
 
 
 def look(store: Store, name: str) -> None:
-    """Look who drives the study, without pause, until killed."""
+    """Read who drives the study, without pause, until killed."""
     say("looking")
     while True:
         store.driver(name)

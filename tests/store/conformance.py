@@ -1,4 +1,4 @@
-"""What every store must do. A store's own tests inherit StoreConformance and say how to make one."""
+"""Tests that every store must pass. The tests of a store inherit StoreConformance and create the store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _values(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def any_event() -> st.SearchStrategy[Event]:
-    """Every kind of event there is, found by itself, so that a new kind is tested from its first day."""
+    """Generate every kind of event from its annotations, so that new kinds are tested automatically."""
     return st.one_of(
         [
             st.builds(
@@ -87,15 +87,15 @@ NEEDS_A_STUDY: dict[str, Callable[[Store, str], object]] = {
 
 class StoreConformance(ABC):
     where: str
-    """What messages call the place of the store (a part of it will do)."""
+    """A part of the text by which messages name the store."""
 
     @abstractmethod
     def make(self, folder: Path) -> Store:
-        """A new, empty store."""
+        """Return a new, empty store."""
 
     @abstractmethod
     def reopen(self, store: Store) -> Store:
-        """The same studies, as somebody else sees them; the store itself where there can be nobody else."""
+        """Return the same studies as another process sees them; the store itself if no other can open it."""
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
@@ -126,13 +126,13 @@ class StoreConformance(ABC):
         (listed,) = (study for study in store.studies() if study.name == "s")
         assert (listed.entries, listed.summary) == (5, {})
 
-    def test_a_study_whose_log_cannot_begin_is_not_made(self, store: Store) -> None:
+    def test_a_study_with_invalid_first_entries_is_not_created(self, store: Store) -> None:
         with pytest.raises(TypeError):
             store.create("s", {}, 1.0, [report(1), Create(2.0, 1, {"lr": object()})])
         store.create("s", {}, 1.0)
         assert store.read("s") == []
 
-    def test_a_spec_holds_whatever_json_does(self, store: Store) -> None:
+    def test_a_spec_can_be_any_json(self, store: Store) -> None:
         spec = {"schlüssel ☃": [1e-300, -0.0, None, True, {"a": "\x00\ud800"}], "big": 10**300, "": math.inf}
         store.create("s", spec, 1.0)
         assert repr(self.again(store).spec("s")) == repr(spec)
@@ -162,7 +162,7 @@ class StoreConformance(ABC):
         store.delete(name)
         assert [study.name for study in store.studies()] == ["digits"]
 
-    def test_a_name_that_is_no_text_is_an_error(self, store: Store) -> None:
+    def test_a_name_with_invalid_text_is_an_error(self, store: Store) -> None:
         with pytest.raises(StoreError, match="is not valid text"):
             store.create("\udcff", {}, 1.0)
 
@@ -203,7 +203,7 @@ class StoreConformance(ABC):
             assert seen.read("digits", after=12) == seen.read("digits", after=99) == []
             assert seen.length("digits") == 12
 
-    def test_logs_are_apart(self, store: Store) -> None:
+    def test_logs_of_studies_are_separate(self, store: Store) -> None:
         store.create("other", {}, 1.0)
         store.append("digits", 0, reports(1, 3))
         store.append("other", 0, reports(7, 8))
@@ -211,12 +211,12 @@ class StoreConformance(ABC):
 
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
     @given(entries=st.lists(any_event(), max_size=5))
-    def test_any_entry_comes_back_as_it_was(self, store: Store, entries: list[Event]) -> None:
+    def test_any_entry_is_read_as_it_was_written(self, store: Store, entries: list[Event]) -> None:
         before = store.length("digits")
         store.append("digits", before, entries)
         assert repr(self.again(store).read("digits", before)) == repr(entries)  # repr: NaN is not NaN
 
-    def test_strange_values_come_back(self, store: Store) -> None:
+    def test_unusual_values_are_read_as_they_were_written(self, store: Store) -> None:
         entries = [
             report(1, loss=math.nan, lowest=-math.inf, big=10**200),
             Create(1.0, 1, {"größe": "☃", "n": 2**100}),
@@ -352,7 +352,7 @@ class StoreConformance(ABC):
         assert (store.read("digits"), store.length("digits"), store.take_requests("digits")) == ([], 0, [])
         assert store.studies()[0].summary == {}
 
-    def test_a_study_that_is_driven_is_not_deleted(self, store: Store) -> None:
+    def test_a_driven_study_is_not_deleted(self, store: Store) -> None:
         with store.drive("digits"), pytest.raises(StudyBusy):
             self.again(store).delete("digits")
         assert store.length("digits") == 0
@@ -377,7 +377,7 @@ class StoreConformance(ABC):
         assert sorted(done) == names
         assert all(store.read(name) == reports(1, 50) for name in names)
 
-    def test_a_closed_store_says_so(self, store: Store) -> None:
+    def test_a_closed_store_raises_an_error(self, store: Store) -> None:
         store.close()
         store.close()
         with pytest.raises(StoreError, match="closed"):

@@ -1,4 +1,4 @@
-"""The written form of events: whatever is written can be read, and what cannot be understood is an error."""
+"""Tests of events as JSON: all events survive it, and unknown or invalid JSON is an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thriftune.state.events import Codec, Event, Reported
 
 
 @given(st.lists(any_event(), max_size=10))
-def test_events_come_back_as_they_were(events: list[Event]) -> None:
+def test_events_are_read_as_they_were_written(events: list[Event]) -> None:
     written = [(Codec.kind(event), Codec.body(event)) for event in events]
     assert all(body.isascii() and "\n" not in body for _, body in written)
     assert repr([Codec.event(kind, body) for kind, body in written]) == repr(events)  # repr: NaN is not NaN
@@ -49,6 +49,6 @@ def test_a_field_with_a_default_may_be_missing() -> None:
         ("Reported", f'{{"at":1.0,"trial":1,"attempt":1,"number":1,"step":1,"metrics":{{"loss":{10**400}}}}}'),
     ],
 )
-def test_what_is_not_understood_is_an_error(kind: str, body: str) -> None:
+def test_unknown_kinds_and_fields_are_errors(kind: str, body: str) -> None:
     with pytest.raises(ValueError, match=f"an entry of kind '{kind}' cannot be read"):
         Codec.event(kind, body)

@@ -1,4 +1,4 @@
-"""The user's own store is named once, for Python and the command line alike."""
+"""Tests of the default store, which is the same for Python and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thriftune.store.opening import open_store
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user who has set nothing, in a folder of their own."""
+    """Set up a user without any settings in an own home folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for name in ("THRIFTUNE_STORE", "THRIFTUNE_HOME", "XDG_CONFIG_HOME"):
@@ -40,7 +40,7 @@ def one_trial() -> None:
     tt.tune(lambda trial: trial["x"], {"x": tt.Float(0, 1)}, minimize="loss", trials=1, name="s", progress=False)
 
 
-def test_a_store_that_the_environment_names_is_used_by_python_and_the_command_line(
+def test_python_and_the_command_line_use_the_store_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THRIFTUNE_STORE", str(tmp_path / "mine" / "all.db"))
@@ -53,9 +53,7 @@ def test_a_store_that_the_environment_names_is_used_by_python_and_the_command_li
     assert not (tmp_path / "other").exists()
 
 
-def test_a_store_that_is_named_where_it_is_used_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_explicit_store_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("THRIFTUNE_STORE", f"sqlite:///{tmp_path}/mine.db")
     with open_store(tmp_path / "here.db") as store:
         assert store.url == str(tmp_path / "here.db")
@@ -70,7 +68,7 @@ def test_the_configuration_file_names_the_store(home: Path) -> None:
     assert shown.exit_code == 0, shown.output
 
 
-def test_what_comes_before_what(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_precedence(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert used() == str(home / ".thriftune" / "studies.db")
     write('[store]\npath = "/elsewhere/a.db"\n')
     assert default_store() == "/elsewhere/a.db"
@@ -87,20 +85,20 @@ def test_a_path_is_relative_to_the_configuration_file(home: Path) -> None:
     assert used() == str(home / ".config" / "tuning" / "studies.db")
 
 
-def test_the_configuration_is_where_xdg_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_configuration_file_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     assert config_file() == tmp_path / "xdg" / "thriftune" / "config.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
     assert config_file() == tmp_path / "home" / ".config" / "thriftune" / "config.toml"
 
 
-def test_a_url_stays_one() -> None:
+def test_a_url_is_not_changed() -> None:
     write('[store]\npath = "sqlite:////elsewhere/a.db"\n')
     assert default_store() == "sqlite:////elsewhere/a.db"
 
 
 @pytest.mark.parametrize("text", ["", "[store]\n"])
-def test_a_configuration_may_say_nothing(text: str, home: Path) -> None:
+def test_a_configuration_file_may_name_no_store(text: str, home: Path) -> None:
     write(text)
     assert used() == str(home / ".thriftune" / "studies.db")
 
@@ -115,7 +113,7 @@ def test_a_configuration_may_say_nothing(text: str, home: Path) -> None:
         ('store = "a.db"\n', r"store: 'a.db' must be a table: write \[store\]"),
     ],
 )
-def test_a_broken_configuration_is_named(text: str, message: str) -> None:
+def test_errors_name_an_invalid_configuration_file(text: str, message: str) -> None:
     file = write(text)
     with pytest.raises(SettingError, match=message) as error:
         open_store(None)

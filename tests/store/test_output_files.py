@@ -1,4 +1,4 @@
-"""What an attempt prints, in files of a limited size."""
+"""Tests of the output of attempts in files of limited size."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_short_output_is_one_file(tmp_path: Path) -> None:
     assert read_output(tmp_path, 1) == ""
 
 
-def test_silence_makes_no_file(tmp_path: Path) -> None:
+def test_an_attempt_without_output_has_no_file(tmp_path: Path) -> None:
     writer = OutputWriter(tmp_path, 1)
     writer.write(b"")
     writer.close()
@@ -81,7 +81,7 @@ def test_long_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_small_parts")
-def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_in_the_folder_are_ignored(tmp_path: Path) -> None:
     OutputWriter(tmp_path, 1).write(b"mine\n")
     (tmp_path / "output" / "model.log").write_text("the trial's own")
     (tmp_path / "output" / "1.log.bak").write_text("a person's")
@@ -89,13 +89,13 @@ def test_other_files_in_the_folder_are_passed_over(tmp_path: Path) -> None:
     assert read_output(tmp_path, 1) == "mine\n"
 
 
-def test_what_is_no_text_is_shown_as_such(tmp_path: Path) -> None:
+def test_output_that_is_not_text_is_shown(tmp_path: Path) -> None:
     OutputWriter(tmp_path, 1).write(b"\xff\xfe ok\n")
     assert read_output(tmp_path, 1) == "\ufffd\ufffd ok\n"
 
 
 @given(chunks=st.lists(st.binary(max_size=350), max_size=12), looks=st.sets(st.integers(0, 11)))
-def test_a_reader_that_follows_misses_only_what_it_says(
+def test_a_following_reader_names_all_that_it_leaves_out(
     tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes], looks: set[int]
 ) -> None:
     folder = tmp_path_factory.mktemp("trial")
@@ -103,7 +103,7 @@ def test_a_reader_that_follows_misses_only_what_it_says(
         patched.setattr(output_files, "PART_BYTES", PART)
         writer, follower, read = OutputWriter(folder, 1), OutputReader(folder, 1), b""
         for number, chunk in enumerate(chunks):
-            writer.write(chunk.replace(b"[", b"("))  # so that only the reader's own lines have one
+            writer.write(chunk.replace(b"[", b"("))  # so that only lines of the reader begin with a bracket
             if number in looks:
                 read += follower.read()
         read += follower.read()
@@ -124,7 +124,7 @@ def test_a_reader_that_follows_misses_only_what_it_says(
     assert len(printed) - position in (0, 1)
 
 
-def test_a_full_disk_leaves_output_out_and_goes_on_when_there_is_room(small_disk: Path) -> None:
+def test_output_is_left_out_while_the_disk_is_full(small_disk: Path) -> None:
     writer = OutputWriter(small_disk, 1)
     assert writer.write(b"before\n") is None
     ballast = fill(small_disk)
@@ -189,7 +189,7 @@ def test_a_mark_that_a_trial_prints_is_its_output(tmp_path: Path) -> None:
     assert (output.tail, read_output(tmp_path / "1", 1)) == ("c", "c")
 
 
-def test_trouble_names_the_run(tmp_path: Path) -> None:
+def test_errors_name_the_run(tmp_path: Path) -> None:
     (tmp_path / "3").write_text("in the way")
     output = WorkerOutput()
     output.expect(run(tmp_path, 3))

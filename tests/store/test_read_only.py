@@ -1,4 +1,4 @@
-"""A store can be looked at by those who may not write to it."""
+"""Tests of reading a store without write permission."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """A store with one study, in a folder that every user can reach."""
+    """Create a store with one study, in a folder that every user can reach."""
     folder = Path(tempfile.mkdtemp())
     path = folder / "studies.db"
     with open_store(path) as store:
@@ -37,7 +37,7 @@ def path() -> Iterator[Path]:
 
 
 def without_permission(path: Path, look: Callable[[], None]) -> None:
-    """Call `look` as a user who may only read the store: another one if we are root, else ourselves."""
+    """Call `look` as a user who may only read the store: another user if this one is root, else this one."""
     if os.geteuid() != 0:
         modes = {each: each.stat().st_mode for each in (path.parent, *path.parent.glob(f"{path.name}*"))}
         for each, mode in modes.items():
@@ -75,7 +75,7 @@ def typed(*args: str) -> str:
 COMMANDS = [["list"], ["show", "digits"], ["best", "digits"], ["bill", "digits"], ["export", "digits"]]
 
 
-def test_a_store_at_rest_can_be_looked_at(path: Path) -> None:
+def test_an_unused_store_can_be_read(path: Path) -> None:
     expected = [typed(*command, "--store", str(path)) for command in COMMANDS]
     before = sorted(path.parent.iterdir())
 
@@ -86,7 +86,7 @@ def test_a_store_at_rest_can_be_looked_at(path: Path) -> None:
     assert sorted(path.parent.iterdir()) == before
 
 
-def test_a_store_in_use_can_be_looked_at(path: Path) -> None:
+def test_a_store_in_use_can_be_read(path: Path) -> None:
     def look() -> None:
         with open_store(path, create=False) as reader:
             assert reader.length("digits") == len(studies.log())
@@ -97,8 +97,8 @@ def test_a_store_in_use_can_be_looked_at(path: Path) -> None:
         without_permission(path, look)
 
 
-def test_what_a_killed_driver_left_can_be_looked_at(path: Path) -> None:
-    """Its last entries are in the write-ahead log alone."""
+def test_a_store_of_a_killed_driver_can_be_read(path: Path) -> None:
+    """The last entries are only in the write-ahead log."""
     with open_store(path) as store:
         store.create("s", {}, 1.0)
     with child("write", path, "s") as other:
@@ -128,7 +128,7 @@ def test_a_log_that_needs_a_writer_is_explained(path: Path) -> None:
     without_permission(path, look)
 
 
-def test_a_store_that_may_not_be_read_says_so(path: Path) -> None:
+def test_a_store_without_read_permission_raises_an_error(path: Path) -> None:
     path.chmod(0o200)
 
     def look() -> None:
@@ -150,8 +150,8 @@ def test_nothing_can_be_written(path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs two users")
-def test_a_study_that_starts_meanwhile_is_noticed(path: Path) -> None:
-    """A file that is read as one at rest must not be read while it changes."""
+def test_a_study_that_starts_while_reading_is_noticed(path: Path) -> None:
+    """A file that was opened as immutable must not be read while it changes."""
     ready, driven = os.pipe(), os.pipe()
     looked = threading.Event()
 

@@ -1,4 +1,4 @@
-"""The SQLite store: what every store does, and what a file among processes, kills and full disks adds."""
+"""Tests of the SQLite store: the conformance suite, several processes, kills and full disks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestMemory(StoreConformance):
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Of a store with one study, "s"."""
+    """Return the path of a store with one study, "s"."""
     path = tmp_path / "studies.db"
     with open_store(path) as store:
         store.create("s", {}, 1.0)
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def child(task: str, path: Path, name: str = "s") -> Iterator[subprocess.Popen[str]]:
-    """Another process at the task (see child.py), under way; killed at the end if it still runs."""
+    """Start another process with a task of child.py; kill it at the end if it still runs."""
     command = [sys.executable, "-m", "tests.store.child", task, str(path), name]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -79,7 +79,7 @@ def line(process: subprocess.Popen[str]) -> str:
 # --- where it is ------------------------------------------------------------------------------------------
 
 
-def test_a_store_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("THRIFTUNE_HOME", raising=False)
@@ -104,7 +104,7 @@ def test_a_store_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.M
         assert store.folder == tmp_path / "elsewhere" / "studies.db.files"
 
 
-def test_memory_is_nowhere_and_nobody_elses() -> None:
+def test_a_store_in_memory_is_private() -> None:
     with open_store(":memory:") as one, open_store(one.url) as other:
         assert one.folder.is_dir()
         assert one.folder != other.folder
@@ -115,7 +115,7 @@ def test_memory_is_nowhere_and_nobody_elses() -> None:
 @pytest.mark.parametrize(
     "where", ["postgresql://me:secret@host/db", "mysql://secret", "sqlite://secret", "sqlite:///"]
 )
-def test_other_urls_are_refused_without_telling_passwords(where: str) -> None:
+def test_other_urls_are_refused_without_showing_passwords(where: str) -> None:
     scheme = where.partition(":")[0]
     with pytest.raises(
         SettingError, match=f'a {scheme}:// URL .*use a path, "sqlite:///path" or ":memory:"'
@@ -124,7 +124,7 @@ def test_other_urls_are_refused_without_telling_passwords(where: str) -> None:
     assert "secret" not in str(error.value)
 
 
-def test_looking_makes_no_store(tmp_path: Path) -> None:
+def test_reading_creates_no_store(tmp_path: Path) -> None:
     with pytest.raises(
         StudyNotFound, match=f"there is no store at {tmp_path}/a/s.db: no study has been run there yet; if yours"
     ):
@@ -140,7 +140,7 @@ def test_two_paths_to_a_file_are_one_store(path: Path) -> None:
 
 
 def test_a_file_with_two_names_is_refused(path: Path) -> None:
-    """Each name would have a write-ahead log and locks of its own, so that two drivers could write at once."""
+    """Each name would have its own write-ahead log and locks, and two drivers could write at the same time."""
     other = path.with_name("other.db")
     other.hardlink_to(path)
     for name in (path, other):
@@ -153,7 +153,7 @@ def test_a_file_with_two_names_is_refused(path: Path) -> None:
             open_store(other)
 
 
-def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+def test_many_processes_can_open_a_new_store_at_once(tmp_path: Path) -> None:
     def open_it(path: Path, start: threading.Barrier) -> None:
         start.wait()
         with open_store(path) as store:
@@ -173,17 +173,17 @@ def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
 # --- what is no store -------------------------------------------------------------------------------------
 
 
-def test_in_a_folder_it_has_its_own_name(tmp_path: Path) -> None:
+def test_default_name_in_a_folder(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         assert store.url == str(tmp_path / "studies.db")
 
 
-def test_a_file_is_no_folder(path: Path) -> None:
+def test_a_file_cannot_be_used_as_a_folder(path: Path) -> None:
     with pytest.raises(StoreError, match=f"store {path}/s.db: its folder cannot be made"):
         open_store(path / "s.db")
 
 
-def test_a_text_file_is_no_store_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_text_file_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("dear diary\n" * 500)
     with pytest.raises(StoreError, match=f"store {path}: the file is not a database; name another file"):
@@ -192,7 +192,7 @@ def test_a_text_file_is_no_store_and_stays_as_it_is(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
+def test_the_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "mail.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE studies (x)")
@@ -203,7 +203,7 @@ def test_the_database_of_another_program_stays_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_later_store_is_refused(path: Path) -> None:
+def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
     _tamper(path, "PRAGMA user_version = 7")
     with pytest.raises(
         StoreError, match="is a store of version 7, but this thriftune knows only version 1; upgrade"
@@ -211,7 +211,7 @@ def test_a_later_store_is_refused(path: Path) -> None:
         open_store(path)
 
 
-def test_a_damaged_store_says_so(path: Path) -> None:
+def test_a_damaged_store_raises_an_error(path: Path) -> None:
     with open_store(path) as store:
         store.append("s", 0, reports(1, 1000))
     content = bytearray(path.read_bytes())
@@ -268,7 +268,7 @@ def _tamper(path: Path, statement: str) -> None:
 # --- the disk ---------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path) -> None:
+def test_a_full_disk_loses_nothing_and_writing_goes_on_later(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     with open_store(small_disk / "s.db") as store:
         store.create("s", {}, 1.0)
@@ -296,7 +296,7 @@ def test_a_full_disk_loses_nothing_and_is_got_over(small_disk: Path) -> None:
         assert store.read("s") == reports(1, written + 1000)
 
 
-def test_a_full_disk_takes_no_new_store_and_no_driver(small_disk: Path) -> None:
+def test_a_full_disk_refuses_a_new_store_and_a_driver(small_disk: Path) -> None:
     with open_store(small_disk / "s.db") as store:
         store.create("s", {}, 1.0)
         fill(small_disk)
@@ -329,7 +329,7 @@ def test_a_sync_that_fails_tells_a_full_disk_from_a_broken_one(
         assert type(told.value) is kind
 
 
-def test_a_read_only_disk_is_looked_at_and_not_written(small_disk: Path) -> None:
+def test_a_read_only_disk_can_be_read(small_disk: Path) -> None:
     with open_store(small_disk / "s.db") as store:
         store.create("s", {}, 1.0, reports(1, 3))
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -364,8 +364,8 @@ def test_readers_and_the_driver_do_not_disturb_each_other(path: Path) -> None:
         assert (line(one), line(other)) == ("4000", "4000")
 
 
-def test_the_log_does_not_outgrow_a_reader(path: Path) -> None:
-    """A reader that stays must not keep SQLite's write-ahead log from being folded into the file."""
+def test_a_reader_does_not_let_the_log_grow(path: Path) -> None:
+    """A reader that stays open must not prevent checkpoints of the write-ahead log."""
     with open_store(path) as store, open_store(path) as reader:
         for number in range(0, 40_000, 100):
             store.append("s", number, reports(number + 1, number + 100))
@@ -374,7 +374,7 @@ def test_the_log_does_not_outgrow_a_reader(path: Path) -> None:
         assert path.with_name("studies.db-wal").stat().st_size < 8_000_000
 
 
-def test_whatever_was_acknowledged_survives_sigkill(path: Path) -> None:
+def test_confirmed_commits_survive_sigkill(path: Path) -> None:
     moment = random.Random(0)
     acknowledged = 0
     for _ in range(20):
@@ -388,14 +388,14 @@ def test_whatever_was_acknowledged_survives_sigkill(path: Path) -> None:
             writer.wait()
         with open_store(path) as store:
             entries = store.length("s")
-            # One batch may have been committed and not told of; never a part of one.
+            # The last batch may be committed without a confirmation, but never a part of it.
             assert entries in (acknowledged, acknowledged + 3)
             assert store.read("s") == reports(1, entries)
             assert store.studies()[0].summary == {"entries": entries}
             assert store.driver("s") is None
 
 
-def test_a_study_and_the_beginning_of_its_log_are_there_together(path: Path) -> None:
+def test_a_study_and_its_first_entries_are_created_together(path: Path) -> None:
     moment = random.Random(0)
     for life in range(10):
         with child("create", path, f"life{life}-") as writer:
@@ -427,15 +427,15 @@ def test_a_driver_in_another_process_is_known_until_it_is_killed(path: Path) -> 
 
 
 @pytest.mark.parametrize("task", ["drive_and_exec", "drive_and_fork"])
-def test_what_a_killed_driver_leaves_running_does_not_drive(path: Path, task: str) -> None:
+def test_children_of_a_killed_driver_do_not_hold_its_lock(path: Path, task: str) -> None:
     with open_store(path) as store, child(task, path) as other:
         left = int(line(other))
         try:
             assert store.driver("s") is not None
             other.kill()
             other.wait()
-            os.kill(left, 0)  # it is still there
-            # The kill may have come between fork and exec, when the file was not closed yet.
+            os.kill(left, 0)  # raises an error if the process has ended
+            # The kill may have come between fork and exec, before the child closed the file.
             give_up_at = time.monotonic() + 60
             while store.driver("s") is not None and time.monotonic() < give_up_at:
                 time.sleep(0.01)
@@ -459,7 +459,7 @@ def test_a_forked_child_does_not_end_its_parents_drive(path: Path) -> None:
         assert other.driver("s") is None
 
 
-def test_looking_never_keeps_a_driver_from_starting(path: Path) -> None:
+def test_reading_the_driver_never_prevents_a_driver_from_starting(path: Path) -> None:
     with open_store(path) as store, child("look", path) as one, child("look", path) as other:
         assert (line(one), line(other)) == ("looking", "looking")
         for _ in range(300):
@@ -467,7 +467,7 @@ def test_looking_never_keeps_a_driver_from_starting(path: Path) -> None:
                 pass
 
 
-def test_a_study_deleted_while_its_lock_is_waited_for_is_gone(path: Path) -> None:
+def test_a_study_deleted_while_a_driver_waits_for_its_lock(path: Path) -> None:
     def wait_for_it() -> None:
         with open_store(path) as other:
             try:
@@ -488,7 +488,7 @@ def test_a_study_deleted_while_its_lock_is_waited_for_is_gone(path: Path) -> Non
     assert list(path.with_name("studies.db.locks").iterdir()) == []
 
 
-def test_a_deleted_study_leaves_no_lock_behind(path: Path) -> None:
+def test_deleting_a_study_removes_its_lock(path: Path) -> None:
     with open_store(path) as store:
         with store.drive("s"):
             pass
@@ -508,8 +508,8 @@ def test_a_store_can_be_copied_while_closed(path: Path, tmp_path: Path) -> None:
 # --- what it costs ----------------------------------------------------------------------------------------
 
 
-def test_looks_cost_the_same_however_long_the_log(path: Path) -> None:
-    """By SQLite's own count of instructions, as times depend on what else the machine does."""
+def test_listing_costs_the_same_for_any_length_of_log(path: Path) -> None:
+    """Compare SQLite's own counts of instructions, because times depend on the load of the machine."""
     entries: list[Event] = [
         Reported(1.7e9 + step, trial, 1, step, step, {"loss": 1 / step, "accuracy": 0.5}, saved=True)
         for step in range(1, 101)

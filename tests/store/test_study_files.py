@@ -1,4 +1,4 @@
-"""A study's own files: never taken for another's, and found again where the store has gone."""
+"""Tests of a study's files: studies never share them, and they are found after the store was moved."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_store_may_be_moved_and_copied(tmp_path: Path) -> None:
     assert (there / "s.db.files" / "same" / "trials").exists()
 
 
-def test_a_store_that_is_removed_while_it_is_used_is_noticed(tmp_path: Path) -> None:
+def test_the_removal_of_a_store_in_use_is_noticed(tmp_path: Path) -> None:
     told: list[BaseException] = []
 
     def slow(trial: tt.Trial) -> None:

@@ -1,4 +1,4 @@
-"""The write-ahead log of a store: what it holds is soon in the main file, and its loss is noticed."""
+"""Tests of the write-ahead log: commits soon reach the main file, and the loss of the log is noticed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def log_of(path: Path) -> Path:
 
 
 def main_file_alone(path: Path) -> Path:
-    """Copy the main file without its log. By another process: closing a file ends SQLite's locks in this one."""
+    """Copy the main file without its log, in another process: closing the file here would end SQLite's locks."""
     copy = path.with_name("copy.db")
     subprocess.run(["cp", path, copy], check=True)
     return copy
@@ -62,7 +62,7 @@ def test_a_new_study_is_in_the_main_file_at_once(path: Path) -> None:
             assert copy.read("s") == reports(1, 3)
 
 
-def test_what_is_written_is_soon_in_the_main_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_soon_in_the_main_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store:
         store.create("s", {}, 1.0)
@@ -71,7 +71,7 @@ def test_what_is_written_is_soon_in_the_main_file(path: Path, monkeypatch: pytes
             assert copy.read("s") == reports(1, 5)
 
 
-def test_an_idle_driver_brings_its_last_words_into_the_main_file(
+def test_an_idle_driver_copies_its_last_commits_into_the_main_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_store(path) as store:
@@ -83,7 +83,7 @@ def test_an_idle_driver_brings_its_last_words_into_the_main_file(
             assert copy.read("s") == reports(1, 5)
 
 
-def test_the_end_of_a_drive_brings_all_into_the_main_file(path: Path) -> None:
+def test_the_end_of_a_drive_copies_everything_into_the_main_file(path: Path) -> None:
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         with store.drive("s"):
@@ -105,7 +105,7 @@ def test_a_reader_does_not_hold_up_a_writer(path: Path, monkeypatch: pytest.Monk
         reader.close()
 
 
-def test_a_checkpoint_that_fails_is_no_failed_append(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_checkpoint_does_not_fail_the_append(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store:
         store.create("s", {}, 1.0)
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_fails_is_no_failed_append(path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("lose", [remove, replace])
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
-def test_a_log_that_is_removed_is_noticed_and_its_content_is_saved(
+def test_a_removed_log_is_noticed_and_its_content_is_saved(
     path: Path, suffix: str, lose: Callable[[Path], None]
 ) -> None:
     """The -shm file holds the locks of the log: without it, another process could write to the same place."""
@@ -141,7 +141,7 @@ def test_a_log_that_is_removed_is_noticed_and_its_content_is_saved(
     assert _is_sound(path)
 
 
-def test_a_driver_without_news_notices_as_well(path: Path) -> None:
+def test_an_idle_driver_notices_a_removed_log(path: Path) -> None:
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         store.append("s", 0, reports(1, 9))
@@ -152,8 +152,8 @@ def test_a_driver_without_news_notices_as_well(path: Path) -> None:
             assert copy.read("s") == reports(1, 9)
 
 
-def test_nothing_that_was_acknowledged_is_lost_with_the_log(path: Path) -> None:
-    """A driver whose log is removed ends by itself, and all that it acknowledged is there."""
+def test_no_confirmed_commit_is_lost_with_the_log(path: Path) -> None:
+    """A driver whose log is removed ends by itself, and all confirmed commits are in the store."""
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         with child("write", path) as writer:
@@ -169,7 +169,7 @@ def test_nothing_that_was_acknowledged_is_lost_with_the_log(path: Path) -> None:
 
 
 @pytest.mark.parametrize("lose", [empty, halve])
-def test_a_log_that_is_cut_is_noticed_and_does_no_further_harm(path: Path, lose: Callable[[Path], None]) -> None:
+def test_a_cut_log_is_noticed_and_does_no_further_harm(path: Path, lose: Callable[[Path], None]) -> None:
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         with store.drive("s"):
@@ -210,7 +210,7 @@ def test_another_program_may_empty_the_log(path: Path) -> None:
         assert store.read("s") == reports(1, 12)
 
 
-def test_a_log_that_begins_anew_is_no_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overwritten_log_is_no_loss(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite writes over a log from its beginning once all of it is in the main file."""
     monkeypatch.setattr(write_ahead_log, "CHECKPOINT_SECONDS", 0.0)
     with open_store(path) as store, open_store(path) as other:
@@ -222,7 +222,7 @@ def test_a_log_that_begins_anew_is_no_loss(path: Path, monkeypatch: pytest.Monke
         assert store.read("s") == store.read("t") == reports(1, 100)
 
 
-def test_who_only_looks_is_told_that_the_log_is_gone(path: Path) -> None:
+def test_a_reader_is_told_that_the_log_was_removed(path: Path) -> None:
     with open_store(path) as store:
         store.create("s", {}, 1.0)
         store.append("s", 0, reports(1, 400))
