@@ -42,7 +42,7 @@ class Axis:
         raise NotImplementedError
 
     def write(self, row: list[float], start: int, value: Any) -> None:
-        """Write a value into its columns of a point, which contain `blank` so far. The inverse of read()."""
+        """Write a value into its columns of a point, which contain `blank` before. The inverse of read()."""
         raise NotImplementedError
 
     def clean(self, name: str, value: Any) -> Any:

@@ -242,7 +242,7 @@ class TrialRecord(ConfigAccess):
 
     @property
     def log(self) -> str:
-        """Return the output of the last attempt that has any; empty if none has, or its files are gone.
+        """Return the output of the last attempt that has any; empty if none has, or its files were removed.
 
         The first 1 MiB and at least the last 1 MiB are stored. A line between them says how much is left out.
         """
