@@ -31,5 +31,5 @@ def test_the_map_of_the_code_lists_every_package() -> None:
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/concepts.md"])
 def test_pages_for_contributors_name_modules_that_exist(page: str) -> None:
     modules = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", (ROOT / page).read_text()))
-    homes = [ROOT, ROOT / "src/thriftune"]
+    homes = [ROOT, ROOT / "src/thriftune", *(ROOT / "src/thriftune" / package for package in PACKAGES)]
     assert [module for module in modules if not any((home / module).exists() for home in homes)] == []
