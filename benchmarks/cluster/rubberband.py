@@ -124,10 +124,10 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     from thriftune.planning.plan import make_plan
     from thriftune.planning.plan_finder import frontier, plan
     from thriftune.planning.profile import Profile
+    from thriftune.planning.study_job import job_of_study
     from thriftune.settings.engine_options import Ray
-    from thriftune.settings.machine_tables import job_of
     from thriftune.settings.make_spec import make_spec
-    from thriftune.settings.node_types import kinds_of
+    from thriftune.settings.ray_node_types import read_node_types
     from thriftune.settings.table import Settings
     from thriftune.space.parameters import Float
     from thriftune.state.spec import Target
@@ -137,7 +137,7 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
     variables = {"BENCHMARK_WIDTH": str(settings.width), "BENCHMARK_BATCHES": str(settings.batches)}
     where = Ray(address=os.environ["RAY_ADDRESS"], machines=[table], variables=variables)
     cluster = Cluster.attach(where.address)
-    kinds = kinds_of(where.machines, where.worker, ROOT)
+    kinds = read_node_types(where.machines, where.worker, ROOT)
     rule = SuccessiveHalving(eta=settings.eta, min_steps=settings.first)
     target = Target("function", where="benchmarks.cluster.network:train", folder=str(ROOT))
     space = {"lr": Float(1e-3, 0.3, log=True), "momentum": Float(0.0, 0.95)}
@@ -146,7 +146,7 @@ def run_plans(settings: Settings) -> list[dict[str, Any]]:
         max_steps=settings.last, engine=where,
     )  # fmt: skip
     spec = make_spec(space, chosen, target=target, name="rubberband")
-    job, _ = job_of(spec)
+    job, _ = job_of_study(spec)
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="rubberband-") as scratch:
         for seed in range(settings.seeds):
@@ -199,7 +199,7 @@ def carry_out(plan: Any, spec: Any, where: Any, cluster: Any, folder: Path) -> d
     from thriftune.loop.driver import Driver
     from thriftune.provisioning.plan_follower import PlanFollower
     from thriftune.search import SEARCHERS
-    from thriftune.settings.node_types import node_types
+    from thriftune.settings.ray_node_types import node_types
     from thriftune.show.progress import make_view
     from thriftune.stopping import STOPPERS
     from thriftune.store.opening import open_store

@@ -211,7 +211,7 @@ def test_notes_are_beside_the_plan(typed: Type, tmp_path: Path) -> None:
     assert strict(result.stdout)["stages"][0]["offer"] == "p3.16xlarge"
     first, second = result.stderr.splitlines()
     assert first.startswith("auto: may stop trials early")
-    assert second.startswith("p3.16xlarge: the study file does not have it")
+    assert second.startswith("p3.16xlarge: is not in the study file")
 
 
 # --- machines that are taken away -------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_machines_of_a_record_stand_in_for_those_of_the_file(study: Path, tmp_pa
     (tmp_path / "there.json").write_text(json.dumps(record))
     told = json.loads(typed(study, "--cloud", tmp_path / "there.json", "--policy", "thrifty", "--json").stdout)
     assert told[0]["finished"] == 1.0
-    assert "there is none; write [cloud]" in typed(study, status=1).stderr
+    assert "cloud: is missing; write [cloud]" in typed(study, status=1).stderr
     (tmp_path / "empty.json").write_text("[]")
     assert "must be a JSON object of zones" in typed(study, "--cloud", tmp_path / "empty.json", status=1).stderr
 

@@ -268,7 +268,7 @@ def test_on_a_cluster_the_tables_of_the_cloud_are_its_machines(tmp_path: Path) -
         ("engine = 3", "engine: 3 must be 'local', 'ray', or a table"),
         ('engine = "spark"', "engine 'spark' is not known"),
         ('engine = {name = "ray", cpu = 2}', "cpu"),
-        ('engine = {name = "ray", machines = ["m5.xlarge"]}', "machines: 'm5.xlarge' is no node type"),
+        ('engine = {name = "ray", machines = ["m5.xlarge"]}', "machines: 'm5.xlarge' is not a node type"),
         ('engine = {name = "ray", gpus = 1, machines = ["m5.xlarge_on-demand"]}', "no worker with"),
     ],
 )

@@ -52,7 +52,7 @@ def plan_command(
     from thriftune.cli import plan_tables as tables
     from thriftune.cli.screen import busy
     from thriftune.planning.plan_finder import plan
-    from thriftune.settings.machine_tables import read_plan_file
+    from thriftune.settings.plan_file import read_plan_file
 
     if plot is not None:
         from thriftune.show.plot_style import check

@@ -11,7 +11,7 @@ from thriftune.cli.screen import facts_table, listed, open_console, section, tab
 from thriftune.common.formatting import format_dollars, format_seconds, plural, time_unit
 from thriftune.planning import CloudProfile, Plan
 from thriftune.planning.plan import PlannedStage
-from thriftune.settings.machine_tables import PlanFile
+from thriftune.settings.plan_file import PlanFile
 
 _NO_GAP = 1e-9
 _ALIKE = 0.005  # nobody cares for a difference of half a percent

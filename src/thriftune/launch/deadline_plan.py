@@ -22,6 +22,7 @@ from thriftune.planning.job import JobSpec
 from thriftune.planning.plan import Plan
 from thriftune.planning.plan_finder import plan
 from thriftune.planning.profile import Profile
+from thriftune.planning.study_job import job_of_study
 from thriftune.planning.timing import StepTimes
 from thriftune.settings.engine_options import Ray
 from thriftune.state.spec import Spec
@@ -51,10 +52,8 @@ def deadline_plan(
 
     Raise SettingError if no plan meets the deadline.
     """
-    from thriftune.settings.machine_tables import job_of
-
     assert spec.deadline_seconds is not None
-    job, notes = job_of(spec)
+    job, notes = job_of_study(spec)
     stored = folder / "measured.json"
     began = time.monotonic()
     if stored.exists():

@@ -26,7 +26,7 @@ from thriftune.planning.placement import choose_slots
 from thriftune.planning.profile import Profile
 from thriftune.planning.timing import StepTimes
 from thriftune.settings.engine_options import Ray
-from thriftune.settings.node_types import kinds_of, node_types
+from thriftune.settings.ray_node_types import node_types, read_node_types
 from thriftune.state.events import (
     Ended,
     Event,
@@ -79,7 +79,7 @@ def measure_on_cluster(
     """
     target = asdict(spec.target)
     folder = Path(spec.storage or spec.target.folder or ".")
-    kinds = kinds_of(where.machines, where.worker, Path(spec.target.folder or "."))
+    kinds = read_node_types(where.machines, where.worker, Path(spec.target.folder or "."))
     cluster = Cluster.attach(where.address)
     try:
         with _existing(folder):

@@ -79,9 +79,9 @@ def _on_ray(
     from thriftune.clouds.ray.cloud import RayCloud
     from thriftune.clouds.ray.cluster import Cluster
     from thriftune.engines.ray.engine import RayEngine
-    from thriftune.settings.node_types import kinds_of, node_types
+    from thriftune.settings.ray_node_types import node_types, read_node_types
 
-    kinds = kinds_of(where.machines, where.worker, Path(target.get("folder") or "."))
+    kinds = read_node_types(where.machines, where.worker, Path(target.get("folder") or "."))
     if kinds:  # plans need the deadline in seconds
         spec = as_duration(spec, WallClock().now(), history.driven_seconds(history.last_at))
     cluster = Cluster.attach(where.address)

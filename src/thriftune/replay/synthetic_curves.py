@@ -14,7 +14,7 @@ from thriftune.planning.profile import slowness_factors
 from thriftune.replay.preemptions import LifetimePreemptions
 from thriftune.replay.simulated_engine import Curve
 from thriftune.replay.traces import Trace, draw_lifetimes
-from thriftune.settings.machine_tables import read_plan_file
+from thriftune.settings.plan_file import read_plan_file
 from thriftune.state.events import Config
 from thriftune.stopping import STOPPERS
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from thriftune.common.checks import check_number
 from thriftune.errors import SettingError
+from thriftune.planning.study_job import job_of_study
 from thriftune.provisioning.policies import POLICIES, make_policy
 from thriftune.provisioning.workload import StudyWorkload
 from thriftune.replay.cloud_simulation import CloudReplay, replay
@@ -21,7 +22,6 @@ from thriftune.replay.simulated_cloud import SimulatedCloud
 from thriftune.replay.simulated_driver import Curves
 from thriftune.replay.traces import Trace, read_trace
 from thriftune.search.protocol import Searcher
-from thriftune.settings.machine_tables import job_of
 from thriftune.state.spec import Spec
 from thriftune.stopping import STOPPERS
 from thriftune.stopping.protocol import Stopper
@@ -230,7 +230,7 @@ def compare_on_cloud(
         restart_seconds=checkpoints.restart_seconds,
         save_seconds=checkpoints.save_seconds or 0.0,
         saves=checkpoints.save_seconds is not None,
-        job=job_of(spec)[0] if spec.stopping in STOPPERS else None,
+        job=job_of_study(spec)[0] if spec.stopping in STOPPERS else None,
     )
     if not isinstance(cloud, (Trace, str, Path)) or not str(cloud):
         raise SettingError(f"cloud: {cloud!r} must be a Trace, or the path of a record")

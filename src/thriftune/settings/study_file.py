@@ -17,6 +17,7 @@ from thriftune.settings.engine_options import Local, Ray, engine_of
 from thriftune.settings.initial_events import initial_events
 from thriftune.settings.known_results import known_tables
 from thriftune.settings.make_spec import make_spec
+from thriftune.settings.ray_node_types import read_node_types
 from thriftune.settings.study_paths import absolute_source
 from thriftune.settings.table import SETTINGS, Settings
 from thriftune.space.objectives import needed_metrics, parse_constraints, parse_objectives
@@ -151,12 +152,10 @@ def _engine(data: Mapping[str, Any], folder: Path) -> Local | Ray:
     engine = engine_of(data["engine"])
     if not isinstance(engine, Ray):
         return engine
-    from thriftune.settings.node_types import kinds_of  # node_types imports this module
-
     tables = data.get("cloud", [])
     if tables and not engine.machines:
         engine = replace(engine, machines=[tables] if isinstance(tables, Mapping) else tables)
-    kinds_of(engine.machines, engine.worker, folder)  # checks them before anything is recorded
+    read_node_types(engine.machines, engine.worker, folder)  # checks them before anything is recorded
     return engine
 
 
